@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tables: jobs, peers, sessions, events. Packets pass through engine_io.c.
+ */
+#include "engine_impl.h"
+
+#include "../kernels/kernels.h"
+
+enum { WINDOW_MAX = 1 << 20, WINDOW_PACKETS_MIN = 16, PACKET_BYTES_MIN = UT_DATA_HEADER + 64, BURST_BYTES_MAX = 65507 };
+
+/* ---- memory ---- */
+
+typedef struct carver {
+    uint8_t *at; /* NULL while only counting */
+    size_t used;
+} carver;
+
+static void *carve(carver *c, size_t bytes)
+{
+    size_t from = (c->used + 63) & ~(size_t)63;
+    c->used = from + bytes;
+    return c->at ? c->at + from : NULL;
+}
+
+static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *config)
+{
+    uint64_t share = engine->receive_buffer / 2 / UT_MAX2(config->hosts - 1, 1);
+    uint64_t least = (uint64_t)WINDOW_PACKETS_MIN * config->packet_bytes;
+    return UT_MAX2(UT_MIN2(share, (uint64_t)WINDOW_MAX), least);
+}
+
+/* Lays the job out in |at|, or only counts when |at| is NULL. */
+static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, ut_job **ret)
+{
+    carver c = {at, 0};
+    ut_job *j = carve(&c, sizeof *j);
+    ut_conn *conn = carve(&c, sizeof *conn * config->hosts);
+    uint64_t window = window_of(engine, config);
+    uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
+    uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
+    size_t slots = (size_t)(shard / payload + 1);
+    size_t words = (slots + 63) / 64 * 6 * UT_MAX2(config->hosts - 1, 1);
+    if (at) {
+        j->conn = conn;
+        j->payload = payload;
+    }
+    for (uint32_t h = 0; h < config->hosts; h++) {
+        uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
+        if (at)
+            ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+    }
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        uint8_t *slot_hosts = carve(&c, slots);
+        uint16_t *slot_weight = carve(&c, slots * 2);
+        uint64_t *bitmaps = carve(&c, words * 8);
+        uint8_t *acc = carve(&c, slots * payload * 2);
+        uint8_t *linger = carve(&c, slots * payload);
+        uint8_t *bucket = config->local_ranks > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
+        if (!at)
+            continue;
+        ut_op *op = &j->op[k];
+        op->slot_hosts = slot_hosts;
+        op->slot_weight = slot_weight;
+        op->bitmaps = bitmaps;
+        op->bitmap_words = words;
+        op->acc_memory = acc;
+        op->linger_memory = linger;
+        op->bucket_memory = bucket;
+    }
+    if (ret)
+        *ret = j;
+    return c.used;
+}
+
+static bool engine_config_valid(const ut_engine_config *c)
+{
+    return c->packet_bytes >= PACKET_BYTES_MIN && c->packet_bytes <= UT_PACKET_MAX &&
+           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
+           c->packet_bytes * c->segments_max <= BURST_BYTES_MAX && c->receive_buffer >= 4 * UT_PACKET_MAX;
+}
+
+static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
+{
+    return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
+           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN && c->packet_bytes <= engine->packet_bytes &&
+           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && (c->world == 0 || c->world >= c->hosts) &&
+           c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX && c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX;
+}
+
+size_t ut_engine_bytes(const ut_engine_config *config)
+{
+    return engine_config_valid(config) ? sizeof(ut_engine) : 0;
+}
+
+size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
+{
+    return engine_config_valid(engine) && job_config_valid(engine, config) ? lay_out(engine, config, NULL, NULL) : 0;
+}
+
+int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
+{
+    if (!engine_config_valid(config))
+        return UT_ERR_ARGUMENT;
+    ut_engine *e = mem;
+    memset(e, 0, sizeof *e);
+    e->config = *config;
+    e->random = config->seed;
+    ut_kernels_init(UT_ISA_AVX512);
+    *ret = e;
+    return UT_OK;
+}
+
+/* splitmix64: connection ids need to be unlikely to repeat, not secret; nothing is authenticated yet. */
+static uint64_t draw(ut_engine *e)
+{
+    uint64_t z = e->random += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+    return z ^ z >> 31;
+}
+
+/* ---- jobs ---- */
+
+static ut_job *job_of(const ut_engine *e, uint32_t job)
+{
+    return job < UT_JOBS_MAX ? e->job[job] : NULL;
+}
+
+int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, void *mem)
+{
+    if (job >= UT_JOBS_MAX || !job_config_valid(&e->config, config))
+        return UT_ERR_ARGUMENT;
+    if (e->job[job])
+        return UT_ERR_EXISTS;
+    ut_job *j;
+    lay_out(&e->config, config, mem, &j);
+    j->used = true;
+    j->number = job;
+    j->engine = e;
+    j->config = *config;
+    j->world = config->world ? config->world : config->hosts;
+    j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        j->op[k].seq = UINT64_MAX;
+    e->job[job] = j;
+    e->stats.progress++;
+    return UT_OK;
+}
+
+void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
+{
+    ut_job *j = job_of(e, job);
+    if (!j)
+        return;
+    e->job[job] = NULL; /* first: a failing op must not take new submissions */
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (j->op[k].state == UT_OP_GATHERING || j->op[k].state == UT_OP_RUNNING)
+            ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job)
+            e->session[s].used = false;
+    e->stats.progress++;
+}
+
+static ut_conn *conn_of(const ut_engine *e, uint32_t job, uint32_t host)
+{
+    ut_job *j = job_of(e, job);
+    return j && host < j->config.hosts && host != j->config.self ? &j->conn[host] : NULL;
+}
+
+int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *ret_cid)
+{
+    ut_conn *c = conn_of(e, job, host);
+    if (!c)
+        return UT_ERR_UNKNOWN;
+    uint32_t cid;
+    do
+        cid = (uint32_t)draw(e) << (UT_CID_JOB_BITS + UT_CID_HOST_BITS) | job << UT_CID_HOST_BITS | host;
+    while (c->listening && cid == c->rx_cid);
+    ut_conn_listen(c, cid);
+    *ret_cid = cid;
+    e->stats.progress++;
+    return UT_OK;
+}
+
+int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
+                           uint32_t cid, ut_ns now)
+{
+    ut_conn *c = conn_of(e, job, host);
+    if (!c)
+        return UT_ERR_UNKNOWN;
+    if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
+        return UT_ERR_ARGUMENT;
+    if (c->state == UT_CONN_UP)
+        ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
+    ut_conn_connect(c, data, feedback, cid, now);
+    e->stats.progress++;
+    return UT_OK;
+}
+
+void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
+{
+    ut_conn *c = conn_of(e, job, host);
+    if (!c || c->state != UT_CONN_UP)
+        return;
+    ut_conn_absent(c);
+    ut_op_host_absent(e->job[job], host, now);
+    e->stats.progress++;
+}
+
+int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_peer_stats *ret)
+{
+    const ut_conn *c = conn_of(e, job, host);
+    if (!c)
+        return UT_ERR_UNKNOWN;
+    uint64_t used = c->tx_bytes - c->tx_lost_bytes;
+    *ret = (ut_peer_stats){.up = c->state == UT_CONN_UP,
+                           .srtt_ns = c->srtt,
+                           .rttvar_ns = c->rttvar,
+                           .sent_bytes = c->tx_bytes,
+                           .received_bytes = c->rx_bytes,
+                           .lost_bytes = c->tx_lost_bytes,
+                           .in_flight_bytes = c->tx_flying_bytes,
+                           .credit_bytes = c->tx_grant > used ? c->tx_grant - used : 0,
+                           .last_heard_ns = c->rx_last};
+    return UT_OK;
+}
+
+uint64_t ut_engine_next_op_seq(const ut_engine *e, uint32_t job)
+{
+    const ut_job *j = job_of(e, job);
+    return j ? UT_MAX2(j->heard_seq, j->next_open) : 0;
+}
+
+/* ---- sessions ---- */
+
+int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *memory, uint64_t first_op_seq,
+                          uint32_t *ret_session)
+{
+    ut_job *j = job_of(e, job);
+    if (!j)
+        return UT_ERR_UNKNOWN;
+    uint32_t n = 0, free_at = UT_SESSIONS_MAX;
+    for (uint32_t s = UT_SESSIONS_MAX; s-- > 0;) {
+        n += e->session[s].used && e->session[s].job == job;
+        if (!e->session[s].used)
+            free_at = s;
+    }
+    if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
+        return UT_ERR_FULL;
+    e->session[free_at] = (ut_engine_session){.used = true,
+                                              .job = job,
+                                              .memory = *memory,
+                                              .first_seq = first_op_seq,
+                                              .next_seq = first_op_seq,
+                                              .taken = memory->submissions->head, /* nothing older counts */
+                                              .written = memory->completions->head};
+    memory->completions->submissions_taken = e->session[free_at].taken;
+    /* Ops below have no part in it; a job whose host joins late starts here. */
+    if (n == 0 && j->next_open < first_op_seq) {
+        bool idle = true;
+        for (unsigned k = 0; k < UT_OPS_MAX; k++)
+            idle = idle && (j->op[k].state == UT_OP_FREE || j->op[k].state == UT_OP_LINGERING);
+        if (idle)
+            j->next_open = j->rx_floor = first_op_seq;
+    }
+    *ret_session = free_at;
+    e->stats.progress++;
+    return UT_OK;
+}
+
+void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
+{
+    if (session >= UT_SESSIONS_MAX || !e->session[session].used)
+        return;
+    e->session[session].used = false;
+    ut_job *j = job_of(e, e->session[session].job);
+    if (j)
+        ut_op_session_gone(j, session, now);
+    e->stats.progress++;
+}
+
+uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        n += e->session[s].used && e->session[s].job == job && e->session[s].first_seq <= seq;
+    return n;
+}
+
+static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
+{
+    return at <= arena && bytes <= arena - at;
+}
+
+/* Everything that a trainer may get wrong, checked on our own copy. */
+static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    if (x->op_seq != s->next_seq)
+        return UT_ERR_SEQUENCE;
+    if (ut_dtype_bytes(x->dtype) == 0)
+        return UT_ERR_DTYPE;
+    if (x->redop == 0 || x->redop >= UT_REDOPS_END)
+        return UT_ERR_REDOP;
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->mode == UT_BEST_EFFORT || x->flags || x->reserved)
+        return UT_ERR_ARGUMENT;
+    if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)
+        return UT_ERR_REDOP;
+    if (x->deadline_ns == UT_NEVER && x->mode != UT_RELIABLE)
+        return UT_ERR_ARGUMENT;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (x->count > j->config.bucket_bytes_max / element)
+        return UT_ERR_TOO_LARGE;
+    uint64_t bytes = x->count * element;
+    if (!inside(x->src, bytes, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes))
+        return UT_ERR_RANGE;
+    if (x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
+        return UT_ERR_RANGE;
+    return UT_OK;
+}
+
+static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)
+{
+    ut_receipt r;
+    memset(&r, 0, sizeof r);
+    r.op_seq = x->op_seq;
+    r.status = UT_FAILED;
+    r.error = error;
+    r.culprit = 0xffff;
+    e->stats.bad_submissions++;
+    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
+                                  .job = e->session[session].job,
+                                  .session = session,
+                                  .host = UINT32_MAX,
+                                  .op_seq = x->op_seq,
+                                  .a = (uint64_t)-error});
+    ut_engine_complete(e, session, &r);
+}
+
+void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
+{
+    if (session >= UT_SESSIONS_MAX)
+        return;
+    ut_engine_session *s = &e->session[session];
+    for (unsigned budget = 0; budget < UT_RING_ENTRIES; budget++) {
+        ut_submission x;
+        if (!s->used)
+            return;
+        ut_job *j = job_of(e, s->job);
+        if (!j || !ut_ring_has_submission(s->memory.submissions, s->taken) || !ut_op_has_room(j, s->next_seq))
+            return; /* it stays in the ring until an op has ended */
+        if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
+            return;
+        e->stats.progress++;
+        int error = check_submission(j, s, &x);
+        s->next_seq += error != UT_ERR_SEQUENCE; /* what is refused is used up: this rank has no part in that op */
+        if (error) {
+            refuse(e, session, &x, error);
+            continue;
+        }
+        ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
+    }
+    e->retry |= 1ULL << session;
+}
+
+/* ---- outwards ---- */
+
+void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt)
+{
+    ut_engine_session *s = &e->session[session];
+    if (!s->used)
+        return;
+    /* A full ring is the trainer's own doing: it never lets more than the ring holds be outstanding. */
+    if (ut_ring_complete(s->memory.submissions, s->memory.completions, &s->written, receipt) == UT_OK)
+        e->wakeups |= 1ULL << session;
+    else
+        e->stats.events_dropped++;
+}
+
+void ut_engine_emit(ut_engine *e, const ut_event *event)
+{
+    if (e->events == UT_EVENTS_MAX) {
+        e->stats.events_dropped++;
+        return;
+    }
+    e->event[(e->event_first + e->events++) % UT_EVENTS_MAX] = *event;
+}
+
+bool ut_engine_poll_event(ut_engine *e, ut_event *ret)
+{
+    if (e->events == 0)
+        return false;
+    *ret = e->event[e->event_first];
+    e->event_first = (e->event_first + 1) % UT_EVENTS_MAX;
+    e->events--;
+    return true;
+}
+
+uint64_t ut_engine_take_wakeups(ut_engine *e)
+{
+    uint64_t wakeups = e->wakeups;
+    e->wakeups = 0;
+    return wakeups;
+}
+
+ut_stats *ut_engine_counters(ut_engine *e)
+{
+    return &e->stats;
+}
+
+uint32_t ut_engine_segments(const ut_engine *e, uint32_t packet_bytes)
+{
+    (void)packet_bytes;
+    return e->config.segments_max;
+}
+
+void ut_engine_room(ut_engine *e)
+{
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used)
+            e->retry |= 1ULL << s;
+}
+
+void ut_engine_stats(const ut_engine *e, ut_stats *ret)
+{
+    *ret = e->stats;
+    ret->oldest_open_ns = ret->oldest_deadline_ns = UT_NEVER;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        const ut_job *j = e->job[n];
+        for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
+            const ut_op *op = &j->op[k];
+            if ((op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING) || op->start >= ret->oldest_open_ns)
+                continue;
+            ret->oldest_open_ns = op->start;
+            ret->oldest_deadline_ns = op->deadline;
+        }
+        for (uint32_t h = 0; j && h < j->config.hosts; h++) {
+            ret->lost_packets += j->conn[h].lost_packets;
+            ret->spurious_losses += j->conn[h].spurious_losses;
+        }
+    }
+}

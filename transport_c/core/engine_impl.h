@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's own struct, for engine.c (tables) and engine_io.c (packets) alone.
+ */
+#ifndef UT_ENGINE_IMPL_H
+#define UT_ENGINE_IMPL_H
+
+#include "op.h"
+
+/* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
+enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
+_Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX, "ids hold any job and host");
+
+typedef struct ut_engine_session {
+    bool used;
+    uint32_t job;
+    ut_session_memory memory;
+    uint64_t first_seq, next_seq; /* op_seq of its first submission, and of the one that must come next */
+    uint64_t taken, written;      /* our private ring positions */
+} ut_engine_session;
+
+struct ut_engine {
+    ut_engine_config config;
+    uint64_t random;
+    uint64_t wakeups; /* sessions with new completions */
+    uint64_t retry;   /* sessions whose ring may hold submissions that had no room */
+    uint64_t kernel_drops;
+    uint32_t events, event_first;
+    uint32_t turn;    /* job that speaks next, so that jobs share the link */
+    ut_stats stats;
+    ut_job *job[UT_JOBS_MAX];
+    ut_engine_session session[UT_SESSIONS_MAX];
+    ut_event event[UT_EVENTS_MAX];
+    ut_feedback feedback; /* scratch */
+};
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packets in, bursts out, timers. Every datagram that comes in lands in exactly one class of ut_stats.
+ */
+#include "engine_impl.h"
+
+static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
+{
+    uint32_t host = cid & (UT_HOSTS_MAX - 1);
+    ut_job *j = e->job[cid >> UT_CID_HOST_BITS & (UT_JOBS_MAX - 1)];
+    if (!j || host >= j->config.hosts)
+        return NULL;
+    ut_conn *c = &j->conn[host];
+    if (!c->listening || c->rx_cid != cid)
+        return NULL;
+    *ret_job = j;
+    *ret_host = host;
+    return c;
+}
+
+void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload)
+{
+    ut_stats *s = &e->stats;
+    switch (taken) {
+    case UT_TAKEN_USED:
+        s->data_used++;
+        s->bytes_used += payload;
+        break;
+    case UT_TAKEN_DUPLICATE:
+        s->data_duplicate++;
+        s->bytes_duplicate += payload;
+        break;
+    case UT_TAKEN_LATE:
+        s->data_late++;
+        s->bytes_late += payload;
+        break;
+    case UT_TAKEN_REFUSED:
+        s->data_refused++;
+        break;
+    case UT_TAKEN_EARLY:
+        s->data_stashed++;
+        break;
+    }
+}
+
+static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
+    ut_data h;
+    ut_job *j;
+    uint32_t host;
+    uint64_t pn;
+    int error = ut_data_decode(&h, packet, len);
+    if (error) {
+        *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
+        return;
+    }
+    ut_conn *c = conn_of_cid(e, h.cid, &j, &host);
+    if (!c) {
+        e->stats.unknown++;
+        return;
+    }
+    if (ut_conn_check_pn(c, h.pn, &pn) == UT_PN_SEEN) {
+        e->stats.replayed++;
+        return;
+    }
+    c->rx_last = now;
+    enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+    if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
+        e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
+        return;
+    }
+    ut_conn_received(c, pn, (uint32_t)len, h.time_us, ce, now);
+    if (h.flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
+        e->stats.bytes_repaired += len - UT_DATA_HEADER;
+    if (taken == UT_TAKEN_LATE)
+        ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
+    ut_engine_count_taken(e, taken, len - UT_DATA_HEADER);
+}
+
+static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_ns now)
+{
+    ut_feedback *f = &e->feedback;
+    ut_job *j;
+    uint32_t host;
+    int error = ut_feedback_decode(f, packet, len);
+    if (error) {
+        *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
+        return;
+    }
+    ut_conn *c = conn_of_cid(e, f->cid, &j, &host);
+    if (!c) {
+        e->stats.unknown++;
+        return;
+    }
+    if (c->heard && (int32_t)(f->number - c->peer_feedback) <= 0) {
+        e->stats.feedback_old++;
+        return;
+    }
+    e->stats.feedback_received++;
+    if (!c->heard)
+        ut_conn_speak_at(c, now); /* the path works: the peer needs our first grant */
+    c->heard = 1;
+    c->peer_feedback = f->number;
+    c->rx_last = now;
+    if (c->state != UT_CONN_UP)
+        return;
+    ut_fate fate = {j, host};
+    if (ut_conn_on_feedback(c, f, now, ut_op_fate, &fate)) {
+        ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+        return;
+    }
+    ut_op_feedback(j, host, f, now);
+}
+
+void ut_engine_input(ut_engine *e, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
+{
+    size_t at = 0;
+    if (stride == 0 || stride > len)
+        stride = len;
+    do {
+        size_t n = UT_MIN2(stride, len - at);
+        e->stats.packets_received++;
+        if (port == UT_PORT_DATA)
+            input_data(e, data + at, n, ce, now);
+        else
+            input_feedback(e, data + at, n, now);
+        at += n;
+    } while (at < len);
+    e->stats.progress++;
+}
+
+void ut_engine_kernel_drops(ut_engine *e, uint64_t drops)
+{
+    e->stats.kernel_drops = drops;
+}
+
+/* Submissions that found no room when they were rung in. */
+static void retry_submissions(ut_engine *e, ut_ns now)
+{
+    uint64_t sessions = e->retry;
+    e->retry = 0;
+    for (; sessions; sessions &= sessions - 1)
+        ut_engine_submissions(e, (uint32_t)__builtin_ctzll(sessions), now);
+}
+
+void ut_engine_tick(ut_engine *e, ut_ns now)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        for (unsigned k = 0; k < UT_OPS_MAX; k++)
+            if (now >= ut_op_next_wake(&j->op[k]))
+                ut_op_tick(j, &j->op[k], now);
+        for (uint32_t h = 0; h < j->config.hosts; h++) {
+            ut_fate fate = {j, h};
+            if (h != j->config.self)
+                e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+        }
+    }
+    retry_submissions(e, now);
+}
+
+static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
+{
+    ut_conn *c = &j->conn[host];
+    ut_feedback *f = &e->feedback;
+    ut_conn_fill_feedback(c, f, now);
+    ut_op_fill_feedback(j, host, f, now);
+    f->kernel_drops = (uint32_t)e->stats.kernel_drops;
+    b->to = c->feedback;
+    b->port = UT_PORT_FEEDBACK;
+    b->bytes = b->segment_bytes = (uint32_t)ut_feedback_encode(b->packet, f);
+    b->segments = b->iovs = 1;
+    b->iov[0] = (ut_iov){b->packet, b->bytes};
+    e->stats.feedback_sent++;
+    return true;
+}
+
+bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        for (uint32_t h = 0; j && h < j->config.hosts; h++)
+            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].feedback_at)
+                return build_feedback(e, j, h, now, b);
+    }
+    return false;
+}
+
+bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    if (ut_engine_output_feedback(e, now, b))
+        return true;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
+        if (j && ut_op_output(j, now, b)) {
+            e->turn = (j->number + 1) % UT_JOBS_MAX;
+            e->stats.progress++;
+            return true;
+        }
+    }
+    return false;
+}
+
+ut_ns ut_engine_next_wake(const ut_engine *e)
+{
+    ut_ns wake = e->retry ? 0 : UT_NEVER;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        const ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        for (unsigned k = 0; k < UT_OPS_MAX; k++)
+            wake = UT_MIN2(wake, ut_op_next_wake(&j->op[k]));
+        for (uint32_t h = 0; h < j->config.hosts; h++)
+            if (h != j->config.self)
+                wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
+        wake = UT_MIN2(wake, ut_op_tokens_wake(j));
+    }
+    return wake;
+}

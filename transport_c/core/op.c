@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of an op. Everything that changes `state` is in this file.
+ */
+#include "op.h"
+
+#include "../kernels/kernels.h"
+
+static void open_op(ut_job *j, ut_op *op, ut_ns now);
+static void end_op(ut_job *j, ut_op *op, ut_ns now);
+
+static bool host_is_up(const ut_job *j, uint32_t host)
+{
+    return j->conn[host].state == UT_CONN_UP;
+}
+
+/* ---- gathering the ranks of this host ---- */
+
+bool ut_op_has_room(ut_job *j, uint64_t seq)
+{
+    ut_op *op = ut_job_op(j, seq);
+    if (op->state == UT_OP_FREE || op->seq == seq || seq < j->next_open)
+        return true; /* free, its own, or an answer that needs no place */
+    if (op->state != UT_OP_LINGERING)
+        return false;
+    op->state = UT_OP_FREE;
+    return true;
+}
+
+static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+{
+    op->state = UT_OP_GATHERING;
+    op->seq = s->op_seq;
+    op->dtype = s->dtype;
+    op->redop = s->redop;
+    op->mode = s->mode;
+    op->count = s->count;
+    op->element = ut_dtype_bytes(s->dtype);
+    op->acc_element = ut_dtype_acc_bytes(s->dtype);
+    op->bytes = s->count * op->element;
+    op->start = now;
+    op->deadline = s->deadline_ns;
+    op->gather_until = op->cut = UT_NEVER;
+    op->calls = op->weight = 0;
+    op->failed = 0;
+    op->error = UT_OK;
+    op->culprit = 0xffff;
+    op->field = UT_FIELD_NONE;
+    op->value_here = op->value_there = 0;
+    j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
+}
+
+bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
+{
+    struct {
+        uint8_t field;
+        uint64_t here, there;
+    } rows[] = {{UT_FIELD_DTYPE, op->dtype, theirs->dtype},
+                {UT_FIELD_REDOP, op->redop, theirs->redop},
+                {UT_FIELD_COUNT, op->count, theirs->count},
+                {UT_FIELD_MODE, op->mode, theirs->mode}};
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].here == rows[i].there)
+            continue;
+        op->culprit = (uint16_t)host;
+        op->field = rows[i].field;
+        op->value_here = rows[i].here;
+        op->value_there = rows[i].there;
+        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
+                                              .job = j->number,
+                                              .session = UINT32_MAX,
+                                              .host = host,
+                                              .op_seq = op->seq,
+                                              .a = op->field,
+                                              .b = op->value_here,
+                                              .c = op->value_there});
+        ut_op_fail(j, op, UT_ERR_DESYNC, now);
+        return false;
+    }
+    return true;
+}
+
+/* The host went on without this rank: it gets its own value back, and is told so. */
+static void answer_late_rank(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst)
+{
+    const ut_op *op = ut_job_op(j, s->op_seq);
+    bool failed = op->seq == s->op_seq && op->failed;
+    if (dst != src)
+        memcpy(dst, src, s->count * ut_dtype_bytes(s->dtype));
+    ut_receipt r;
+    memset(&r, 0, sizeof r);
+    r.op_seq = s->op_seq;
+    r.status = failed ? UT_FAILED : UT_INSUFFICIENT;
+    r.error = failed ? op->error : UT_OK;
+    r.hosts = (uint16_t)j->config.hosts;
+    r.self = (uint16_t)j->config.self;
+    r.culprit = failed ? op->culprit : (uint16_t)j->config.self;
+    r.field = failed ? op->field : UT_FIELD_NONE;
+    r.value_here = failed ? op->value_here : 0;
+    r.value_there = failed ? op->value_there : 0;
+    r.weight_min = 1;
+    r.full_mask = r.any_mask = ut_bit(j->config.self);
+    ut_engine_complete(j->engine, session, &r);
+}
+
+void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
+{
+    ut_op *op = ut_job_op(j, s->op_seq);
+    bool gathering = op->state == UT_OP_GATHERING && op->seq == s->op_seq;
+    if (!gathering && s->op_seq < j->next_open) {
+        answer_late_rank(j, session, s, src, dst);
+        return;
+    }
+    if (!gathering)
+        gather(j, op, s, now);
+    assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
+    op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
+    op->deadline = UT_MIN2(op->deadline, s->deadline_ns);
+    /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
+    ut_record theirs = {.count = s->count, .dtype = s->dtype, .redop = s->redop, .mode = s->mode};
+    if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
+        return;
+    if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
+        op->gather_until = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 4 : 0);
+    if (op->calls >= ut_engine_sessions_due(j->engine, j->number, op->seq))
+        open_op(j, op, now);
+}
+
+/* ---- opening ---- */
+
+static void place_transfers(ut_job *j, ut_op *op)
+{
+    uint64_t *free_words = op->bitmaps, *end = op->bitmaps + op->bitmap_words;
+    memset(op->rx_of, 0xff, sizeof op->rx_of);
+    memset(op->tx_of, 0xff, sizeof op->tx_of);
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        size_t words = ut_transfer_words(ut_slots(s->bytes, j->payload));
+        uint64_t *bits = free_words, *again = NULL;
+        free_words += words;
+        if (s->kind == UT_STEP_SEND) {
+            again = free_words;
+            free_words += words;
+            op->tx_of[s->stage - 1][s->peer] = i;
+        } else {
+            op->rx_of[s->stage - 1][s->peer] = i;
+        }
+        assert(free_words <= end);
+        ut_transfer_init(&op->transfer[i], s->bytes, j->payload, bits, again);
+        if (!host_is_up(j, s->peer)) {
+            op->transfer[i].closed = 1;
+            op->transfer[i].why = op->transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
+        }
+    }
+    (void)end;
+}
+
+/* Where the host's contribution lies: the one rank's own buffers, or the combined ones. */
+static void place_buffers(ut_job *j, ut_op *op)
+{
+    op->weight = op->calls;
+    if (op->calls == 1) {
+        op->src = op->call[0].src;
+        op->dst = op->call[0].dst;
+    } else {
+        const void *sources[UT_LOCAL_MAX];
+        for (unsigned i = 0; i < op->calls; i++)
+            sources[i] = op->call[i].src;
+        ut_combine(op->dtype, op->redop, op->bucket_memory, sources, op->calls, op->count);
+        op->src = op->dst = op->bucket_memory;
+    }
+    bool half = op->acc_element != op->element;
+    op->acc = half ? op->acc_memory : op->dst + op->schedule.own_offset;
+    op->shard = op->dst + op->schedule.own_offset;
+    op->own_slots = ut_slots(op->schedule.own_bytes, j->payload);
+    op->ready = op->final_slots = 0;
+    memset(op->slot_hosts, 0, op->own_slots);
+    for (uint32_t i = 0; i < op->own_slots; i++)
+        op->slot_weight[i] = op->weight;
+}
+
+static void open_op(ut_job *j, ut_op *op, ut_ns now)
+{
+    op->state = UT_OP_RUNNING;
+    j->next_open = UT_MAX2(j->next_open, op->seq + 1);
+    op->stage_end[0] = op->stage_end[1] = UT_END_NONE;
+    op->stage_at[0] = op->stage_at[1] = 0;
+    op->complete_masks = 0;
+    op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
+    op->record_matched = op->record_known = op->rx_done = 0;
+    op->full_mask = op->any_mask = op->peer_masks = op->peer_any = op->short_hosts = 0;
+    op->peer_full = UINT64_MAX;
+    op->weight_min = j->world;
+    op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
+    if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
+        op->cut = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 2 : 0);
+    ut_schedule_tar(&op->schedule, j->config.hosts, j->config.self, j->config.incast, op->seq, op->count, op->element);
+    place_transfers(j, op);
+    place_buffers(j, op);
+    if (j->config.hosts == 1)
+        ut_op_finish_slots(j, op);
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !host_is_up(j, h))
+            continue;
+        ut_conn *c = &j->conn[h];
+        c->record_gap = UT_HOLD_NS;
+        ut_conn_speak_at(c, now);
+    }
+    for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
+        if (h == j->config.self || !host_is_up(j, h))
+            continue;
+        ut_op_record(j, op, h, now);
+        if (op->state == UT_OP_RUNNING)
+            ut_op_unstash(j, op, h, now);
+    }
+    if (op->state == UT_OP_RUNNING)
+        ut_op_check(j, op, now);
+}
+
+/* ---- ending ---- */
+
+static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
+{
+    *ret_complete = true;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != stage)
+            continue;
+        if (!ut_transfer_over(&op->transfer[i]))
+            return false;
+        *ret_complete = *ret_complete && ut_transfer_complete(&op->transfer[i]);
+    }
+    return true;
+}
+
+static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
+{
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        ut_transfer *t = &op->transfer[i];
+        if (op->schedule.step[i].kind != UT_STEP_RECEIVE || op->schedule.step[i].stage != stage || ut_transfer_over(t))
+            continue;
+        t->closed = 1;
+        t->why = (uint8_t)(t->done ? why_if_some : UT_MISSING_SILENT);
+    }
+}
+
+static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
+{
+    op->stage_end[0] = (uint8_t)how;
+    op->stage_at[0] = now;
+    close_receives(op, 1, UT_MISSING_LOST);
+    ut_op_finish_slots(j, op);
+    op->full_mask = op->any_mask = ut_bit(j->config.self);
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        uint32_t i = op->rx_of[0][h];
+        if (i == UINT32_MAX)
+            continue;
+        const ut_transfer *t = &op->transfer[i];
+        if (ut_transfer_complete(t) && (t->slots || !t->closed))
+            op->full_mask |= ut_bit(h);
+        if (t->done || (t->slots == 0 && !t->closed))
+            op->any_mask |= ut_bit(h);
+    }
+    op->complete_masks = 1;
+    if (op->full_mask == op->any_mask && how == UT_END_COMPLETE)
+        return;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], now); /* the masks are news */
+}
+
+static bool records_matched(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && host_is_up(j, h) && !(op->record_matched & ut_bit(h))) {
+            uint32_t i = op->rx_of[0][h];
+            if (!op->transfer[i].closed) /* a host that closed the op without a word is not waited for */
+                return false;
+        }
+    return true;
+}
+
+void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
+{
+    bool complete;
+    if (op->state != UT_OP_RUNNING)
+        return;
+    if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
+        end_stage1(j, op, complete ? UT_END_COMPLETE : UT_END_ABSENT, now);
+    if (op->stage_end[0] == UT_END_NONE)
+        return;
+    if (op->stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
+        op->stage_end[1] = complete ? UT_END_COMPLETE : UT_END_ABSENT;
+        op->stage_at[1] = now;
+    }
+    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op))
+        end_op(j, op, now);
+}
+
+/* Ranges of the result that never came hold this host's own value. */
+static void fill_missing(ut_job *j, ut_op *op)
+{
+    bool filled = false;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        const ut_transfer *t = &op->transfer[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != 2 || ut_transfer_complete(t))
+            continue;
+        filled = true;
+        for (uint32_t k = 0; k < t->slots; k++) {
+            if (ut_transfer_has(t, k))
+                continue;
+            uint64_t at = s->offset + (uint64_t)k * j->payload;
+            size_t n = ut_transfer_slot_bytes(t, k, j->payload) / op->element;
+            op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, op->src + at, n, op->weight);
+        }
+    }
+    if (filled)
+        op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->weight);
+}
+
+/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
+static void keep_for_linger(ut_job *j, ut_op *op)
+{
+    if (op->dst == op->bucket_memory)
+        return;
+    uint32_t first = op->own_slots;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        const ut_transfer *t = &op->transfer[i];
+        if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
+            continue;
+        uint32_t w = 0;
+        while (w < first / 64 && t->bits[w] == UINT64_MAX)
+            w++;
+        first = UT_MIN2(first, w * 64);
+    }
+    if (first < op->own_slots) {
+        uint64_t from = (uint64_t)first * j->payload;
+        memcpy(op->linger_memory + from, op->shard + from, op->schedule.own_bytes - from);
+    }
+    op->shard = op->linger_memory;
+}
+
+static void close_sends(ut_op *op, unsigned stage)
+{
+    for (uint32_t i = 0; i < op->schedule.steps; i++)
+        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == stage)
+            op->transfer[i].closed = 1;
+}
+
+static void count_status(ut_stats *stats, uint32_t status)
+{
+    if (status == UT_COMPLETE)
+        stats->ops_complete++;
+    else if (status == UT_PARTIAL)
+        stats->ops_partial++;
+    else if (status == UT_INSUFFICIENT)
+        stats->ops_insufficient++;
+    else
+        stats->ops_failed++;
+}
+
+static void raise_rx_floor(ut_job *j)
+{
+    for (;;) {
+        const ut_op *op = ut_job_op(j, j->rx_floor);
+        bool open = op->seq == j->rx_floor && (op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
+        if (open || j->rx_floor >= j->next_open)
+            return;
+        j->rx_floor++;
+    }
+}
+
+static void hand_out(ut_job *j, ut_op *op, ut_ns now)
+{
+    ut_receipt r;
+    ut_receipt_fill(j, op, now, &r);
+    for (unsigned i = 0; i < op->calls; i++) {
+        ut_call *call = &op->call[i];
+        if (call->session == UINT32_MAX)
+            continue;
+        if (!op->failed && op->dst != call->dst)
+            memcpy(call->dst, op->dst, op->bytes);
+        ut_engine_complete(j->engine, call->session, &r);
+    }
+    count_status(ut_engine_counters(j->engine), r.status);
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
+                                          .op_seq = op->seq,
+                                          .a = r.status,
+                                          .b = r.elapsed_ns,
+                                          .c = r.bytes_missing});
+}
+
+static void settle(ut_job *j, ut_op *op, ut_ns now)
+{
+    op->state = UT_OP_LINGERING;
+    op->calls = 0;
+    ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
+    op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
+    raise_rx_floor(j);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], now + UT_HOLD_NS);
+    ut_engine_room(j->engine);
+}
+
+static void end_op(ut_job *j, ut_op *op, ut_ns now)
+{
+    assert(op->state == UT_OP_RUNNING);
+    fill_missing(j, op);
+    hand_out(j, op, now);
+    close_sends(op, 1);
+    keep_for_linger(j, op);
+    settle(j, op, now);
+    ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
+}
+
+void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
+{
+    assert(op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
+    if (op->state == UT_OP_GATHERING) {
+        /* It never opened: peers still learn of its record while it lingers. */
+        memset(op->rx_of, 0xff, sizeof op->rx_of);
+        memset(op->tx_of, 0xff, sizeof op->tx_of);
+        op->schedule.steps = 0;
+        op->record_matched = op->record_known = op->rx_done = 0;
+        op->complete_masks = 0;
+        j->next_open = UT_MAX2(j->next_open, op->seq + 1);
+    }
+    op->failed = 1;
+    op->error = error;
+    hand_out(j, op, now);
+    close_sends(op, 1);
+    close_sends(op, 2);
+    settle(j, op, now);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], now);
+}
+
+/* ---- events from outside ---- */
+
+void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
+{
+    for (uint64_t seq = j->rx_floor; seq < j->rx_floor + UT_OPS_MAX; seq++) {
+        ut_op *op = ut_job_op(j, seq);
+        if (op->seq != seq || (op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING))
+            continue;
+        unsigned kept = 0;
+        bool was_in = false;
+        for (unsigned i = 0; i < op->calls; i++) {
+            if (op->call[i].session == session)
+                was_in = true;
+            else
+                op->call[kept++] = op->call[i];
+        }
+        bool in_its_memory = was_in && op->state == UT_OP_RUNNING && op->dst != op->bucket_memory;
+        op->calls = (uint16_t)kept;
+        if (in_its_memory || (op->state == UT_OP_GATHERING && kept == 0)) {
+            /* Its buffer was the op's: nothing of it can be sent any more. */
+            op->state = UT_OP_FREE;
+            j->next_open = UT_MAX2(j->next_open, seq + 1);
+            raise_rx_floor(j);
+            for (uint32_t h = 0; h < j->config.hosts; h++)
+                if (h != j->config.self && host_is_up(j, h))
+                    ut_conn_speak_at(&j->conn[h], now);
+            ut_engine_room(j->engine);
+        } else if (op->state == UT_OP_GATHERING && op->calls >= ut_engine_sessions_due(j->engine, j->number, op->seq)) {
+            open_op(j, op, now);
+        }
+    }
+}
+
+void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING)
+            continue;
+        for (uint32_t i = 0; i < op->schedule.steps; i++) {
+            ut_transfer *t = &op->transfer[i];
+            if (op->schedule.step[i].peer != host || ut_transfer_over(t))
+                continue;
+            t->closed = 1;
+            t->why = UT_MISSING_ABSENT;
+        }
+        ut_op_check(j, op, now);
+        if (op->state == UT_OP_LINGERING)
+            ut_op_tick(j, op, now);
+    }
+}
+
+void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->gather_until, op->deadline)) {
+        if (op->mode == UT_RELIABLE)
+            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+        else
+            open_op(j, op, now);
+    }
+    if (op->state == UT_OP_RUNNING && now >= op->deadline) {
+        if (op->mode == UT_RELIABLE) {
+            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+        } else {
+            if (op->stage_end[0] == UT_END_NONE)
+                end_stage1(j, op, UT_END_DEADLINE, now);
+            close_receives(op, 2, UT_MISSING_LOST);
+            if (op->stage_end[1] == UT_END_NONE) {
+                op->stage_end[1] = UT_END_DEADLINE;
+                op->stage_at[1] = now;
+            }
+            end_op(j, op, now);
+        }
+    } else if (op->state == UT_OP_RUNNING && now >= op->cut && op->stage_end[0] == UT_END_NONE) {
+        end_stage1(j, op, UT_END_DEADLINE, now);
+        ut_op_check(j, op, now);
+    }
+    if (op->state == UT_OP_LINGERING) {
+        bool needed = now < op->linger_until;
+        for (uint32_t h = 0; needed && h < j->config.hosts; h++) {
+            if (h == j->config.self || !host_is_up(j, h) || (op->rx_done & ut_bit(h)))
+                continue;
+            if (!ut_op_sent_all(op, h) || !(op->record_known & ut_bit(h)))
+                return;
+        }
+        op->state = UT_OP_FREE;
+    }
+}
+
+ut_ns ut_op_next_wake(const ut_op *op)
+{
+    switch (op->state) {
+    case UT_OP_GATHERING:
+        return UT_MIN2(op->gather_until, op->deadline);
+    case UT_OP_RUNNING:
+        return op->stage_end[0] == UT_END_NONE ? UT_MIN2(op->cut, op->deadline) : op->deadline;
+    case UT_OP_LINGERING:
+        return op->linger_until;
+    default:
+        return UT_NEVER;
+    }
+}
+
+uint64_t ut_job_tx_floor(const ut_job *j)
+{
+    uint64_t floor = j->next_open;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (j->op[k].state != UT_OP_FREE)
+            floor = UT_MIN2(floor, j->op[k].seq);
+    return floor;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One collective on one host, and the job that it belongs to.
+ *
+ * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers have their receipts;
+ * peers may still need repairs of our shard) -> FREE. All transitions are in op.c.
+ *
+ * Files: op.c (life), op_recv.c (payload in), op_send.c (payload out), receipt.c (the account).
+ */
+#ifndef UT_OP_H
+#define UT_OP_H
+
+#include "conn.h"
+#include "engine.h"
+#include "schedule.h"
+#include "transfer.h"
+
+typedef struct ut_job ut_job;
+
+enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_RUNNING, UT_OP_LINGERING };
+
+/* One local rank's part. */
+typedef struct ut_call {
+    uint32_t session; /* UINT32_MAX: it has gone, nobody waits for a receipt */
+    ut_submission submission;
+    const uint8_t *src;
+    uint8_t *dst;
+    ut_ns at;
+} ut_call;
+
+enum { UT_SLOT_FINAL = 0x80 }; /* in ut_op.slot_hosts: the slot holds its result */
+
+typedef struct ut_op {
+    uint8_t state; /* enum ut_op_state */
+    uint8_t dtype, redop, mode;
+    uint8_t failed;        /* it ended with UT_FAILED */
+    uint8_t stage_end[2];  /* enum ut_stage_end */
+    uint8_t complete_masks; /* full_mask and any_mask are final */
+    uint64_t seq;
+    uint64_t count;
+    uint64_t bytes;
+    size_t element, acc_element; /* bytes */
+    ut_ns start;           /* first local call */
+    ut_ns deadline;
+    ut_ns gather_until;    /* ranks of this host that have not called by then are left out */
+    ut_ns cut;             /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    ut_ns linger_until;
+    ut_ns stage_at[2];     /* end of each stage */
+    uint16_t weight;       /* local ranks in it */
+    uint16_t calls;
+    ut_call call[UT_LOCAL_MAX];
+
+    const uint8_t *src;    /* this host's contribution, whole bucket */
+    uint8_t *dst;          /* the result; perhaps == src */
+    uint8_t *acc;          /* own shard's accumulator: in dst, or in acc_memory for the halves */
+    const uint8_t *shard;  /* where stage 2 sends from: dst, later the linger copy; points at the own shard's first byte */
+    uint32_t own_slots;
+    uint32_t ready;        /* own slots [0, ready) hold their result */
+    uint32_t final_slots;
+    uint64_t nonfinite;
+    uint32_t weight_min;
+    uint64_t record_matched; /* hosts whose record was seen and agrees */
+    uint64_t record_known;   /* hosts that have seen ours */
+    uint64_t rx_done;        /* hosts that want no more */
+    uint64_t full_mask, any_mask; /* of our shard */
+    uint64_t short_hosts;    /* hosts whose shard came with ranks missing in some slot */
+    uint64_t peer_full, peer_any; /* intersection / union over the shards of other hosts whose masks are known */
+    uint64_t peer_masks;     /* hosts whose masks are known */
+    uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
+    uint16_t culprit;
+    uint8_t field;
+    int32_t error;
+    uint64_t value_here, value_there;
+
+    uint32_t rx_of[2][UT_HOSTS_MAX]; /* step that receives from a host in a stage; UINT32_MAX for none */
+    uint32_t tx_of[2][UT_HOSTS_MAX]; /* step that sends to it */
+    ut_schedule schedule;
+    ut_transfer transfer[UT_STEPS_MAX];
+
+    /* Memory given at job_add, reused by every op of this place. */
+    uint8_t *slot_hosts;    /* per own slot: contributions of other hosts folded, or UT_SLOT_FINAL */
+    uint16_t *slot_weight;  /* per own slot: ranks in it */
+    uint64_t *bitmaps;
+    size_t bitmap_words;
+    uint8_t *acc_memory;    /* float32 shard for the halves */
+    uint8_t *linger_memory; /* own shard's copy */
+    uint8_t *bucket_memory; /* combined local contributions; NULL with one local rank */
+} ut_op;
+
+struct ut_job {
+    bool used;
+    uint32_t number;
+    ut_engine *engine;
+    ut_job_config config;
+    uint32_t payload;      /* packet_bytes - header */
+    uint32_t world;
+    uint64_t next_open;    /* op_seq below which every op has been opened here */
+    uint64_t rx_floor;     /* op_seq below which every op has ended here */
+    uint64_t heard_seq;    /* newest op_seq heard of, plus one */
+    uint64_t sessions;     /* bit per engine session */
+    /* Token bucket of the job's share of the link. */
+    uint64_t tokens;
+    ut_ns tokens_at;
+    bool held_by_rate;     /* data waits for tokens alone */
+    ut_op op[UT_OPS_MAX];
+    ut_conn *conn;         /* config.hosts of them; the own one is unused */
+};
+
+static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
+{
+    return &j->op[seq % UT_OPS_MAX];
+}
+
+static inline uint64_t ut_bit(uint32_t host)
+{
+    return 1ULL << host;
+}
+
+/* op.c */
+/* A local rank's call; the submission was checked. |session| belongs to the job. */
+void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
+/* True if a submission with this number can be taken now. May end a lingering op to make room. */
+bool ut_op_has_room(ut_job *j, uint64_t seq);
+/* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
+void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
+void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
+void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
+void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
+/* Holds what |host| says of the op against ours. False: they differ, and the op has failed with UT_ERR_DESYNC. */
+bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now);
+/* Time passes. */
+void ut_op_tick(ut_job *j, ut_op *op, ut_ns now);
+ut_ns ut_op_next_wake(const ut_op *op);
+uint64_t ut_job_tx_floor(const ut_job *j);
+
+/* op_recv.c */
+enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
+/* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now);
+/* The op's half of a feedback: records and floors. */
+void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
+/* Applies what |host|'s stored record says about |op|. */
+void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
+/* Looks again at what |host| sent early for |op|. */
+void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
+/* Gives all own slots that have no result yet what they hold so far. */
+void ut_op_finish_slots(ut_job *j, ut_op *op);
+
+/* op_send.c */
+/* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and schedule. */
+bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
+/* When a job that is held up by its rate may send again; UT_NEVER if it is not. */
+ut_ns ut_op_tokens_wake(const ut_job *j);
+/* Adds the job's op records and floors. */
+void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);
+/* ut_sent_fn; context is a ut_fate. */
+typedef struct ut_fate {
+    ut_job *job;
+    uint32_t host;
+} ut_fate;
+void ut_op_fate(void *context, const ut_sent *sent, bool acked);
+/* All sends to this peer are acknowledged or closed. */
+bool ut_op_sent_all(const ut_op *op, uint32_t host);
+
+/* receipt.c */
+void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
+
+/* engine.c, for the above: hands a receipt to a trainer, an event to the daemon. */
+void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt);
+void ut_engine_emit(ut_engine *e, const ut_event *event);
+/* Attached ranks of the job that take part in op |seq|. */
+uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
+ut_stats *ut_engine_counters(ut_engine *e);
+/* One data packet, counted in its class. */
+void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
+/* Packets of |packet_bytes| that one burst may hold. */
+uint32_t ut_engine_segments(const ut_engine *e, uint32_t packet_bytes);
+/* One data packet, counted in its class. */
+void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
+/* Ops ended: submissions that waited for room may be taken. */
+void ut_engine_room(ut_engine *e);
+
+#endif

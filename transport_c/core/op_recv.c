@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Payload in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
+ */
+#include "op.h"
+
+#include "../kernels/kernels.h"
+
+/* ---- results of own slots ---- */
+
+static uint32_t slot_elements(const ut_job *j, const ut_op *op, uint32_t slot)
+{
+    uint64_t from = (uint64_t)slot * j->payload;
+    return (uint32_t)(UT_MIN2(op->schedule.own_bytes - from, j->payload) / op->element);
+}
+
+static uint32_t divisor_of(const ut_op *op, uint32_t slot)
+{
+#ifdef UT_PLANT_WRONG_DIVISOR
+    (void)slot;
+    return (uint32_t)(op->schedule.steps / 4 + 1);
+#else
+    return op->slot_weight[slot];
+#endif
+}
+
+static uint8_t *own_acc(const ut_job *j, const ut_op *op, uint32_t slot)
+{
+    return op->acc + (uint64_t)slot * (j->payload / op->element) * op->acc_element;
+}
+
+static void slot_is_final(ut_op *op, uint32_t slot)
+{
+    op->slot_hosts[slot] |= UT_SLOT_FINAL;
+    op->final_slots++;
+    op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->slot_weight[slot]);
+    while (op->ready < op->own_slots && (op->slot_hosts[op->ready] & UT_SLOT_FINAL))
+        op->ready++;
+}
+
+void ut_op_finish_slots(ut_job *j, ut_op *op)
+{
+    for (uint32_t slot = 0; slot < op->own_slots && op->final_slots < op->own_slots; slot++) {
+        if (op->slot_hosts[slot] & UT_SLOT_FINAL)
+            continue;
+        uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
+        bool alone = op->slot_hosts[slot] == 0;
+        const uint8_t *a = alone ? op->src + at : own_acc(j, op, slot);
+        op->nonfinite += ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, op->dst + at, a,
+                                   slot_elements(j, op, slot), divisor_of(op, slot));
+        slot_is_final(op, slot);
+    }
+}
+
+static void fold_slot(ut_job *j, ut_op *op, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
+{
+    uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
+    bool first = op->slot_hosts[slot] == 0;
+    bool last = ++op->slot_hosts[slot] == j->config.hosts - 1;
+    op->slot_weight[slot] = (uint16_t)(op->slot_weight[slot] + ranks);
+    uint8_t *acc = own_acc(j, op, slot);
+    op->nonfinite += ut_fold(op->dtype, op->redop, (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0),
+                             last ? op->dst + at : acc, first ? op->src + at : acc, payload, len / op->element,
+                             divisor_of(op, slot));
+    if (last)
+        slot_is_final(op, slot);
+}
+
+/* ---- data ---- */
+
+/* Finds the slot that an offset and a length name. False if they name none of this step. */
+static bool slot_of(const ut_job *j, const ut_step *s, const ut_transfer *t, uint64_t offset, size_t len, uint32_t *ret)
+{
+    if (offset < s->offset || offset >= s->offset + s->bytes || (offset - s->offset) % j->payload)
+        return false;
+    *ret = (uint32_t)((offset - s->offset) / j->payload);
+    return ut_transfer_slot_bytes(t, *ret, j->payload) == len;
+}
+
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now)
+{
+    uint64_t seq = ut_expand32(j->next_open, h->op_seq);
+    ut_op *op = ut_job_op(j, seq);
+    j->heard_seq = UT_MAX2(j->heard_seq, seq + 1);
+    if (op->seq != seq || op->state != UT_OP_RUNNING) {
+        bool gathering = op->seq == seq && op->state == UT_OP_GATHERING;
+        if (seq < j->next_open && !gathering)
+            return UT_TAKEN_LATE;
+        return UT_TAKEN_EARLY;
+    }
+    uint32_t i = h->step == 0 ? op->rx_of[h->stage - 1][host] : UINT32_MAX;
+    if (i == UINT32_MAX)
+        return UT_TAKEN_REFUSED;
+    const ut_step *s = &op->schedule.step[i];
+    ut_transfer *t = &op->transfer[i];
+    uint32_t slot;
+    if (!slot_of(j, s, t, h->ultima.offset, len, &slot))
+        return UT_TAKEN_REFUSED;
+#ifndef UT_PLANT_ACCEPT_LATE
+    if (t->closed)
+        return UT_TAKEN_LATE;
+#endif
+#ifdef UT_PLANT_DOUBLE_FOLD
+    if (!ut_transfer_mark(t, slot) && (op->slot_hosts[slot % UT_MAX2(op->own_slots, 1)] & UT_SLOT_FINAL)) {
+#else
+    if (!ut_transfer_mark(t, slot)) {
+#endif
+        op->bytes_duplicate += len;
+        return UT_TAKEN_DUPLICATE;
+    }
+    t->last = now;
+    if (h->flags & UT_FLAG_REPAIR)
+        op->bytes_repaired += len;
+    if (s->fold) {
+        t->weight = h->coverage;
+        fold_slot(j, op, slot, payload, len, h->coverage);
+    } else {
+        op->nonfinite += ut_place(op->dtype, op->dst + h->ultima.offset, payload, len / op->element);
+        t->weight = 1;
+        if (h->coverage) {
+            op->weight_min = UT_MIN2(op->weight_min, j->world - UT_MIN2(h->coverage, j->world));
+            op->short_hosts |= ut_bit(host);
+        }
+    }
+    if (ut_transfer_complete(t))
+        ut_op_check(j, op, now);
+    return UT_TAKEN_USED;
+}
+
+/* ---- feedback ---- */
+
+/* |host| sends nothing more for |op|: what has not come from it will not come. */
+static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    bool changed = false;
+    for (unsigned stage = 0; stage < 2; stage++) {
+        uint32_t i = op->rx_of[stage][host];
+        if (i == UINT32_MAX || ut_transfer_over(&op->transfer[i]))
+            continue;
+        op->transfer[i].closed = 1;
+        op->transfer[i].why = UT_MISSING_CLOSED;
+        changed = true;
+    }
+    if (changed)
+        ut_op_check(j, op, now);
+}
+
+/* |host| wants nothing more of |op|. */
+static void close_to(ut_op *op, uint32_t host)
+{
+    op->rx_done |= ut_bit(host);
+    for (uint32_t i = 0; i < op->schedule.steps; i++)
+        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].peer == host)
+            op->transfer[i].closed = 1;
+}
+
+void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    unsigned at = op->seq % UT_OPS_MAX;
+    if (op->seq < c->peer_rx_floor)
+        close_to(op, host);
+    if (c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq) {
+        const ut_record *r = &c->peer_record[at];
+        if (r->flags & UT_RECORD_SEEN)
+            op->record_known |= ut_bit(host);
+        if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
+            return;
+        bool news = !(op->record_matched & ut_bit(host));
+        op->record_matched |= ut_bit(host);
+        if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
+            op->peer_masks |= ut_bit(host);
+            op->peer_full &= r->full_mask;
+            op->peer_any |= r->any_mask;
+        }
+        if (r->flags & UT_RECORD_RX_DONE)
+            close_to(op, host);
+        if (r->flags & UT_RECORD_TX_DONE)
+            close_from(j, op, host, now);
+        if (news)
+            ut_op_check(j, op, now);
+    }
+    if (op->state == UT_OP_RUNNING && op->seq < c->peer_tx_floor) {
+        op->record_matched |= ut_bit(host);
+        close_from(j, op, host, now);
+        ut_op_check(j, op, now);
+    }
+}
+
+void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    c->peer_rx_floor = UT_MAX2(c->peer_rx_floor, f->rx_floor);
+    c->peer_tx_floor = UT_MAX2(c->peer_tx_floor, f->tx_floor);
+    bool unseen = false;
+    for (unsigned i = 0; i < f->records; i++) {
+        const ut_record *r = &f->record[i];
+        unsigned at = r->op_seq % UT_OPS_MAX;
+        if (c->peer_record_seen[at] && c->peer_record[at].op_seq > r->op_seq)
+            continue;
+        c->peer_record[at] = *r;
+        c->peer_record_seen[at] = true;
+        j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+        const ut_op *op = ut_job_op(j, r->op_seq);
+        bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);
+        /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
+        unseen = unseen || (!(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor));
+    }
+    if ((f->flags & UT_FEEDBACK_ASK) || unseen)
+        ut_conn_speak_at(c, (f->flags & UT_FEEDBACK_ASK) ? now : now + UT_HOLD_NS);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
+            ut_op_record(j, op, host, now);
+        if (op->state == UT_OP_LINGERING)
+            ut_op_tick(j, op, now);
+    }
+}
+
+void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    ut_stats *stats = ut_engine_counters(j->engine);
+    size_t kept = 0, at = 0;
+    while (at < c->stash_len) {
+        uint16_t len;
+        memcpy(&len, c->stash + at, 2);
+        const uint8_t *packet = c->stash + at + 2;
+        ut_data h;
+        int bad = ut_data_decode(&h, packet, len);
+        assert(!bad);
+        enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+        if (taken == UT_TAKEN_EARLY) {
+            memmove(c->stash + kept, c->stash + at, (size_t)len + 2);
+            kept += (size_t)len + 2;
+        } else {
+            stats->stash_replayed++;
+            c->stash_bytes -= len;
+            ut_engine_count_taken(j->engine, taken, len - UT_DATA_HEADER);
+            ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */
+        }
+        at += (size_t)len + 2;
+    }
+    (void)op;
+    c->stash_len = kept;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Payload out. A burst is packets of one transfer to one peer, each {header, payload} gathered from where the bytes lie: no staging copy.
+ * Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1, then fresh slots by op and schedule.
+ */
+#include "op.h"
+
+enum { TOKEN_BURST_BYTES = 128 << 10 };
+
+/* ---- what may go ---- */
+
+static void refill_tokens(ut_job *j, ut_ns now)
+{
+    uint64_t rate = j->config.rate_bytes_per_s;
+    ut_ns elapsed = now - j->tokens_at;
+    if (elapsed > UT_SECOND)
+        elapsed = UT_SECOND;
+    uint64_t more = (uint64_t)((double)rate * (double)elapsed / 1e9);
+    if (more == 0)
+        return;
+    j->tokens = UT_MIN2(j->tokens + more, (uint64_t)TOKEN_BURST_BYTES);
+    j->tokens_at = now;
+}
+
+static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
+{
+    uint32_t there = s->wait_count ? op->ready : t->slots;
+    return there > t->next ? there - t->next : 0;
+}
+
+ut_ns ut_op_tokens_wake(const ut_job *j)
+{
+    uint64_t rate = j->config.rate_bytes_per_s;
+    if (!j->held_by_rate || rate == 0)
+        return UT_NEVER;
+    uint64_t needed = (uint64_t)UT_MIN2(16 * (uint64_t)j->config.packet_bytes, (uint64_t)TOKEN_BURST_BYTES);
+    uint64_t lacking = needed > j->tokens ? needed - j->tokens : 0;
+    return j->tokens_at + (ut_ns)((double)lacking * 1e9 / (double)rate) + UT_US;
+}
+
+/* Packets to this peer that credit, memory, and the job's rate allow now. */
+static uint32_t allowance(ut_job *j, const ut_conn *c)
+{
+    uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
+    if (j->config.rate_bytes_per_s && n > j->tokens / j->config.packet_bytes) {
+        n = (uint32_t)(j->tokens / j->config.packet_bytes);
+        j->held_by_rate = n == 0;
+    }
+    return n;
+}
+
+/* ---- building ---- */
+
+static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
+{
+    if (slot + 1 == t->slots)
+        return 15;
+    return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
+}
+
+static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer *t, uint32_t slot, bool repair, ut_ns now,
+                       ut_burst *b)
+{
+    ut_conn *c = &j->conn[s->peer];
+    uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
+    uint64_t into = (uint64_t)slot * j->payload;
+    const uint8_t *payload = s->stage == 1 ? op->src + s->offset + into : op->shard + into;
+    unsigned missing = s->stage == 1 ? 0 : j->world - UT_MIN2(j->world, (uint32_t)op->slot_weight[slot]);
+    uint8_t stage_step = (uint8_t)(s->stage << 6 | s->tag);
+    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, stage_step, slot, UT_DATA_HEADER + len, now);
+    ut_data h = {.flags = repair ? UT_FLAG_REPAIR : 0,
+                 .stage = s->stage,
+                 .step = s->tag,
+                 .coverage = (uint8_t)(s->stage == 1 ? op->weight : UT_MIN2(missing, 255)),
+                 .cid = c->tx_cid,
+                 .pn = (uint32_t)pn,
+                 .op_seq = (uint32_t)op->seq,
+                 .time_us = (uint32_t)(now / UT_US) & 0xffffff,
+                 .ultima = {.bucket = (uint16_t)op->seq,
+                            .offset = (uint32_t)(s->offset + into),
+                            .last = last_percentile(t, slot),
+                            .incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15)}};
+    uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
+    ut_data_encode(header, &h, payload, len);
+    b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
+    b->iov[b->iovs++] = (ut_iov){payload, len};
+    b->segments++;
+    b->bytes += UT_DATA_HEADER + len;
+}
+
+static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t most, ut_ns now, ut_burst *b)
+{
+    const ut_step *s = &op->schedule.step[i];
+    ut_transfer *t = &op->transfer[i];
+    b->to = j->conn[s->peer].data;
+    b->port = UT_PORT_DATA;
+    b->segment_bytes = j->config.packet_bytes;
+    b->segments = b->bytes = b->iovs = 0;
+    while (b->segments < most) {
+        uint32_t slot;
+        if (repairs) {
+            if (!ut_transfer_take_lost(t, &slot))
+                break;
+        } else {
+            if (fresh_slots(op, s, t) == 0)
+                break;
+            slot = t->next++;
+        }
+        add_packet(j, op, s, t, slot, repairs, now, b);
+        if (slot + 1 == t->slots)
+            break; /* perhaps shorter than the stride: it must be the burst's last */
+    }
+    if (b->segments == 1)
+        b->segment_bytes = b->bytes;
+    if (j->config.rate_bytes_per_s)
+        j->tokens -= UT_MIN2(j->tokens, b->bytes);
+    ut_stats *stats = ut_engine_counters(j->engine);
+    stats->bursts_sent++;
+    stats->data_sent += b->segments;
+    stats->data_sent_bytes += b->bytes;
+    stats->data_resent += repairs ? b->segments : 0;
+    return b->segments > 0;
+}
+
+static bool has_work(const ut_op *op, uint32_t i, bool repairs)
+{
+    const ut_transfer *t = &op->transfer[i];
+    if (op->schedule.step[i].kind != UT_STEP_SEND || t->closed)
+        return false;
+    return repairs ? t->lost > 0 : fresh_slots(op, &op->schedule.step[i], t) > 0;
+}
+
+/* One look over all sends of one kind, oldest op first. Notes peers that are held up by credit alone. */
+static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b)
+{
+    uint64_t first = ut_job_tx_floor(j);
+    for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
+        ut_op *op = ut_job_op(j, seq);
+        if (op->seq != seq || (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING))
+            continue;
+        for (uint32_t i = 0; i < op->schedule.steps; i++) {
+            if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
+                continue;
+            ut_conn *c = &j->conn[op->schedule.step[i].peer];
+            uint32_t most = UT_MIN2(allowance(j, c), ut_engine_segments(j->engine, j->config.packet_bytes));
+            if (most)
+                return burst_of(j, op, i, repairs, most, now, b);
+            if (!j->held_by_rate && c->state == UT_CONN_UP && c->tx_flying == 0 && c->blocked_since == UT_NEVER)
+                c->blocked_since = now;
+        }
+    }
+    return false;
+}
+
+bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
+{
+    if (j->config.rate_bytes_per_s)
+        refill_tokens(j, now);
+    j->held_by_rate = false;
+    return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
+}
+
+/* ---- feedback ---- */
+
+void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    bool unseen = false;
+    ret->incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15);
+    ret->rx_floor = j->rx_floor;
+    ret->tx_floor = ut_job_tx_floor(j);
+    ret->records = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        const ut_op *op = &j->op[k];
+        if (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING)
+            continue;
+        bool known = op->record_known & ut_bit(host);
+        bool seen = c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq;
+        unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
+                         (op->complete_masks ? UT_RECORD_RESULT : 0) |
+                         (op->state == UT_OP_LINGERING ? UT_RECORD_RX_DONE : 0);
+        uint32_t left = UINT32_MAX;
+        if (op->deadline != UT_NEVER)
+            left = op->deadline > now ? (uint32_t)UT_MIN2((op->deadline - now) / UT_US, UINT32_MAX - 1) : 0;
+        ret->record[ret->records++] = (ut_record){.op_seq = op->seq,
+                                                  .count = op->count,
+                                                  .dtype = op->dtype,
+                                                  .redop = op->redop,
+                                                  .mode = op->mode,
+                                                  .flags = (uint8_t)flags,
+                                                  .weight = op->weight,
+                                                  .time_left_us = left,
+                                                  .full_mask = op->complete_masks ? op->full_mask : 0,
+                                                  .any_mask = op->complete_masks ? op->any_mask : 0};
+        unseen = unseen || (!known && !(op->rx_done & ut_bit(host)));
+    }
+    if (unseen) {
+        /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
+        c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_pto(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
+        ut_conn_speak_at(c, now + c->record_gap);
+    }
+}
+
+void ut_op_fate(void *context, const ut_sent *sent, bool acked)
+{
+    const ut_fate *fate = context;
+    ut_job *j = fate->job;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if ((op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING) || (uint32_t)op->seq != sent->op_seq)
+            continue;
+        uint32_t i = op->tx_of[(sent->stage_step >> 6) - 1][fate->host];
+        if (i == UINT32_MAX || sent->slot >= op->transfer[i].slots)
+            return;
+        ut_transfer *t = &op->transfer[i];
+        if (acked)
+            ut_transfer_mark(t, sent->slot);
+        else if (!t->closed)
+            ut_transfer_lose(t, sent->slot);
+        return;
+    }
+}
+
+bool ut_op_sent_all(const ut_op *op, uint32_t host)
+{
+    for (uint32_t i = 0; i < op->schedule.steps; i++)
+        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].peer == host &&
+            !ut_transfer_over(&op->transfer[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The account of an op. It says only what this host knows: where the masks of a shard are not known, nobody is claimed to be in it.
+ */
+#include "op.h"
+
+static uint64_t all_hosts(const ut_job *j)
+{
+    return j->config.hosts == 64 ? UINT64_MAX : ut_bit(j->config.hosts) - 1;
+}
+
+static void account_peer(const ut_job *j, const ut_op *op, uint32_t host, ut_receipt *r)
+{
+    ut_receipt_peer *row = &r->peer[host];
+    for (unsigned stage = 0; stage < 2; stage++) {
+        uint32_t i = op->rx_of[stage][host];
+        if (i == UINT32_MAX)
+            continue;
+        const ut_transfer *t = &op->transfer[i];
+        row->expected[stage] = op->schedule.step[i].bytes;
+        row->missing[stage] = (uint32_t)ut_transfer_missing(t, j->payload);
+        if (row->missing[stage] && row->why == UT_MISSING_NOTHING)
+            row->why = t->why;
+        if (stage == 0)
+            row->weight = t->weight;
+        if (t->last)
+            row->last_us = (uint32_t)UT_MAX2(row->last_us, (t->last - op->start) / UT_US);
+        r->bytes_expected += row->expected[stage];
+        r->bytes_missing += row->missing[stage];
+    }
+}
+
+/* Hosts in every byte, and in some byte, of the result: over our shard and those of all others. */
+static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    bool own = op->schedule.own_bytes > 0;
+    uint64_t full = own ? op->full_mask : all_hosts(j), any = own ? op->any_mask : 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        uint32_t i = op->rx_of[1][h];
+        if (i == UINT32_MAX || op->transfer[i].slots == 0)
+            continue;
+        const ut_transfer *t = &op->transfer[i];
+        if (!ut_transfer_complete(t)) { /* our own value stands in for what is missing */
+            full &= ut_bit(j->config.self);
+            any |= ut_bit(j->config.self);
+        }
+        if (t->done && !(op->short_hosts & ut_bit(h)))
+            any |= all_hosts(j);
+        else if (t->done && !(op->peer_masks & ut_bit(h)))
+            full = 0;
+    }
+    if (op->short_hosts & op->peer_masks) {
+        full &= op->peer_full;
+        any |= op->peer_any & all_hosts(j);
+    }
+    r->full_mask = full;
+    r->any_mask = any | full;
+}
+
+/* Whom to blame: the peer of which most is missing. */
+static uint16_t find_culprit(const ut_job *j, const ut_receipt *r)
+{
+    uint16_t culprit = 0xffff;
+    uint64_t most = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        uint64_t missing = (uint64_t)r->peer[h].missing[0] + r->peer[h].missing[1];
+        if (missing > most) {
+            most = missing;
+            culprit = (uint16_t)h;
+        }
+    }
+    return culprit;
+}
+
+void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
+{
+    memset(r, 0, sizeof *r);
+    r->op_seq = op->seq;
+    r->error = op->error;
+    r->hosts = (uint16_t)j->config.hosts;
+    r->self = (uint16_t)j->config.self;
+    r->culprit = op->culprit;
+    r->field = op->field;
+    r->value_here = op->value_here;
+    r->value_there = op->value_there;
+    r->elapsed_ns = now - op->start;
+    if (op->schedule.steps == 0 && op->failed) { /* it never opened */
+        r->status = UT_FAILED;
+        return;
+    }
+    r->peer[j->config.self].weight = op->weight;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        account_peer(j, op, h, r);
+    r->bytes_used = r->bytes_expected - r->bytes_missing;
+    r->bytes_repaired = op->bytes_repaired;
+    r->bytes_duplicate = op->bytes_duplicate;
+    r->nonfinite = op->nonfinite;
+    r->weight_min = op->weight_min;
+    r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->kernel_drops_before;
+    for (unsigned stage = 0; stage < 2; stage++) {
+        r->stage_end[stage] = op->stage_end[stage];
+        r->stage_ns[stage] = op->stage_at[stage] ? op->stage_at[stage] - op->start : 0;
+    }
+    if (op->failed) {
+        r->status = UT_FAILED;
+        return;
+    }
+    account_masks(j, op, r);
+    if (r->bytes_missing == 0 && op->weight_min == j->world)
+        r->status = UT_COMPLETE;
+    else if (r->bytes_used == 0 && j->config.hosts > 1)
+        r->status = UT_INSUFFICIENT;
+    else
+        r->status = UT_PARTIAL;
+    if (op->mode == UT_RELIABLE && r->status != UT_COMPLETE) {
+        r->status = UT_FAILED;
+        r->error = UT_ERR_ABSENT;
+    }
+    if (r->culprit == 0xffff && r->status != UT_COMPLETE)
+        r->culprit = find_culprit(j, r);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two rings between a trainer and its daemon, in shared memory, and the receipt that comes back.
+ *
+ * One producer and one consumer each: the trainer submits, the engine completes. The engine trusts nothing in the
+ * submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and never waits
+ * there. The completion ring is mapped read-only by the trainer (its memfd carries F_SEAL_FUTURE_WRITE), so a wild trainer
+ * can spoil its own requests and data, but not what the daemon says of them. The trainer's consumer position therefore
+ * travels in the submission ring (`completions_taken`).
+ */
+#ifndef UT_RING_H
+#define UT_RING_H
+
+#include "ut.h"
+
+/* One request, 64 bytes. All offsets are bytes into the session's arena. */
+typedef struct ut_submission {
+    uint64_t op_seq;      /* number of this op in the job, from 0, the same on every rank */
+    uint64_t src;         /* where the rank's contribution lies; element-aligned */
+    uint64_t dst;         /* where the result goes; equal to src for in place, else not overlapping it */
+    uint64_t count;       /* elements; 0 is legal */
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; UT_NEVER for none (reliable mode only) */
+    uint8_t dtype;        /* enum ut_dtype */
+    uint8_t redop;        /* enum ut_redop */
+    uint8_t mode;         /* enum ut_mode */
+    uint8_t flags;        /* 0 */
+    uint32_t reserved;    /* 0 */
+    uint64_t reserved2[2];
+} ut_submission;
+
+typedef struct ut_submission_ring {
+    uint64_t head;              /* entries ever written; trainer only; release store */
+    uint64_t completions_taken; /* completion entries ever read; trainer only */
+    uint64_t reserved[6];
+    ut_submission entries[UT_RING_ENTRIES];
+} ut_submission_ring;
+
+enum ut_status {
+    UT_COMPLETE = 1,     /* every byte holds every rank's contribution */
+    UT_PARTIAL = 2,      /* usable; divided by what arrived, see the peers */
+    UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
+    UT_FAILED = 4,       /* `error` says why; dst is unspecified */
+};
+enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT };
+/* Why bytes of a peer are missing. */
+enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
+
+/* One peer host's part in an op, as this host saw it. 32 bytes. */
+typedef struct ut_receipt_peer {
+    uint64_t expected[2]; /* bytes expected from it: stage 1 (its contribution to our shard), stage 2 (its shard) */
+    uint32_t missing[2];  /* bytes of those that never came in time */
+    uint16_t weight;      /* ranks summed in what it sent; 0 if nothing came */
+    uint8_t why;          /* enum ut_missing */
+    uint8_t reserved;
+    uint32_t last_us;     /* when its last byte of the op came, us after the op's start here; 0 if none */
+} ut_receipt_peer;
+
+/* The account of one op on one host: 192 bytes and a row per host. Conservation: expected = used + missing. */
+typedef struct ut_receipt {
+    uint64_t op_seq;
+    uint32_t status;        /* enum ut_status */
+    int32_t error;          /* enum ut_error; 0 unless UT_FAILED */
+    uint16_t hosts;         /* rows of `peer` in use */
+    uint16_t self;          /* this host's row, all zero but its weight */
+    uint16_t culprit;       /* host to blame for what is missing or for the desync; 0xffff for nobody */
+    uint8_t stage_end[2];   /* enum ut_stage_end */
+    uint8_t field;          /* enum ut_field, for a desync */
+    uint8_t reserved[3];
+    uint32_t weight_min;    /* ranks summed in the least covered byte of the result */
+    uint64_t value_here;    /* of the field that differs: ours, and the culprit's */
+    uint64_t value_there;
+    uint64_t full_mask;     /* hosts known to be in every byte of the result */
+    uint64_t any_mask;      /* hosts known to be in at least one byte */
+    uint64_t bytes_expected;
+    uint64_t bytes_used;
+    uint64_t bytes_missing;
+    uint64_t bytes_repaired;  /* of those used, came as repairs */
+    uint64_t bytes_duplicate; /* came again; never folded twice */
+    uint64_t nonfinite;       /* NaN or Inf elements in the result */
+    uint64_t elapsed_ns;      /* submission to completion, as the engine saw it */
+    uint64_t stage_ns[2];     /* start to end of each stage, from the op's start */
+    uint64_t drops_host;      /* datagrams that this host's kernel dropped during the op (SO_RXQ_OVFL) */
+    uint64_t reserved2[5];
+    ut_receipt_peer peer[UT_HOSTS_MAX];
+} ut_receipt;
+
+typedef struct ut_completion_ring {
+    uint64_t head; /* entries ever written; engine only; release store */
+    uint64_t submissions_taken; /* submissions ever consumed; engine only */
+    uint64_t reserved[6];
+    ut_receipt entries[UT_RING_ENTRIES];
+} ut_completion_ring;
+
+/* Trainer's side. Returns UT_ERR_FULL when 64 submissions or unread completions are outstanding. */
+int ut_ring_submit(ut_submission_ring *submissions, const ut_completion_ring *completions, const ut_submission *entry);
+/* Copies the next receipt out and returns 1; returns 0 when there is none. */
+int ut_ring_take_completion(ut_submission_ring *submissions, const ut_completion_ring *completions, ut_receipt *ret);
+
+/* True if there is something to take. */
+int ut_ring_has_submission(const ut_submission_ring *submissions, uint64_t taken);
+/* Engine's side. |taken| is the engine's private position: the shared one is only ever written. Returns 1, or 0 for none. */
+int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *taken,
+                            ut_submission *ret);
+/* |written| is the engine's private position. Returns UT_ERR_FULL if the trainer has not taken what it was given. */
+int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
+                     const ut_receipt *receipt);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire.h"
+
+#include "../kernels/kernels.h"
+
+enum { DATA_CRC_AT = 19, DATA_ULTIMA_AT = 23, FEEDBACK_CRC_AT = 12 };
+
+static void put16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    v = __builtin_bswap64(v);
+    memcpy(p, &v, 8);
+}
+
+static uint16_t get16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return __builtin_bswap64(v);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "payloads travel as they lie in memory, little-endian");
+
+void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h)
+{
+    put16(out, h->bucket);
+    put32(out + 2, h->offset);
+    put16(out + 6, h->timeout);
+    out[8] = (uint8_t)(h->last << 4 | (h->incast & 15));
+}
+
+void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
+{
+    ret->bucket = get16(in);
+    ret->offset = get32(in + 2);
+    ret->timeout = get16(in + 6);
+    ret->last = in[8] >> 4;
+    ret->incast = in[8] & 15;
+}
+
+void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, const void *payload, size_t payload_len)
+{
+    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;
+    out[1] = h->flags;
+    out[2] = (uint8_t)(h->stage << 6 | h->step);
+    out[3] = h->coverage;
+    put32(out + 4, h->cid);
+    put32(out + 8, h->pn);
+    put32(out + 12, h->op_seq);
+    out[16] = (uint8_t)(h->time_us >> 16);
+    put16(out + 17, (uint16_t)h->time_us);
+    put32(out + DATA_CRC_AT, 0);
+    ut_ultima_encode(out + DATA_ULTIMA_AT, &h->ultima);
+    put32(out + DATA_CRC_AT, ut_crc32c(ut_crc32c(0, out, UT_DATA_HEADER), payload, payload_len));
+}
+
+int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
+{
+    uint8_t header[UT_DATA_HEADER];
+    if (len <= UT_DATA_HEADER || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_DATA))
+        return UT_ERR_MALFORMED;
+    memcpy(header, packet, UT_DATA_HEADER);
+    put32(header + DATA_CRC_AT, 0);
+#ifndef UT_PLANT_NO_CRC
+    uint32_t crc = ut_crc32c(ut_crc32c(0, header, UT_DATA_HEADER), packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    if (crc != get32(packet + DATA_CRC_AT))
+        return UT_ERR_CHECKSUM;
+#endif
+    ret->flags = header[1];
+    ret->stage = header[2] >> 6;
+    ret->step = header[2] & 63;
+    ret->coverage = header[3];
+    ret->cid = get32(header + 4);
+    ret->pn = get32(header + 8);
+    ret->op_seq = get32(header + 12);
+    ret->time_us = (uint32_t)header[16] << 16 | get16(header + 17);
+    ut_ultima_decode(&ret->ultima, header + DATA_ULTIMA_AT);
+    if (ret->stage != 1 && ret->stage != 2)
+        return UT_ERR_MALFORMED;
+    if (ret->stage == 1 && ret->coverage == 0)
+        return UT_ERR_MALFORMED;
+    if (ret->ultima.bucket != (uint16_t)ret->op_seq)
+        return UT_ERR_MALFORMED;
+    return UT_OK;
+}
+
+size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
+{
+    assert(f->records <= UT_OPS_MAX && f->ack_words <= UT_ACK_WORDS);
+    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_FEEDBACK;
+    out[1] = f->flags;
+    out[2] = f->records;
+    out[3] = f->incast;
+    put32(out + 4, f->cid);
+    put32(out + 8, f->number);
+    put32(out + FEEDBACK_CRC_AT, 0);
+    put64(out + 16, f->grant);
+    put64(out + 24, f->received);
+    put64(out + 32, f->rx_floor);
+    put64(out + 40, f->tx_floor);
+    put32(out + 48, f->highest_pn);
+    put32(out + 52, f->ce_packets);
+    put32(out + 56, f->kernel_drops);
+    put32(out + 60, f->echo_us);
+    put32(out + 64, f->hold_us);
+    put16(out + 68, f->ack_words);
+    put16(out + 70, 0);
+    uint8_t *p = out + UT_FEEDBACK_HEADER;
+    for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
+        const ut_record *r = &f->record[i];
+        put64(p, r->op_seq);
+        put64(p + 8, r->count);
+        p[16] = r->dtype;
+        p[17] = r->redop;
+        p[18] = r->mode;
+        p[19] = r->flags;
+        put16(p + 20, r->weight);
+        put16(p + 22, 0);
+        put32(p + 24, r->time_left_us);
+        put32(p + 28, 0);
+        put64(p + 32, r->full_mask);
+        put64(p + 40, r->any_mask);
+    }
+    for (unsigned i = 0; i < f->ack_words; i++, p += 8)
+        put64(p, f->ack[i]);
+    size_t len = (size_t)(p - out);
+    put32(out + FEEDBACK_CRC_AT, ut_crc32c(0, out, len));
+    return len;
+}
+
+int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
+{
+    uint8_t copy[UT_FEEDBACK_MAX];
+    if (len < UT_FEEDBACK_HEADER || len > UT_FEEDBACK_MAX || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_FEEDBACK))
+        return UT_ERR_MALFORMED;
+    memcpy(copy, packet, len);
+    put32(copy + FEEDBACK_CRC_AT, 0);
+#ifndef UT_PLANT_NO_CRC
+    if (ut_crc32c(0, copy, len) != get32(packet + FEEDBACK_CRC_AT))
+        return UT_ERR_CHECKSUM;
+#endif
+    ret->flags = copy[1];
+    ret->records = copy[2];
+    ret->incast = copy[3];
+    ret->cid = get32(copy + 4);
+    ret->number = get32(copy + 8);
+    ret->grant = get64(copy + 16);
+    ret->received = get64(copy + 24);
+    ret->rx_floor = get64(copy + 32);
+    ret->tx_floor = get64(copy + 40);
+    ret->highest_pn = get32(copy + 48);
+    ret->ce_packets = get32(copy + 52);
+    ret->kernel_drops = get32(copy + 56);
+    ret->echo_us = get32(copy + 60);
+    ret->hold_us = get32(copy + 64);
+    ret->ack_words = get16(copy + 68);
+    if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
+        len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
+        return UT_ERR_MALFORMED;
+    const uint8_t *p = copy + UT_FEEDBACK_HEADER;
+    for (unsigned i = 0; i < ret->records; i++, p += UT_OP_RECORD) {
+        ut_record *r = &ret->record[i];
+        r->op_seq = get64(p);
+        r->count = get64(p + 8);
+        r->dtype = p[16];
+        r->redop = p[17];
+        r->mode = p[18];
+        r->flags = p[19];
+        r->weight = get16(p + 20);
+        r->time_left_us = get32(p + 24);
+        r->full_mask = get64(p + 32);
+        r->any_mask = get64(p + 40);
+    }
+    for (unsigned i = 0; i < ret->ack_words; i++, p += 8)
+        ret->ack[i] = get64(p);
+    return UT_OK;
+}
+
+uint64_t ut_expand32(uint64_t expected, uint32_t low)
+{
+    uint64_t candidate = (expected & ~(uint64_t)UINT32_MAX) | low;
+    if (candidate + (1ULL << 31) < expected && candidate + (1ULL << 32) > candidate)
+        return candidate + (1ULL << 32);
+    if (candidate > expected + (1ULL << 31) && candidate >= (1ULL << 32))
+        return candidate - (1ULL << 32);
+    return candidate;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The wire: two packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and range
+ * that can be checked without knowing the job. All other files speak of these structs, never of bytes.
+ */
+#ifndef UT_WIRE_H
+#define UT_WIRE_H
+
+#include "ut.h"
+
+enum {
+    UT_WIRE_VERSION = 1,
+    UT_KIND_DATA = 1,
+    UT_KIND_FEEDBACK = 2,
+    UT_DATA_HEADER = 32,
+    UT_ULTIMA_HEADER = 9,
+    UT_FEEDBACK_HEADER = 72,
+    UT_OP_RECORD = 48,
+    UT_ACK_WORDS = UT_ACK_BITS / 64,
+    UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
+};
+
+enum ut_data_flag { UT_FLAG_REPAIR = 0x01 };
+enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
+enum ut_record_flag {
+    UT_RECORD_SEEN = 0x01,   /* your record for this op was seen */
+    UT_RECORD_RX_DONE = 0x02, /* I want no more data for it */
+    UT_RECORD_TX_DONE = 0x04, /* I send no more data for it */
+    UT_RECORD_FAILED = 0x08,
+    UT_RECORD_RESULT = 0x10, /* the masks hold */
+};
+
+/* The paper's nine bytes (SPEC 1a.1). */
+typedef struct ut_ultima {
+    uint16_t bucket;  /* op_seq mod 65536 */
+    uint32_t offset;  /* bytes into the bucket */
+    uint16_t timeout; /* units of 100 us, 0xffff saturated, 0 none */
+    uint8_t last;     /* Last%ile, 0 .. 15 */
+    uint8_t incast;   /* 0 .. 15 */
+} ut_ultima;
+
+typedef struct ut_data {
+    uint8_t flags;
+    uint8_t stage;    /* 1 or 2 */
+    uint8_t step;     /* 0 .. 63 */
+    uint8_t coverage; /* stage 1: ranks in it; stage 2: ranks missing */
+    uint32_t cid;
+    uint32_t pn;      /* low 32 bits */
+    uint32_t op_seq;  /* low 32 bits */
+    uint32_t time_us; /* low 24 bits */
+    ut_ultima ultima;
+} ut_data;
+
+typedef struct ut_record {
+    uint64_t op_seq;
+    uint64_t count;
+    uint8_t dtype, redop, mode, flags;
+    uint16_t weight;
+    uint32_t time_left_us; /* UINT32_MAX for none */
+    uint64_t full_mask, any_mask;
+} ut_record;
+
+typedef struct ut_feedback {
+    uint8_t flags, records, incast;
+    uint32_t cid;
+    uint32_t number;
+    uint64_t grant, received, rx_floor, tx_floor;
+    uint32_t highest_pn;
+    uint32_t ce_packets;
+    uint32_t kernel_drops;
+    uint32_t echo_us; /* UINT32_MAX if none */
+    uint32_t hold_us;
+    uint16_t ack_words;
+    ut_record record[UT_OPS_MAX];
+    uint64_t ack[UT_ACK_WORDS];
+} ut_feedback;
+
+void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
+void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
+
+/* Writes the header of a data packet, checksum over header and |payload| included. */
+void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, const void *payload, size_t payload_len);
+/* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
+int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len);
+
+/* Returns the bytes written, at most UT_FEEDBACK_MAX. */
+size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f);
+int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len);
+
+/* The full number nearest to |expected| whose low 32 bits are |low|. */
+uint64_t ut_expand32(uint64_t expected, uint32_t low);
+
+#endif
