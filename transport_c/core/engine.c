@@ -288,6 +288,15 @@ uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
     return n;
 }
 
+uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job)
+{
+    uint64_t next = UINT64_MAX;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job)
+            next = UT_MIN2(next, e->session[s].next_seq);
+    return next;
+}
+
 static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
 {
     return at <= arena && bytes <= arena - at;
@@ -298,7 +307,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
 {
     if (x->op_seq != s->next_seq)
         return UT_ERR_SEQUENCE;
-    if (ut_dtype_bytes(x->dtype) == 0)
+    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END)
         return UT_ERR_DTYPE;
     if (x->redop == 0 || x->redop >= UT_REDOPS_END)
         return UT_ERR_REDOP;
@@ -358,6 +367,8 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
         s->next_seq += error != UT_ERR_SEQUENCE; /* what is refused is used up: this rank has no part in that op */
         if (error) {
             refuse(e, session, &x, error);
+            if (error != UT_ERR_SEQUENCE)
+                ut_op_skip(j, x.op_seq, now);
             continue;
         }
         ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);

@@ -14,6 +14,13 @@ static bool host_is_up(const ut_job *j, uint32_t host)
     return j->conn[host].state == UT_CONN_UP;
 }
 
+static void speak_to_all(ut_job *j, ut_ns at)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], at);
+}
+
 /* ---- gathering the ranks of this host ---- */
 
 bool ut_op_has_room(ut_job *j, uint64_t seq)
@@ -188,7 +195,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->complete_masks = 0;
     op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
     op->record_matched = op->record_known = op->rx_done = 0;
-    op->full_mask = op->any_mask = op->peer_masks = op->peer_any = op->short_hosts = 0;
+    op->full_mask = op->any_mask = op->peer_masks = op->peer_any = op->short_hosts = op->masks_waived = 0;
     op->peer_full = UINT64_MAX;
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
@@ -262,11 +269,18 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
             op->any_mask |= ut_bit(h);
     }
     op->complete_masks = 1;
-    if (op->full_mask == op->any_mask && how == UT_END_COMPLETE)
+    if (op->full_mask == op->any_mask && op->weight_min == j->world)
         return;
+    speak_to_all(j, now); /* the masks are news */
+}
+
+/* Where ranks are missing from a shard, the receipt waits for its owner's word on which. */
+static bool masks_known(const ut_job *j, const ut_op *op)
+{
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && host_is_up(j, h))
-            ut_conn_speak_at(&j->conn[h], now); /* the masks are news */
+        if ((op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(h)) && host_is_up(j, h))
+            return false;
+    return true;
 }
 
 static bool records_matched(const ut_job *j, const ut_op *op)
@@ -293,7 +307,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
         op->stage_end[1] = complete ? UT_END_COMPLETE : UT_END_ABSENT;
         op->stage_at[1] = now;
     }
-    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op))
+    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op))
         end_op(j, op, now);
 }
 
@@ -402,9 +416,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
     ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
     op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     raise_rx_floor(j);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && host_is_up(j, h))
-            ut_conn_speak_at(&j->conn[h], now + UT_HOLD_NS);
+    speak_to_all(j, now + UT_HOLD_NS);
     ut_engine_room(j->engine);
 }
 
@@ -437,12 +449,21 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
     close_sends(op, 1);
     close_sends(op, 2);
     settle(j, op, now);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && host_is_up(j, h))
-            ut_conn_speak_at(&j->conn[h], now);
+    speak_to_all(j, now);
 }
 
 /* ---- events from outside ---- */
+
+void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
+{
+    const ut_op *op = ut_job_op(j, seq);
+    bool gathering = op->seq == seq && op->state == UT_OP_GATHERING;
+    if (gathering || seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
+        return;
+    j->next_open = seq + 1;
+    raise_rx_floor(j);
+    speak_to_all(j, now);
+}
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
 {
@@ -465,9 +486,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             op->state = UT_OP_FREE;
             j->next_open = UT_MAX2(j->next_open, seq + 1);
             raise_rx_floor(j);
-            for (uint32_t h = 0; h < j->config.hosts; h++)
-                if (h != j->config.self && host_is_up(j, h))
-                    ut_conn_speak_at(&j->conn[h], now);
+            speak_to_all(j, now);
             ut_engine_room(j->engine);
         } else if (op->state == UT_OP_GATHERING && op->calls >= ut_engine_sessions_due(j->engine, j->number, op->seq)) {
             open_op(j, op, now);

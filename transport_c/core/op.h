@@ -66,6 +66,7 @@ typedef struct ut_op {
     uint64_t short_hosts;    /* hosts whose shard came with ranks missing in some slot */
     uint64_t peer_full, peer_any; /* intersection / union over the shards of other hosts whose masks are known */
     uint64_t peer_masks;     /* hosts whose masks are known */
+    uint64_t masks_waived;   /* hosts that will not say any more */
     uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
     uint16_t culprit;
     uint8_t field;
@@ -121,6 +122,8 @@ static inline uint64_t ut_bit(uint32_t host)
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
 /* True if a submission with this number can be taken now. May end a lingering op to make room. */
 bool ut_op_has_room(ut_job *j, uint64_t seq);
+/* The only ranks of this host that could have called op |seq| were refused: peers need not wait for us. */
+void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
 /* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
@@ -177,6 +180,8 @@ void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 uint32_t ut_engine_segments(const ut_engine *e, uint32_t packet_bytes);
 /* One data packet, counted in its class. */
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
+/* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */
+uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job);
 /* Ops ended: submissions that waited for room may be taken. */
 void ut_engine_room(ut_engine *e);
 

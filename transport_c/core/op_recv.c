@@ -166,7 +166,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             op->record_known |= ut_bit(host);
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
-        bool news = !(op->record_matched & ut_bit(host));
+        bool news = !(op->record_matched & ut_bit(host)) || (r->flags & UT_RECORD_RESULT);
         op->record_matched |= ut_bit(host);
         if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
             op->peer_masks |= ut_bit(host);
@@ -182,6 +182,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
     }
     if (op->state == UT_OP_RUNNING && op->seq < c->peer_tx_floor) {
         op->record_matched |= ut_bit(host);
+        op->masks_waived |= ut_bit(host);
         close_from(j, op, host, now);
         ut_op_check(j, op, now);
     }

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two whole engines over a perfect wire that the test may cut: what strangers, wild trainers, deaths and late ranks can do to an op.
+ * Timing, loss and reordering at large are the simulator's.
+ */
+#include "check.h"
+
+#include "../../transport_c/core/engine.h"
+
+enum { HOSTS = 2, RANKS_MAX = 3, ELEMENTS = 5000, ARENA = 2 * ELEMENTS * 8 };
+
+typedef struct rank {
+    ut_submission_ring submissions;
+    ut_completion_ring completions;
+    uint32_t session;
+    uint64_t next;
+    uint8_t arena[ARENA] __attribute__((aligned(64)));
+} rank;
+
+typedef struct host {
+    ut_engine *engine;
+    void *engine_memory, *job_memory;
+    uint32_t ranks;
+    rank rank[RANKS_MAX];
+} host;
+
+static host hosts[HOSTS];
+static ut_ns now;
+static bool (*drop)(uint32_t from, const ut_burst *b, const uint8_t *packet);
+static uint8_t *recorded[4096]; /* u16 length, u8 to, u8 port, bytes */
+static size_t records;
+static bool recording;
+
+static void *zeroed(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void world(uint32_t ranks_of_0, uint64_t rate)
+{
+    uint32_t cid[HOSTS] = {0, 0};
+    now = 7 * UT_SECOND;
+    drop = NULL;
+    recording = false;
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        host *x = &hosts[h];
+        ut_engine_config config = {.packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
+        memset(x->rank, 0, sizeof x->rank);
+        x->ranks = h == 0 ? ranks_of_0 : 1;
+        x->engine_memory = zeroed(ut_engine_bytes(&config));
+        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
+        ut_job_config job = {.hosts = HOSTS, .self = h, .local_ranks = x->ranks, .packet_bytes = 1472, .world = ranks_of_0 + 1,
+                             .bucket_bytes_max = ELEMENTS * 8, .rate_bytes_per_s = rate};
+        x->job_memory = zeroed(ut_job_bytes(&config, &job));
+        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_OK);
+        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_ERR_EXISTS);
+        for (uint32_t r = 0; r < x->ranks; r++) {
+            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA};
+            CHECK_EQ(ut_engine_session_add(x->engine, 3, &m, 0, &x->rank[r].session), UT_OK);
+        }
+        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
+        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, h, &cid[h]), UT_ERR_UNKNOWN); /* not to oneself */
+        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
+    }
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_addr a = {.len = 1, .bytes = {(uint8_t)(1 - h)}};
+        CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 3, 1 - h, &a, &a, cid[1 - h], now), UT_OK);
+    }
+}
+
+static void end_world(void)
+{
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_engine_job_remove(hosts[h].engine, 3, now);
+        free(hosts[h].engine_memory);
+        free(hosts[h].job_memory);
+    }
+    while (records)
+        free(recorded[--records]);
+}
+
+static uint64_t received(const ut_stats *s)
+{
+    return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->feedback_received +
+           s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum - s->stash_replayed;
+}
+
+static void deliver(uint32_t from, const ut_burst *b)
+{
+    static uint8_t flat[65536];
+    size_t len = 0;
+    for (uint32_t i = 0; i < b->iovs; i++) {
+        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
+        len += b->iov[i].len;
+    }
+    CHECK_EQ(len, b->bytes);
+    uint32_t to = b->to.bytes[0];
+    for (size_t at = 0; at < len; at += b->segment_bytes) {
+        size_t n = len - at < b->segment_bytes ? len - at : b->segment_bytes;
+        if (recording && records < sizeof recorded / sizeof *recorded) {
+            uint8_t *r = malloc(n + 4);
+            r[0] = (uint8_t)(n >> 8), r[1] = (uint8_t)n, r[2] = (uint8_t)to, r[3] = (uint8_t)b->port;
+            memcpy(r + 4, flat + at, n);
+            recorded[records++] = r;
+        }
+        if (!drop || !drop(from, b, flat + at))
+            ut_engine_input(hosts[to].engine, b->port, flat + at, n, 0, false, now);
+    }
+}
+
+/* Runs both engines until |until| or until nothing will ever happen. */
+static void run(ut_ns until)
+{
+    static ut_burst b;
+    while (now < until) {
+        bool moved = false;
+        ut_ns wake = UT_NEVER;
+        for (uint32_t h = 0; h < HOSTS; h++) {
+            ut_engine_tick(hosts[h].engine, now);
+            while (ut_engine_output(hosts[h].engine, now, &b)) {
+                moved = true;
+                deliver(h, &b);
+            }
+        }
+        for (uint32_t h = 0; h < HOSTS; h++)
+            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
+        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
+    }
+}
+
+static ut_submission call_of(uint64_t seq, uint64_t count, unsigned redop, unsigned mode, ut_ns budget)
+{
+    return (ut_submission){.op_seq = seq, .count = count, .deadline_ns = now + budget, .dtype = UT_FLOAT64, .redop = (uint8_t)redop,
+                           .mode = (uint8_t)mode};
+}
+
+static void submit(uint32_t h, uint32_t r, ut_submission s)
+{
+    rank *x = &hosts[h].rank[r];
+    CHECK_EQ(ut_ring_submit(&x->submissions, &x->completions, &s), UT_OK);
+    ut_engine_submissions(hosts[h].engine, x->session, now);
+}
+
+static double *values(uint32_t h, uint32_t r)
+{
+    return (double *)(void *)hosts[h].rank[r].arena;
+}
+
+static void fill(uint32_t h, uint32_t r, double v)
+{
+    for (int i = 0; i < ELEMENTS; i++)
+        values(h, r)[i] = v + i;
+}
+
+/* Element i is (sum + n * i) / divisor. */
+static void check_values(uint32_t h, uint32_t r, double sum, double n, double divisor)
+{
+    double *v = values(h, r);
+    for (int i = 0; i < ELEMENTS; i++)
+        if (!CHECK_DOUBLE(v[i], (sum + n * i) / divisor))
+            return;
+}
+
+static ut_receipt receipt(uint32_t h, uint32_t r)
+{
+    ut_receipt x;
+    memset(&x, 0, sizeof x);
+    CHECK_EQ(ut_ring_take_completion(&hosts[h].rank[r].submissions, &hosts[h].rank[r].completions, &x), 1);
+    return x;
+}
+
+static void no_receipt(uint32_t h, uint32_t r)
+{
+    ut_receipt x;
+    CHECK_EQ(ut_ring_take_completion(&hosts[h].rank[r].submissions, &hosts[h].rank[r].completions, &x), 0);
+}
+
+static void engine__sum_and_avg(void)
+{
+    world(1, 0);
+    for (uint64_t op = 0; op < 6; op++) {
+        unsigned redop = op % 2 ? UT_AVG : UT_SUM;
+        fill(0, 0, 100);
+        fill(1, 0, 1000);
+        submit(0, 0, call_of(op, ELEMENTS, redop, UT_BOUNDED, UT_SECOND));
+        submit(1, 0, call_of(op, ELEMENTS, redop, UT_BOUNDED, UT_SECOND));
+        run(now + 20 * UT_MS);
+        for (uint32_t h = 0; h < HOSTS; h++) {
+            ut_receipt r = receipt(h, 0);
+            CHECK_EQ(r.status, UT_COMPLETE);
+            CHECK_EQ(r.op_seq, op);
+            CHECK_EQ(r.bytes_expected, r.bytes_used + r.bytes_missing);
+            CHECK_HEX(r.full_mask, 3);
+            check_values(h, 0, redop == UT_AVG ? 550 : 1100, redop == UT_AVG ? 1 : 2, 1);
+        }
+    }
+    end_world();
+}
+
+/* Strangers: every datagram in one class, nothing comes back, nothing is folded. */
+static void engine__garbage_is_counted_and_never_answered(void)
+{
+    static uint8_t junk[2000];
+    static ut_burst b;
+    world(1, 0);
+    run(now + 300 * UT_MS); /* greetings are over */
+    fill(0, 0, 1);
+    fill(1, 0, 2);
+    ut_stats before, after;
+    ut_engine_stats(hosts[0].engine, &before);
+    for (int k = 0; k < 5000; k++) {
+        size_t len = check_below(4) ? check_below(1600) : check_below(80);
+        for (size_t i = 0; i < len; i++)
+            junk[i] = (uint8_t)check_random();
+        if (len && check_below(2))
+            junk[0] = (uint8_t)(0x11 + check_below(2));
+        ut_engine_input(hosts[0].engine, (uint32_t)check_below(2), junk, len, check_below(3) ? 0 : 1 + check_below(99), false, now);
+    }
+    CHECK(!ut_engine_output(hosts[0].engine, now, &b));
+    CHECK(!ut_engine_output(hosts[0].engine, now + UT_SECOND, &b));
+    ut_engine_stats(hosts[0].engine, &after);
+    CHECK_EQ(received(&after), after.packets_received);
+    CHECK_EQ(after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum - before.unknown,
+             after.packets_received - before.packets_received);
+    check_values(0, 0, 1, 1, 1);
+    end_world();
+}
+
+/* Every packet of op 0, twice more, while op 1 runs: op 1 is as if nothing had been. */
+static void engine__replay_of_an_earlier_op(void)
+{
+    world(1, 0);
+    fill(0, 0, 10);
+    fill(1, 0, 20);
+    recording = true;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        submit(h, 0, call_of(0, ELEMENTS, UT_SUM, UT_BOUNDED, UT_SECOND));
+    run(now + 20 * UT_MS);
+    recording = false;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        CHECK_EQ(receipt(h, 0).status, UT_COMPLETE);
+    fill(0, 0, 3);
+    fill(1, 0, 4);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        submit(h, 0, call_of(1, ELEMENTS, UT_SUM, UT_BOUNDED, UT_SECOND));
+    ut_stats before[HOSTS], after;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        ut_engine_stats(hosts[h].engine, &before[h]);
+    uint64_t data[HOSTS] = {0, 0};
+    for (int twice = 0; twice < 2; twice++)
+        for (size_t i = 0; i < records; i++) {
+            const uint8_t *r = recorded[i];
+            data[r[2]] += r[3] == UT_PORT_DATA;
+            ut_engine_input(hosts[r[2]].engine, r[3], r + 4, (size_t)(r[0] << 8 | r[1]), 0, false, now);
+        }
+    CHECK_GE(records, 50);
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_engine_stats(hosts[h].engine, &after);
+        CHECK_EQ(after.replayed - before[h].replayed, data[h]);
+    }
+    run(now + 20 * UT_MS);
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        CHECK_EQ(receipt(h, 0).status, UT_COMPLETE);
+        check_values(h, 0, 7, 2, 1);
+    }
+    end_world();
+}
+
+static void engine__bad_submissions(void)
+{
+    ut_submission good = {.count = 10, .dtype = UT_FLOAT64, .redop = UT_SUM, .mode = UT_BOUNDED};
+    struct {
+        const char *name;
+        ut_submission s;
+        int error;
+    } rows[14];
+    size_t n = 0;
+#define ROW(error_, ...)                                                                                               \
+    do {                                                                                                               \
+        ut_submission s = good;                                                                                        \
+        __VA_ARGS__;                                                                                                   \
+        rows[n].name = #__VA_ARGS__;                                                                                   \
+        rows[n].s = s;                                                                                                 \
+        rows[n++].error = error_;                                                                                      \
+    } while (0)
+    ROW(UT_ERR_DTYPE, s.dtype = 0);
+    ROW(UT_ERR_DTYPE, s.dtype = 255);
+    ROW(UT_ERR_REDOP, s.redop = UT_REDOPS_END);
+    ROW(UT_ERR_REDOP, s.redop = UT_MIN);
+    ROW(UT_ERR_ARGUMENT, s.mode = 0);
+    ROW(UT_ERR_ARGUMENT, s.flags = 1);
+    ROW(UT_ERR_ARGUMENT, s.deadline_ns = UT_NEVER);
+    ROW(UT_ERR_TOO_LARGE, s.count = ELEMENTS + 1);
+    ROW(UT_ERR_TOO_LARGE, s.count = UINT64_MAX);
+    ROW(UT_ERR_RANGE, s.src = s.dst = ARENA - 79);
+    ROW(UT_ERR_RANGE, s.src = UINT64_MAX - 7);
+    ROW(UT_ERR_RANGE, s.dst = 4);
+    ROW(UT_ERR_RANGE, s.dst = 72); /* overlaps src */
+    ROW(UT_ERR_RANGE, s.src = ARENA + 8);
+#undef ROW
+    world(1, 0);
+    for (size_t i = 0; i < n; i++) {
+        ut_submission s = rows[i].s;
+        s.op_seq = i;
+        if (s.deadline_ns != UT_NEVER)
+            s.deadline_ns = now + UT_SECOND;
+        submit(0, 0, s);
+        ut_receipt r = receipt(0, 0);
+        CHECK_MSG(r.status == UT_FAILED && r.error == rows[i].error, "%s: status %u error %d", rows[i].name, r.status, r.error);
+        CHECK_EQ(r.op_seq, i);
+    }
+    submit(0, 0, call_of(n + 1, 10, UT_SUM, UT_BOUNDED, UT_SECOND));
+    CHECK_EQ(receipt(0, 0).error, UT_ERR_SEQUENCE);
+    ut_stats s;
+    ut_engine_stats(hosts[0].engine, &s);
+    CHECK_EQ(s.bad_submissions, n + 1);
+    /* The session is not spoilt: the right number goes through; the peer was past those ops and comes along. */
+    for (uint64_t op = 0; op <= n; op++) {
+        submit(1, 0, call_of(op, 10, UT_SUM, UT_BOUNDED, UT_SECOND));
+        if (op == n)
+            submit(0, 0, call_of(op, 10, UT_SUM, UT_BOUNDED, UT_SECOND));
+        run(now + 100 * UT_MS);
+        CHECK_EQ(receipt(1, 0).status, op == n ? UT_COMPLETE : UT_INSUFFICIENT);
+    }
+    CHECK_EQ(receipt(0, 0).status, UT_COMPLETE);
+    end_world();
+}
+
+static void engine__desync_names_host_and_field(void)
+{
+    static const struct {
+        unsigned field, dtype, redop, mode;
+        uint64_t count;
+    } rows[] = {
+        /* 1 */ {UT_FIELD_DTYPE, UT_INT64, UT_SUM, UT_BOUNDED, 100},
+        /* 2 */ {UT_FIELD_REDOP, UT_FLOAT64, UT_AVG, UT_BOUNDED, 100},
+        /* 3 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 99},
+        /* 4 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 0},
+        /* 5 */ {UT_FIELD_MODE, UT_FLOAT64, UT_SUM, UT_RELIABLE, 100},
+    };
+    world(1, 0);
+    for (uint64_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_submission b = call_of(i, rows[i].count, rows[i].redop, rows[i].mode, UT_SECOND);
+        b.dtype = (uint8_t)rows[i].dtype;
+        submit(0, 0, call_of(i, 100, UT_SUM, UT_BOUNDED, UT_SECOND));
+        submit(1, 0, b);
+        run(now + 100 * UT_MS);
+        for (uint32_t h = 0; h < HOSTS; h++) {
+            ut_receipt r = receipt(h, 0);
+            CHECK_EQ(r.status, UT_FAILED);
+            CHECK_EQ(r.error, UT_ERR_DESYNC);
+            CHECK_EQ(r.culprit, 1 - h);
+            CHECK_EQ(r.field, rows[i].field);
+            CHECK_NE(r.value_here, r.value_there);
+        }
+    }
+    end_world();
+}
+
+static bool drop_first_broadcast(uint32_t from, const ut_burst *b, const uint8_t *packet)
+{
+    return from == 0 && b->port == UT_PORT_DATA && packet[2] >> 6 == 2 && !(packet[1] & 1);
+}
+
+/* Host 0 has its receipt and scribbles over its buffer; what host 1 still lacks of host 0's shard must come right all the same. */
+static void engine__repairs_come_from_the_linger_copy(void)
+{
+    world(1, 0);
+    fill(0, 0, 10);
+    fill(1, 0, 20);
+    drop = drop_first_broadcast;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        submit(h, 0, call_of(0, ELEMENTS, UT_SUM, UT_BOUNDED, UT_SECOND));
+    for (int k = 0; k < 100 && hosts[0].rank[0].completions.head == 0; k++)
+        run(now + 50 * UT_US);
+    CHECK_EQ(receipt(0, 0).status, UT_COMPLETE);
+    no_receipt(1, 0);
+    memset(hosts[0].rank[0].arena, 0xa5, ARENA);
+    run(now + 200 * UT_MS);
+    ut_receipt r = receipt(1, 0);
+    CHECK_EQ(r.status, UT_COMPLETE);
+    CHECK_GE(r.bytes_repaired, ELEMENTS / 2 * 8);
+    check_values(1, 0, 30, 2, 1);
+    end_world();
+}
+
+static bool drop_from_1(uint32_t from, const ut_burst *b, const uint8_t *packet)
+{
+    (void)b;
+    (void)packet;
+    return from == 1;
+}
+
+/* Nothing of host 1 arrives at host 0: it ends at its deadline with its own value, and says so. */
+static void engine__silence_ends_at_the_deadline(void)
+{
+    world(1, 0);
+    fill(0, 0, 10);
+    fill(1, 0, 20);
+    drop = drop_from_1;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        submit(h, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, 100 * UT_MS));
+    ut_ns deadline = now + 100 * UT_MS;
+    run(deadline);
+    no_receipt(0, 0);
+    run(deadline + UT_US * 20);
+    ut_receipt r = receipt(0, 0);
+    CHECK_EQ(r.status, UT_INSUFFICIENT);
+    CHECK_EQ(r.stage_end[0], UT_END_DEADLINE);
+    CHECK_EQ(r.bytes_missing, r.bytes_expected);
+    CHECK_EQ(r.culprit, 1);
+    CHECK_EQ(r.peer[1].why, UT_MISSING_SILENT);
+    CHECK_HEX(r.any_mask, 1);
+    CHECK_EQ(r.weight_min, 1);
+    check_values(0, 0, 10, 1, 1);
+    end_world();
+}
+
+static void engine__an_absent_host_is_not_waited_for(void)
+{
+    world(1, 0);
+    fill(0, 0, 10);
+    submit(0, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, 10 * UT_SECOND));
+    run(now + UT_MS);
+    no_receipt(0, 0);
+    ut_engine_peer_absent(hosts[0].engine, 3, 1, now);
+    ut_receipt r = receipt(0, 0);
+    CHECK_EQ(r.status, UT_INSUFFICIENT);
+    CHECK_EQ(r.peer[1].why, UT_MISSING_ABSENT);
+    check_values(0, 0, 10, 1, 1);
+    submit(0, 0, call_of(1, ELEMENTS, UT_SUM, UT_RELIABLE, 10 * UT_SECOND));
+    CHECK_EQ(receipt(0, 0).error, UT_ERR_ABSENT);
+    end_world();
+}
+
+/* Three ranks on host 0: combined before the network, each gets the result. */
+static void engine__local_ranks_are_combined(void)
+{
+    world(3, 0);
+    for (uint32_t r = 0; r < 3; r++)
+        fill(0, r, 100 * (r + 1));
+    fill(1, 0, 1000);
+    for (uint32_t r = 0; r < 3; r++)
+        submit(0, r, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    submit(1, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    run(now + 50 * UT_MS);
+    for (uint32_t r = 0; r < 3; r++) {
+        ut_receipt x = receipt(0, r);
+        CHECK_EQ(x.status, UT_COMPLETE);
+        CHECK_EQ(x.peer[0].weight, 3);
+        CHECK_EQ(x.weight_min, 4);
+        check_values(0, r, 400, 1, 1); /* (100 + 200 + 300 + 1000) / 4 */
+    }
+    CHECK_EQ(receipt(1, 0).status, UT_COMPLETE);
+    check_values(1, 0, 400, 1, 1);
+    end_world();
+}
+
+/* One of them never calls: the others are averaged without it in time; when it comes it gets its own value. */
+static void engine__a_late_local_rank_is_left_out(void)
+{
+    world(3, 0);
+    for (uint32_t r = 0; r < 3; r++)
+        fill(0, r, 100 * (r + 1));
+    fill(1, 0, 1000);
+    submit(0, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    submit(0, 1, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    submit(1, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    run(now + 990 * UT_MS);
+    for (uint32_t r = 0; r < 2; r++) {
+        ut_receipt x = receipt(0, r);
+        CHECK_EQ(x.status, UT_PARTIAL);
+        CHECK_EQ(x.weight_min, 3);
+        CHECK_HEX(x.full_mask, 3);
+        check_values(0, r, 1300, 3, 3);
+    }
+    CHECK_EQ(receipt(1, 0).weight_min, 3);
+    submit(0, 2, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    ut_receipt late = receipt(0, 2);
+    CHECK_EQ(late.status, UT_INSUFFICIENT);
+    check_values(0, 2, 300, 1, 1);
+    end_world();
+}
+
+/* A trainer dies while others on its host have called, and while the op runs from its own memory. */
+static void engine__a_dead_trainer_frees_its_op(void)
+{
+    world(2, 0);
+    fill(0, 0, 100);
+    fill(1, 0, 1000);
+    submit(0, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    submit(1, 0, call_of(0, ELEMENTS, UT_AVG, UT_BOUNDED, UT_SECOND));
+    run(now + 10 * UT_MS);
+    no_receipt(0, 0);
+    ut_engine_session_remove(hosts[0].engine, hosts[0].rank[1].session, now);
+    run(now + 50 * UT_MS);
+    CHECK_EQ(receipt(0, 0).status, UT_PARTIAL);
+    check_values(1, 0, 550, 1, 1);
+    CHECK_EQ(receipt(1, 0).weight_min, 2);
+
+    submit(0, 0, call_of(1, ELEMENTS, UT_AVG, UT_BOUNDED, 10 * UT_SECOND));
+    submit(1, 0, call_of(1, ELEMENTS, UT_AVG, UT_BOUNDED, 10 * UT_SECOND));
+    ut_engine_session_remove(hosts[0].engine, hosts[0].rank[0].session, now);
+    memset(hosts[0].rank[0].arena, 0xff, ARENA);
+    run(now + 100 * UT_MS); /* long before the deadline: host 0 said that it sends no more */
+    ut_receipt r = receipt(1, 0);
+    CHECK_NE(r.status, UT_COMPLETE);
+    CHECK_EQ(r.peer[0].why, UT_MISSING_CLOSED);
+    end_world();
+}
+
+/* A job's share of the link is kept over any stretch longer than its burst. */
+static void engine__rate_of_a_job_is_kept(void)
+{
+    enum { RATE = 1000000 };
+    world(1, RATE);
+    fill(0, 0, 1);
+    fill(1, 0, 2);
+    ut_ns start = now;
+    for (uint32_t h = 0; h < HOSTS; h++)
+        submit(h, 0, call_of(0, ELEMENTS, UT_SUM, UT_BOUNDED, 10 * UT_SECOND));
+    while (hosts[0].rank[0].completions.head == 0 && now < start + 5 * UT_SECOND)
+        run(now + UT_MS);
+    ut_stats s;
+    ut_engine_stats(hosts[0].engine, &s);
+    CHECK_EQ(receipt(0, 0).status, UT_COMPLETE);
+    CHECK_LE(s.data_sent_bytes, (double)(now - start) / 1e9 * RATE + (128 << 10) + 1472);
+    CHECK_LE(now - start, (ut_ns)(1.3e9 * (double)s.data_sent_bytes / RATE)); /* and it is used */
+    end_world();
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(engine__sum_and_avg);
+    RUN(engine__garbage_is_counted_and_never_answered);
+    RUN(engine__replay_of_an_earlier_op);
+    RUN(engine__bad_submissions);
+    RUN(engine__desync_names_host_and_field);
+    RUN(engine__repairs_come_from_the_linger_copy);
+    RUN(engine__silence_ends_at_the_deadline);
+    RUN(engine__an_absent_host_is_not_waited_for);
+    RUN(engine__local_ranks_are_combined);
+    RUN(engine__a_late_local_rank_is_left_out);
+    RUN(engine__a_dead_trainer_frees_its_op);
+    RUN(engine__rate_of_a_job_is_kept);
+    return check_end();
+}
