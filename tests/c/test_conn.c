@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One path, both directions, without ops: numbers, credit, acknowledgement, loss, the tail probe, the replay window, the stash.
+ * One path, both directions, without ops: numbers, credit, acknowledgement, loss, the tail probe, the replay window,
+ * the stash.
  */
 #include "check.h"
 
@@ -209,14 +210,16 @@ static void ut_conn__replay_window_against_a_set(void)
     fresh();
     uint64_t head = 0;
     for (int k = 0; k < 100000; k++) {
-        uint64_t pn = check_below(3) ? head + check_below(check_below(20) ? 3 : 9000) : head - UT_MIN2(head, check_below(9000));
+        uint64_t pn =
+            check_below(3) ? head + check_below(check_below(20) ? 3 : 9000) : head - UT_MIN2(head, check_below(9000));
         if (pn >= TOP)
             break;
         uint64_t expanded;
         enum ut_pn verdict = ut_conn_check_pn(&rx, (uint32_t)pn, &expanded);
         CHECK_EQ(expanded, pn);
         bool too_old = rx.rx_next > UT_REPLAY_BITS && pn < rx.rx_next - UT_REPLAY_BITS;
-        CHECK_MSG(verdict == (seen[pn] || too_old ? UT_PN_SEEN : UT_PN_NEW), "pn %zu head %zu", (size_t)pn, (size_t)head);
+        CHECK_MSG(verdict == (seen[pn] || too_old ? UT_PN_SEEN : UT_PN_NEW), "pn %zu head %zu", (size_t)pn,
+                  (size_t)head);
         if (verdict == UT_PN_NEW) {
             ut_conn_received(&rx, pn, 100, 0, false, now);
             seen[pn] = true;

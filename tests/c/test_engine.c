@@ -1,181 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two whole engines over a perfect wire that the test may cut: what strangers, wild trainers, deaths and late ranks can do to an op.
- * Timing, loss and reordering at large are the simulator's.
+ * Two whole engines over a perfect wire that the test may cut: what strangers, wild trainers, deaths and late ranks can
+ * do to an op. Timing, loss and reordering at large are the simulator's.
  */
-#include "check.h"
-
-#include "../../transport_c/core/engine.h"
-
-enum { HOSTS = 2, RANKS_MAX = 3, ELEMENTS = 5000, ARENA = 2 * ELEMENTS * 8 };
-
-typedef struct rank {
-    ut_submission_ring submissions;
-    ut_completion_ring completions;
-    uint32_t session;
-    uint64_t next;
-    uint8_t arena[ARENA] __attribute__((aligned(64)));
-} rank;
-
-typedef struct host {
-    ut_engine *engine;
-    void *engine_memory, *job_memory;
-    uint32_t ranks;
-    rank rank[RANKS_MAX];
-} host;
-
-static host hosts[HOSTS];
-static ut_ns now;
-static bool (*drop)(uint32_t from, const ut_burst *b, const uint8_t *packet);
-static uint8_t *recorded[4096]; /* u16 length, u8 to, u8 port, bytes */
-static size_t records;
-static bool recording;
-
-static void *zeroed(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    memset(p, 0, bytes);
-    return p;
-}
-
-static void world(uint32_t ranks_of_0, uint64_t rate)
-{
-    uint32_t cid[HOSTS] = {0, 0};
-    now = 7 * UT_SECOND;
-    drop = NULL;
-    recording = false;
-    for (uint32_t h = 0; h < HOSTS; h++) {
-        host *x = &hosts[h];
-        ut_engine_config config = {.packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
-        memset(x->rank, 0, sizeof x->rank);
-        x->ranks = h == 0 ? ranks_of_0 : 1;
-        x->engine_memory = zeroed(ut_engine_bytes(&config));
-        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
-        ut_job_config job = {.hosts = HOSTS, .self = h, .local_ranks = x->ranks, .packet_bytes = 1472, .world = ranks_of_0 + 1,
-                             .bucket_bytes_max = ELEMENTS * 8, .rate_bytes_per_s = rate};
-        x->job_memory = zeroed(ut_job_bytes(&config, &job));
-        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_OK);
-        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_ERR_EXISTS);
-        for (uint32_t r = 0; r < x->ranks; r++) {
-            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA};
-            CHECK_EQ(ut_engine_session_add(x->engine, 3, &m, 0, &x->rank[r].session), UT_OK);
-        }
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, h, &cid[h]), UT_ERR_UNKNOWN); /* not to oneself */
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
-    }
-    for (uint32_t h = 0; h < HOSTS; h++) {
-        ut_addr a = {.len = 1, .bytes = {(uint8_t)(1 - h)}};
-        CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 3, 1 - h, &a, &a, cid[1 - h], now), UT_OK);
-    }
-}
-
-static void end_world(void)
-{
-    for (uint32_t h = 0; h < HOSTS; h++) {
-        ut_engine_job_remove(hosts[h].engine, 3, now);
-        free(hosts[h].engine_memory);
-        free(hosts[h].job_memory);
-    }
-    while (records)
-        free(recorded[--records]);
-}
-
-static uint64_t received(const ut_stats *s)
-{
-    return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->feedback_received +
-           s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum - s->stash_replayed;
-}
-
-static void deliver(uint32_t from, const ut_burst *b)
-{
-    static uint8_t flat[65536];
-    size_t len = 0;
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    CHECK_EQ(len, b->bytes);
-    uint32_t to = b->to.bytes[0];
-    for (size_t at = 0; at < len; at += b->segment_bytes) {
-        size_t n = len - at < b->segment_bytes ? len - at : b->segment_bytes;
-        if (recording && records < sizeof recorded / sizeof *recorded) {
-            uint8_t *r = malloc(n + 4);
-            r[0] = (uint8_t)(n >> 8), r[1] = (uint8_t)n, r[2] = (uint8_t)to, r[3] = (uint8_t)b->port;
-            memcpy(r + 4, flat + at, n);
-            recorded[records++] = r;
-        }
-        if (!drop || !drop(from, b, flat + at))
-            ut_engine_input(hosts[to].engine, b->port, flat + at, n, 0, false, now);
-    }
-}
-
-/* Runs both engines until |until| or until nothing will ever happen. */
-static void run(ut_ns until)
-{
-    static ut_burst b;
-    while (now < until) {
-        bool moved = false;
-        ut_ns wake = UT_NEVER;
-        for (uint32_t h = 0; h < HOSTS; h++) {
-            ut_engine_tick(hosts[h].engine, now);
-            while (ut_engine_output(hosts[h].engine, now, &b)) {
-                moved = true;
-                deliver(h, &b);
-            }
-        }
-        for (uint32_t h = 0; h < HOSTS; h++)
-            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
-        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
-    }
-}
-
-static ut_submission call_of(uint64_t seq, uint64_t count, unsigned redop, unsigned mode, ut_ns budget)
-{
-    return (ut_submission){.op_seq = seq, .count = count, .deadline_ns = now + budget, .dtype = UT_FLOAT64, .redop = (uint8_t)redop,
-                           .mode = (uint8_t)mode};
-}
-
-static void submit(uint32_t h, uint32_t r, ut_submission s)
-{
-    rank *x = &hosts[h].rank[r];
-    CHECK_EQ(ut_ring_submit(&x->submissions, &x->completions, &s), UT_OK);
-    ut_engine_submissions(hosts[h].engine, x->session, now);
-}
-
-static double *values(uint32_t h, uint32_t r)
-{
-    return (double *)(void *)hosts[h].rank[r].arena;
-}
-
-static void fill(uint32_t h, uint32_t r, double v)
-{
-    for (int i = 0; i < ELEMENTS; i++)
-        values(h, r)[i] = v + i;
-}
-
-/* Element i is (sum + n * i) / divisor. */
-static void check_values(uint32_t h, uint32_t r, double sum, double n, double divisor)
-{
-    double *v = values(h, r);
-    for (int i = 0; i < ELEMENTS; i++)
-        if (!CHECK_DOUBLE(v[i], (sum + n * i) / divisor))
-            return;
-}
-
-static ut_receipt receipt(uint32_t h, uint32_t r)
-{
-    ut_receipt x;
-    memset(&x, 0, sizeof x);
-    CHECK_EQ(ut_ring_take_completion(&hosts[h].rank[r].submissions, &hosts[h].rank[r].completions, &x), 1);
-    return x;
-}
-
-static void no_receipt(uint32_t h, uint32_t r)
-{
-    ut_receipt x;
-    CHECK_EQ(ut_ring_take_completion(&hosts[h].rank[r].submissions, &hosts[h].rank[r].completions, &x), 0);
-}
+#include "pair.h"
 
 static void engine__sum_and_avg(void)
 {
@@ -216,13 +44,15 @@ static void engine__garbage_is_counted_and_never_answered(void)
             junk[i] = (uint8_t)check_random();
         if (len && check_below(2))
             junk[0] = (uint8_t)(0x11 + check_below(2));
-        ut_engine_input(hosts[0].engine, (uint32_t)check_below(2), junk, len, check_below(3) ? 0 : 1 + check_below(99), false, now);
+        ut_engine_input(hosts[0].engine, (uint32_t)check_below(2), junk, len, check_below(3) ? 0 : 1 + check_below(99),
+                        false, now);
     }
     CHECK(!ut_engine_output(hosts[0].engine, now, &b));
     CHECK(!ut_engine_output(hosts[0].engine, now + UT_SECOND, &b));
     ut_engine_stats(hosts[0].engine, &after);
     CHECK_EQ(received(&after), after.packets_received);
-    CHECK_EQ(after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum - before.unknown,
+    CHECK_EQ(after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum -
+                 before.unknown,
              after.packets_received - before.packets_received);
     check_values(0, 0, 1, 1, 1);
     end_world();
@@ -308,7 +138,8 @@ static void engine__bad_submissions(void)
             s.deadline_ns = now + UT_SECOND;
         submit(0, 0, s);
         ut_receipt r = receipt(0, 0);
-        CHECK_MSG(r.status == UT_FAILED && r.error == rows[i].error, "%s: status %u error %d", rows[i].name, r.status, r.error);
+        CHECK_MSG(r.status == UT_FAILED && r.error == rows[i].error, "%s: status %u error %d", rows[i].name, r.status,
+                  r.error);
         CHECK_EQ(r.op_seq, i);
     }
     submit(0, 0, call_of(n + 1, 10, UT_SUM, UT_BOUNDED, UT_SECOND));
@@ -364,7 +195,8 @@ static bool drop_first_broadcast(uint32_t from, const ut_burst *b, const uint8_t
     return from == 0 && b->port == UT_PORT_DATA && packet[2] >> 6 == 2 && !(packet[1] & 1);
 }
 
-/* Host 0 has its receipt and scribbles over its buffer; what host 1 still lacks of host 0's shard must come right all the same. */
+/* Host 0 has its receipt and scribbles over its buffer; what host 1 still lacks of host 0's shard must come right all
+ * the same. */
 static void engine__repairs_come_from_the_linger_copy(void)
 {
     world(1, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TAR's table: SPEC 1c's vectors, and for every N from 2 to 64 and every incast factor the properties that make it an AllReduce.
+ * TAR's table: SPEC 1c's vectors, and for every N from 2 to 64 and every incast factor the properties that make it an
+ * AllReduce.
  */
 #include "check.h"
 
@@ -72,7 +73,8 @@ static void ut_schedule_tar__spec_rounds(void)
             CHECK_EQ(ut_tar_rounds(rounds[i][0], incast), rounds[i][incast]);
 }
 
-/* SPEC 1c: link (0,1) slow both ways, t = 1, T = 10, both stages: a round costs T for the whole op if it uses the link. */
+/* SPEC 1c: link (0,1) slow both ways, t = 1, T = 10, both stages: a round costs T for the whole op if it uses the link.
+ */
 static void ut_schedule_tar__slow_link(void)
 {
     static const uint32_t rows[][2] = {{4, 24}, {6, 28}, {8, 32}, {5, 44}};
@@ -140,7 +142,8 @@ static void ut_schedule_tar__all_sizes(void)
 {
     for (uint32_t n = 2; n <= UT_HOSTS_MAX; n++)
         for (uint32_t incast = 0; incast <= n; incast++)
-            check_one(n, incast, check_below(1000), check_below(4) ? check_below(1 << 20) : check_below(n), 1 << (1 + check_below(3)));
+            check_one(n, incast, check_below(1000), check_below(4) ? check_below(1 << 20) : check_below(n),
+                      1 << (1 + check_below(3)));
 }
 
 /* Even N: in each round the pairs are mutual, and each unordered pair meets in one round only. */

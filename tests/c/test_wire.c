@@ -58,8 +58,15 @@ static void ut_data__golden(void)
     /* The fields at their places; the checksum is that of the packet with zeros in its field. */
     uint8_t packet[UT_DATA_HEADER + 4], plain[UT_DATA_HEADER + 4];
     const uint8_t payload[4] = {1, 2, 3, 4};
-    ut_data h = {.flags = 1, .stage = 2, .step = 5, .coverage = 7, .cid = 0xa1b2c3d4, .pn = 0x01020304, .op_seq = 0x00051234,
-                 .time_us = 0x00abcdef, .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
+    ut_data h = {.flags = 1,
+                 .stage = 2,
+                 .step = 5,
+                 .coverage = 7,
+                 .cid = 0xa1b2c3d4,
+                 .pn = 0x01020304,
+                 .op_seq = 0x00051234,
+                 .time_us = 0x00abcdef,
+                 .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
     static const uint8_t want[UT_DATA_HEADER] = {0x11, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
                                                  0x04, 0x00, 0x05, 0x12, 0x34, 0xab, 0xcd, 0xef, 0,    0,    0,
                                                  0,    0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
@@ -146,8 +153,15 @@ static ut_feedback some_feedback(void)
                      .hold_us = 77,
                      .ack_words = (uint16_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
-        f.record[i] = (ut_record){.op_seq = check_random(), .count = check_random(), .dtype = 1, .redop = 2, .mode = 3,
-                                  .flags = 0x1f, .weight = 9, .time_left_us = 1234, .full_mask = check_random(),
+        f.record[i] = (ut_record){.op_seq = check_random(),
+                                  .count = check_random(),
+                                  .dtype = 1,
+                                  .redop = 2,
+                                  .mode = 3,
+                                  .flags = 0x1f,
+                                  .weight = 9,
+                                  .time_left_us = 1234,
+                                  .full_mask = check_random(),
                                   .any_mask = check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One peer host of one job: both directions of the path. It numbers packets, counts credit, tells what was acknowledged and what is
- * lost, and knows when it wants to speak. It knows nothing of ops but the name of the slot that a packet carried.
+ * One peer host of one job: both directions of the path. It numbers packets, counts credit, tells what was acknowledged
+ * and what is lost, and knows when it wants to speak. It knows nothing of ops but the name of the slot that a packet
+ * carried.
  *
- * Cut by the packet's way: conn.c (life), conn_send.c (numbers, acknowledgements, loss), conn_recv.c (window, stash, feedback).
+ * Cut by the packet's way: conn.c (life), conn_send.c (numbers, acknowledgements, loss), conn_recv.c (window, stash,
+ * feedback).
  */
 #ifndef UT_CONN_H
 #define UT_CONN_H
@@ -12,11 +14,11 @@
 #include "wire.h"
 
 enum {
-    UT_REORDER_PACKETS = 48,               /* a number is lost when one sent this much later has come: one GSO burst and a bit */
-    UT_HOLD_NS = 1000 * 1000,              /* a receiver keeps news to itself at most this long */
-    UT_PTO_MIN_NS = 1000 * 1000,           /* least time before a sender probes */
-    UT_PTO_MAX_NS = 200 * 1000 * 1000,     /* most, after doubling */
-    UT_PTO_FIRST_NS = 20 * 1000 * 1000,    /* before the first round trip was measured */
+    UT_REORDER_PACKETS = 48,     /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_HOLD_NS = 1000 * 1000,    /* a receiver keeps news to itself at most this long */
+    UT_PTO_MIN_NS = 1000 * 1000, /* least time before a sender probes */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000,       /* most, after doubling */
+    UT_PTO_FIRST_NS = 20 * 1000 * 1000,      /* before the first round trip was measured */
     UT_RECORD_GAP_MAX_NS = 50 * 1000 * 1000, /* an op record that was not seen is repeated at least this often */
 };
 
@@ -28,12 +30,12 @@ enum ut_conn_state {
 
 /* What a packet number carried. */
 typedef struct ut_sent {
-    uint32_t op_seq;  /* low 32 bits */
+    uint32_t op_seq; /* low 32 bits */
     uint32_t slot;
     uint32_t time_us; /* low 32 bits of the sender's clock */
     uint16_t bytes;   /* of the datagram */
     uint8_t stage_step;
-    uint8_t state;    /* enum ut_sent_state */
+    uint8_t state; /* enum ut_sent_state */
 } ut_sent;
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
 
@@ -41,54 +43,54 @@ enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
 typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
 
 typedef struct ut_conn {
-    uint8_t state;         /* enum ut_conn_state */
-    uint8_t listening;     /* rx_cid is valid */
-    uint8_t heard;         /* a valid feedback came since connect */
+    uint8_t state;     /* enum ut_conn_state */
+    uint8_t listening; /* rx_cid is valid */
+    uint8_t heard;     /* a valid feedback came since connect */
     uint8_t pto_doublings;
-    uint32_t tx_cid;       /* the peer's choice, on our packets */
-    uint32_t rx_cid;       /* our choice, on its packets */
+    uint32_t tx_cid; /* the peer's choice, on our packets */
+    uint32_t rx_cid; /* our choice, on its packets */
     ut_addr data, feedback;
 
     /* Sending. Invariant: in flight = packets FLYING; credit used = sent - lost. */
-    uint64_t tx_next;      /* next packet number */
-    uint64_t tx_base;      /* no packet below it is FLYING */
-    uint64_t tx_acked;     /* highest number acknowledged plus one; 0 for none */
-    uint64_t tx_bytes;     /* datagram bytes ever sent */
+    uint64_t tx_next;       /* next packet number */
+    uint64_t tx_base;       /* no packet below it is FLYING */
+    uint64_t tx_acked;      /* highest number acknowledged plus one; 0 for none */
+    uint64_t tx_bytes;      /* datagram bytes ever sent */
     uint64_t tx_lost_bytes; /* of those, now counted as lost */
-    uint64_t tx_flying;    /* packets */
+    uint64_t tx_flying;     /* packets */
     uint64_t tx_flying_bytes;
-    uint64_t tx_grant;     /* what the peer allows in all */
+    uint64_t tx_grant; /* what the peer allows in all */
     uint64_t lost_packets, spurious_losses;
-    ut_ns srtt, rttvar;    /* 0 before the first sample */
-    ut_ns tx_last;         /* newest data sent, or newest progress: the tail timer counts from here */
-    ut_ns loss_at;         /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
-    ut_ns blocked_since;   /* data waits, no credit, nothing flies; UT_NEVER if not */
+    ut_ns srtt, rttvar;     /* 0 before the first sample */
+    ut_ns tx_last;          /* newest data sent, or newest progress: the tail timer counts from here */
+    ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
+    ut_ns blocked_since;    /* data waits, no credit, nothing flies; UT_NEVER if not */
     uint32_t peer_feedback; /* newest feedback number of the peer */
     uint64_t peer_rx_floor, peer_tx_floor;
     ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
     bool peer_record_seen[UT_OPS_MAX];
 
     /* Receiving. */
-    uint64_t rx_next;      /* highest packet number seen plus one; 0 for none */
-    uint64_t rx_bytes;     /* datagram bytes received, each number once */
-    uint64_t rx_window;    /* bytes that we let the peer have in flight or stashed */
-    uint64_t rx_reported;  /* rx_bytes when the last feedback went */
-    uint64_t rx_quantum;   /* bytes after which a feedback is due */
-    uint64_t rx_gap_due;   /* a feedback is due when rx_next reaches it; UT_NEVER if no gap is open */
+    uint64_t rx_next;     /* highest packet number seen plus one; 0 for none */
+    uint64_t rx_bytes;    /* datagram bytes received, each number once */
+    uint64_t rx_window;   /* bytes that we let the peer have in flight or stashed */
+    uint64_t rx_reported; /* rx_bytes when the last feedback went */
+    uint64_t rx_quantum;  /* bytes after which a feedback is due */
+    uint64_t rx_gap_due;  /* a feedback is due when rx_next reaches it; UT_NEVER if no gap is open */
     uint32_t rx_ce;
-    uint32_t rx_time_us;   /* newest packet's send time; UINT32_MAX for none */
-    ut_ns rx_time_at;      /* and when it came */
-    ut_ns rx_last;         /* when anything valid came; 0 for never */
-    ut_ns feedback_at;     /* when to send the next feedback; UT_NEVER if nothing is to be said */
-    ut_ns record_gap;      /* present distance between repeats of an unseen record */
+    uint32_t rx_time_us; /* newest packet's send time; UINT32_MAX for none */
+    ut_ns rx_time_at;    /* and when it came */
+    ut_ns rx_last;       /* when anything valid came; 0 for never */
+    ut_ns feedback_at;   /* when to send the next feedback; UT_NEVER if nothing is to be said */
+    ut_ns record_gap;    /* present distance between repeats of an unseen record */
     uint32_t feedback_number;
-    bool ask;              /* the next feedback asks for an answer */
+    bool ask;                              /* the next feedback asks for an answer */
     uint64_t rx_bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: came */
 
     /* Early packets, {u16 length, bytes} each, kept until their op opens here. */
     uint8_t *stash;
     size_t stash_size, stash_len;
-    uint64_t stash_bytes;  /* datagram bytes in it: received, but not granted anew */
+    uint64_t stash_bytes; /* datagram bytes in it: received, but not granted anew */
 
     ut_sent sent[UT_SENT_MAX];
 } ut_conn;
@@ -111,7 +113,8 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32_t slot, uint32_t bytes, ut_ns now);
 /* Takes the sender's half of a feedback. UT_ERR_ARGUMENT if it acknowledges what was never sent. */
 int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
-/* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns true if it probed. */
+/* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns
+ * true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
 ut_ns ut_conn_pto(const ut_conn *c);
 

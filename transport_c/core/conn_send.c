@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's side of a path. Every packet number remembers the slot it carried, so loss is decided here, by number, and a lost repair is
- * found as fast as a lost original. The receiver only says which numbers came. Deciding at the receiver, by slot, would need a timer for
- * every repair that is lost again; numbers are never reused, so there is nothing to guess.
+ * The sender's side of a path. Every packet number remembers the slot it carried, so loss is decided here, by number,
+ * and a lost repair is found as fast as a lost original. The receiver only says which numbers came. Deciding at the
+ * receiver, by slot, would need a timer for every repair that is lost again; numbers are never reused, so there is
+ * nothing to guess.
  */
 #include "conn.h"
 
@@ -87,7 +88,8 @@ static void sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
     c->srtt = (7 * c->srtt + rtt) / 8;
 }
 
-/* Declares lost what was overtaken by UT_REORDER_PACKETS, or was overtaken at all and is older than a reordering time. */
+/* Declares lost what was overtaken by UT_REORDER_PACKETS, or was overtaken at all and is older than a reordering time.
+ */
 static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     uint32_t now_us = (uint32_t)(now / UT_US);

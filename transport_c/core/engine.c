@@ -82,9 +82,10 @@ static bool engine_config_valid(const ut_engine_config *c)
 static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
 {
     return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
-           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN && c->packet_bytes <= engine->packet_bytes &&
-           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && (c->world == 0 || c->world >= c->hosts) &&
-           c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX && c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX;
+           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN &&
+           c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
+           (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
+           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX;
 }
 
 size_t ut_engine_bytes(const ut_engine_config *config)
@@ -251,7 +252,6 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     e->session[free_at] = (ut_engine_session){.used = true,
                                               .job = job,
                                               .memory = *memory,
-                                              .first_seq = first_op_seq,
                                               .next_seq = first_op_seq,
                                               .taken = memory->submissions->head, /* nothing older counts */
                                               .written = memory->completions->head};
@@ -278,102 +278,6 @@ void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
     if (j)
         ut_op_session_gone(j, session, now);
     e->stats.progress++;
-}
-
-uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
-{
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        n += e->session[s].used && e->session[s].job == job && e->session[s].first_seq <= seq;
-    return n;
-}
-
-uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job)
-{
-    uint64_t next = UINT64_MAX;
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        if (e->session[s].used && e->session[s].job == job)
-            next = UT_MIN2(next, e->session[s].next_seq);
-    return next;
-}
-
-static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
-{
-    return at <= arena && bytes <= arena - at;
-}
-
-/* Everything that a trainer may get wrong, checked on our own copy. */
-static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
-{
-    if (x->op_seq != s->next_seq)
-        return UT_ERR_SEQUENCE;
-    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END)
-        return UT_ERR_DTYPE;
-    if (x->redop == 0 || x->redop >= UT_REDOPS_END)
-        return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || x->mode == UT_BEST_EFFORT || x->flags || x->reserved)
-        return UT_ERR_ARGUMENT;
-    if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)
-        return UT_ERR_REDOP;
-    if (x->deadline_ns == UT_NEVER && x->mode != UT_RELIABLE)
-        return UT_ERR_ARGUMENT;
-    size_t element = ut_dtype_bytes(x->dtype);
-    if (x->count > j->config.bucket_bytes_max / element)
-        return UT_ERR_TOO_LARGE;
-    uint64_t bytes = x->count * element;
-    if (!inside(x->src, bytes, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes))
-        return UT_ERR_RANGE;
-    if (x->src % element || x->dst % element)
-        return UT_ERR_RANGE;
-    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
-        return UT_ERR_RANGE;
-    return UT_OK;
-}
-
-static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)
-{
-    ut_receipt r;
-    memset(&r, 0, sizeof r);
-    r.op_seq = x->op_seq;
-    r.status = UT_FAILED;
-    r.error = error;
-    r.culprit = 0xffff;
-    e->stats.bad_submissions++;
-    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
-                                  .job = e->session[session].job,
-                                  .session = session,
-                                  .host = UINT32_MAX,
-                                  .op_seq = x->op_seq,
-                                  .a = (uint64_t)-error});
-    ut_engine_complete(e, session, &r);
-}
-
-void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
-{
-    if (session >= UT_SESSIONS_MAX)
-        return;
-    ut_engine_session *s = &e->session[session];
-    for (unsigned budget = 0; budget < UT_RING_ENTRIES; budget++) {
-        ut_submission x;
-        if (!s->used)
-            return;
-        ut_job *j = job_of(e, s->job);
-        if (!j || !ut_ring_has_submission(s->memory.submissions, s->taken) || !ut_op_has_room(j, s->next_seq))
-            return; /* it stays in the ring until an op has ended */
-        if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
-            return;
-        e->stats.progress++;
-        int error = check_submission(j, s, &x);
-        s->next_seq += error != UT_ERR_SEQUENCE; /* what is refused is used up: this rank has no part in that op */
-        if (error) {
-            refuse(e, session, &x, error);
-            if (error != UT_ERR_SEQUENCE)
-                ut_op_skip(j, x.op_seq, now);
-            continue;
-        }
-        ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
-    }
-    e->retry |= 1ULL << session;
 }
 
 /* ---- outwards ---- */

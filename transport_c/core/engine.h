@@ -2,7 +2,8 @@
  *
  * The engine: all jobs, connections and ops of one data port. This is the face that both shells drive.
  *
- * Life of a call, as the UDP driver does it (the simulator does the same in virtual time), all from one thread or under one lock:
+ * Life of a call, as the UDP driver does it (the simulator does the same in virtual time), all from one thread or under
+ * one lock:
  *
  *     ut_engine_input(packets ...)         as long as the socket gives any
  *     ut_engine_submissions(session ...)   when a trainer rang
@@ -13,8 +14,8 @@
  *     sleep until a packet, a ring, or ut_engine_next_wake()
  *
  * Ownership: the caller owns all memory. ut_engine_init and ut_engine_job_add are given theirs and keep it until
- * ut_engine_job_remove or the end; they touch it lazily, so a large job costs address space, not memory. Rings and arenas of
- * a session stay the caller's and must stay mapped until ut_engine_session_remove.
+ * ut_engine_job_remove or the end; they touch it lazily, so a large job costs address space, not memory. Rings and
+ * arenas of a session stay the caller's and must stay mapped until ut_engine_session_remove.
  */
 #ifndef UT_ENGINE_H
 #define UT_ENGINE_H
@@ -33,22 +34,22 @@ typedef struct ut_addr {
 enum ut_port { UT_PORT_DATA = 0, UT_PORT_FEEDBACK = 1 };
 
 typedef struct ut_engine_config {
-    uint32_t packet_bytes;    /* UDP payload of a full data packet: 1472 at MTU 1500 over IPv4; 32 + a multiple of 8 */
-    uint32_t segments_max;    /* packets in a burst, 1 without GSO; packet_bytes * segments_max <= 65507 */
-    uint32_t receive_buffer;  /* bytes that the kernel holds for us before it drops; credit stays below half of it */
-    uint64_t seed;            /* of connection ids and incarnations */
+    uint32_t packet_bytes;   /* UDP payload of a full data packet: 1472 at MTU 1500 over IPv4; 32 + a multiple of 8 */
+    uint32_t segments_max;   /* packets in a burst, 1 without GSO; packet_bytes * segments_max <= 65507 */
+    uint32_t receive_buffer; /* bytes that the kernel holds for us before it drops; credit stays below half of it */
+    uint64_t seed;           /* of connection ids and incarnations */
 } ut_engine_config;
 
 typedef struct ut_job_config {
-    uint32_t hosts;           /* 1 .. UT_HOSTS_MAX */
-    uint32_t self;            /* this host's index, < hosts */
-    uint32_t local_ranks;     /* ranks of this job on this host, 1 .. UT_LOCAL_MAX */
-    uint32_t packet_bytes;    /* the job's stride, the same on all hosts: the least of their packet_bytes */
-    uint32_t incast;          /* factor I: senders that a host hears at once, 1 .. hosts - 1; 0 means 1 */
-    uint32_t world;           /* ranks of the job on all hosts, >= hosts; 0: one a host */
-    uint64_t bucket_bytes_max;/* largest bucket; <= UT_BUCKET_MAX */
-    uint64_t rate_bytes_per_s;/* this job's share of the link; 0 is unlimited */
-    uint64_t first_op_seq;    /* 0, or where the job stands when a host joins again */
+    uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
+    uint32_t self;             /* this host's index, < hosts */
+    uint32_t local_ranks;      /* ranks of this job on this host, 1 .. UT_LOCAL_MAX */
+    uint32_t packet_bytes;     /* the job's stride, the same on all hosts: the least of their packet_bytes */
+    uint32_t incast;           /* factor I: senders that a host hears at once, 1 .. hosts - 1; 0 means 1 */
+    uint32_t world;            /* ranks of the job on all hosts, >= hosts; 0: one a host */
+    uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
+    uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */
+    uint64_t first_op_seq;     /* 0, or where the job stands when a host joins again */
 } ut_job_config;
 
 /* What a session may touch. */
@@ -66,10 +67,10 @@ typedef struct ut_iov {
 } ut_iov;
 typedef struct ut_burst {
     ut_addr to;
-    uint32_t port;          /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
+    uint32_t port; /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
     uint32_t segment_bytes;
     uint32_t segments;
-    uint32_t bytes;         /* of all segments */
+    uint32_t bytes; /* of all segments */
     uint32_t iovs;
     ut_iov iov[2 * UT_SEGMENTS_MAX];       /* {header, payload} per segment; payload points into an arena */
     uint8_t headers[UT_SEGMENTS_MAX * 32]; /* data headers live here; a feedback is built in whole in `packet` */
@@ -77,13 +78,13 @@ typedef struct ut_burst {
 } ut_burst;
 
 enum ut_event_kind {
-    UT_EVENT_OP_DONE = 1,   /* a: status, b: elapsed ns, c: bytes missing */
-    UT_EVENT_DESYNC,        /* host, a: field, b: value here, c: value there */
-    UT_EVENT_BAD_SUBMISSION,/* session, a: error (as a positive number) */
-    UT_EVENT_VIOLATION,     /* host: it acknowledged what was never sent, or broke its credit */
+    UT_EVENT_OP_DONE = 1,    /* a: status, b: elapsed ns, c: bytes missing */
+    UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
+    UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
+    UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
 };
 typedef struct ut_event {
-    uint32_t kind;    /* enum ut_event_kind */
+    uint32_t kind; /* enum ut_event_kind */
     uint32_t job;
     uint32_t session; /* UINT32_MAX where none */
     uint32_t host;    /* UINT32_MAX where none */
@@ -94,23 +95,23 @@ typedef struct ut_event {
 /* Counters since start; each datagram that comes in lands in exactly one of the packet classes marked *. */
 typedef struct ut_stats {
     uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent;
-    uint64_t packets_received;   /* = sum of the classes below */
-    uint64_t data_used;          /* * folded or placed */
-    uint64_t data_duplicate;     /* * a slot that was there already */
-    uint64_t data_late;          /* * for an op or stage that has ended */
-    uint64_t data_stashed;       /* * early: kept until its op opens here; counted again under one of the others then */
-    uint64_t data_refused;       /* * authentic but impossible: range, stage, stash overflow */
-    uint64_t feedback_received;  /* * */
-    uint64_t feedback_old;       /* * overtaken by a newer one */
-    uint64_t replayed;           /* * packet number seen before, or below the window */
-    uint64_t unknown;            /* * no such connection id: another job, another life */
-    uint64_t malformed;          /* * */
-    uint64_t bad_checksum;       /* * */
-    uint64_t stash_replayed;     /* stashed packets that were looked at again */
+    uint64_t packets_received;  /* = sum of the classes below */
+    uint64_t data_used;         /* * folded or placed */
+    uint64_t data_duplicate;    /* * a slot that was there already */
+    uint64_t data_late;         /* * for an op or stage that has ended */
+    uint64_t data_stashed;      /* * early: kept until its op opens here; counted again under one of the others then */
+    uint64_t data_refused;      /* * authentic but impossible: range, stage, stash overflow */
+    uint64_t feedback_received; /* * */
+    uint64_t feedback_old;      /* * overtaken by a newer one */
+    uint64_t replayed;          /* * packet number seen before, or below the window */
+    uint64_t unknown;           /* * no such connection id: another job, another life */
+    uint64_t malformed;         /* * */
+    uint64_t bad_checksum;      /* * */
+    uint64_t stash_replayed;    /* stashed packets that were looked at again */
     uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
     uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
-    uint64_t lost_packets;       /* declared lost by us as a sender */
-    uint64_t spurious_losses;    /* of those, acknowledged afterwards */
+    uint64_t lost_packets;    /* declared lost by us as a sender */
+    uint64_t spurious_losses; /* of those, acknowledged afterwards */
     uint64_t bad_submissions, events_dropped;
     uint64_t kernel_drops;       /* told by the driver */
     uint64_t progress;           /* moves whenever the engine does anything; the watchdog reads it */
@@ -120,11 +121,11 @@ typedef struct ut_stats {
 
 /* What a job knows of one peer; for status and tests. */
 typedef struct ut_peer_stats {
-    uint32_t up;              /* 1 once connected and not absent */
+    uint32_t up; /* 1 once connected and not absent */
     uint32_t reserved;
     uint64_t srtt_ns, rttvar_ns;
     uint64_t sent_bytes, received_bytes, lost_bytes, in_flight_bytes, credit_bytes;
-    uint64_t last_heard_ns;   /* 0 for never */
+    uint64_t last_heard_ns; /* 0 for never */
 } ut_peer_stats;
 
 /* Bytes of memory for an engine or a job with this configuration; 0 if the configuration is out of range. */
@@ -134,13 +135,14 @@ size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 /* |mem| holds ut_engine_bytes(), zeroed and 64-byte aligned. */
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret);
 
-/* |job| is the caller's number, < UT_JOBS_MAX. |mem| holds ut_job_bytes(), zeroed (fresh anonymous pages) and 64-byte aligned. */
+/* |job| is the caller's number, < UT_JOBS_MAX. |mem| holds ut_job_bytes(), zeroed (fresh anonymous pages) and 64-byte
+ * aligned. */
 int ut_engine_job_add(ut_engine *engine, uint32_t job, const ut_job_config *config, void *mem);
 /* Fails what is open, forgets the connections. After it the job's memory is the caller's again. */
 void ut_engine_job_remove(ut_engine *engine, uint32_t job, ut_ns now);
 
-/* A fresh connection id for packets from |host| to us, for the peer's daemon to be told; it replaces an earlier one, and with it
- * all state of the path from that host. Call it once per incarnation of the peer. */
+/* A fresh connection id for packets from |host| to us, for the peer's daemon to be told; it replaces an earlier one,
+ * and with it all state of the path from that host. Call it once per incarnation of the peer. */
 int ut_engine_peer_listen(ut_engine *engine, uint32_t job, uint32_t host, uint32_t *ret_cid);
 /* The other half: where |host| listens, and the id that it chose for packets from us. Makes it present. */
 int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
@@ -159,14 +161,15 @@ void ut_engine_session_remove(ut_engine *engine, uint32_t session, ut_ns now);
 /* Takes all that the session has submitted. */
 void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 
-/* One datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or >= len: one).
- * Zero-length and garbage are fine: they are counted. |ce|: the kernel saw congestion marked. */
-void ut_engine_input(ut_engine *engine, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
+/* One datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or >= len:
+ * one). Zero-length and garbage are fine: they are counted. |ce|: the kernel saw congestion marked. */
+void ut_engine_input(ut_engine *engine, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce,
+                     ut_ns now);
 /* The kernel's drop counter of this engine's sockets, cumulative. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
 void ut_engine_tick(ut_engine *engine, ut_ns now);
-/* Fills |burst| and returns true, or returns false when there is nothing to send now. The burst's payload pointers are good
- * until the next session_remove or job_remove: send it, or throw it away (it is then repaired like any loss). */
+/* Fills |burst| and returns true, or returns false when there is nothing to send now. The burst's payload pointers are
+ * good until the next session_remove or job_remove: send it, or throw it away (it is then repaired like any loss). */
 bool ut_engine_output(ut_engine *engine, ut_ns now, ut_burst *burst);
 /* The same, feedback only: for a shell whose data socket is blocked. */
 bool ut_engine_output_feedback(ut_engine *engine, ut_ns now, ut_burst *burst);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's own struct, for engine.c (tables) and engine_io.c (packets) alone.
+ * The engine's own struct, for engine.c (tables), submit.c (what trainers ask) and engine_io.c (packets) alone.
  */
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H
@@ -9,14 +9,18 @@
 
 /* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
 enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
-_Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX, "ids hold any job and host");
+_Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
+               "ids hold any job and host");
 
 typedef struct ut_engine_session {
     bool used;
     uint32_t job;
     ut_session_memory memory;
-    uint64_t first_seq, next_seq; /* op_seq of its first submission, and of the one that must come next */
+    uint64_t next_seq;            /* op_seq of the submission that must come next */
     uint64_t taken, written;      /* our private ring positions */
+    uint32_t wait_first, waiting; /* entries of `wait` in use: its ring begins at wait_first */
+    ut_submission
+        wait[UT_RING_ENTRIES]; /* taken and checked, until the job has room; mode 0: has its receipt already */
 } ut_engine_session;
 
 struct ut_engine {
@@ -26,12 +30,17 @@ struct ut_engine {
     uint64_t retry;   /* sessions whose ring may hold submissions that had no room */
     uint64_t kernel_drops;
     uint32_t events, event_first;
-    uint32_t turn;    /* job that speaks next, so that jobs share the link */
+    uint32_t turn; /* job that speaks next, so that jobs share the link */
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
     ut_engine_session session[UT_SESSIONS_MAX];
     ut_event event[UT_EVENTS_MAX];
     ut_feedback feedback; /* scratch */
 };
+
+/* submit.c */
+/* Requests that wait for room and whose deadline has come get their rank's own value back. */
+void ut_engine_expire(ut_engine *e, ut_ns now);
+ut_ns ut_engine_next_expiry(const ut_engine *e);
 
 #endif

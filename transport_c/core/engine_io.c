@@ -106,7 +106,8 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
         return;
     ut_fate fate = {j, host};
     if (ut_conn_on_feedback(c, f, now, ut_op_fate, &fate)) {
-        ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+        ut_engine_emit(e,
+                       &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
         return;
     }
     ut_op_feedback(j, host, f, now);
@@ -159,6 +160,7 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
         }
     }
     retry_submissions(e, now);
+    ut_engine_expire(e, now);
 }
 
 static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -205,7 +207,7 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
 
 ut_ns ut_engine_next_wake(const ut_engine *e)
 {
-    ut_ns wake = e->retry ? 0 : UT_NEVER;
+    ut_ns wake = e->retry ? 0 : ut_engine_next_expiry(e);
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
         if (!j)

@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of an op. Everything that changes `state` is in this file.
+ * The life of an op from the first call to RUNNING, and what time and death do to it. RUNNING ends in op_end.c.
  */
 #include "op.h"
 
 #include "../kernels/kernels.h"
 
 static void open_op(ut_job *j, ut_op *op, ut_ns now);
-static void end_op(ut_job *j, ut_op *op, ut_ns now);
-
-static bool host_is_up(const ut_job *j, uint32_t host)
-{
-    return j->conn[host].state == UT_CONN_UP;
-}
-
-static void speak_to_all(ut_job *j, ut_ns at)
-{
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && host_is_up(j, h))
-            ut_conn_speak_at(&j->conn[h], at);
-}
 
 /* ---- gathering the ranks of this host ---- */
 
@@ -88,7 +75,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
 }
 
 /* The host went on without this rank: it gets its own value back, and is told so. */
-static void answer_late_rank(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst)
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
 {
     const ut_op *op = ut_job_op(j, s->op_seq);
     bool failed = op->seq == s->op_seq && op->failed;
@@ -107,6 +94,10 @@ static void answer_late_rank(ut_job *j, uint32_t session, const ut_submission *s
     r.value_there = failed ? op->value_there : 0;
     r.weight_min = 1;
     r.full_mask = r.any_mask = ut_bit(j->config.self);
+    if (!failed && s->mode == UT_RELIABLE) {
+        r.status = UT_FAILED;
+        r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
+    }
     ut_engine_complete(j->engine, session, &r);
 }
 
@@ -115,7 +106,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     ut_op *op = ut_job_op(j, s->op_seq);
     bool gathering = op->state == UT_OP_GATHERING && op->seq == s->op_seq;
     if (!gathering && s->op_seq < j->next_open) {
-        answer_late_rank(j, session, s, src, dst);
+        ut_op_answer_late(j, session, s, src, dst, now);
         return;
     }
     if (!gathering)
@@ -129,8 +120,10 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
         return;
     if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
         op->gather_until = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 4 : 0);
-    if (op->calls >= ut_engine_sessions_due(j->engine, j->number, op->seq))
+    if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
         open_op(j, op, now);
+    if (now >= op->deadline)
+        ut_op_tick(j, op, now); /* it came too late for anything */
 }
 
 /* ---- opening ---- */
@@ -154,7 +147,7 @@ static void place_transfers(ut_job *j, ut_op *op)
         }
         assert(free_words <= end);
         ut_transfer_init(&op->transfer[i], s->bytes, j->payload, bits, again);
-        if (!host_is_up(j, s->peer)) {
+        if (!ut_job_host_is_up(j, s->peer)) {
             op->transfer[i].closed = 1;
             op->transfer[i].why = op->transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
         }
@@ -207,14 +200,14 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     if (j->config.hosts == 1)
         ut_op_finish_slots(j, op);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || !host_is_up(j, h))
+        if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
         c->record_gap = UT_HOLD_NS;
         ut_conn_speak_at(c, now);
     }
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
-        if (h == j->config.self || !host_is_up(j, h))
+        if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_op_record(j, op, h, now);
         if (op->state == UT_OP_RUNNING)
@@ -224,245 +217,21 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
         ut_op_check(j, op, now);
 }
 
-/* ---- ending ---- */
-
-static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
-{
-    *ret_complete = true;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        if (s->kind != UT_STEP_RECEIVE || s->stage != stage)
-            continue;
-        if (!ut_transfer_over(&op->transfer[i]))
-            return false;
-        *ret_complete = *ret_complete && ut_transfer_complete(&op->transfer[i]);
-    }
-    return true;
-}
-
-static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
-{
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        ut_transfer *t = &op->transfer[i];
-        if (op->schedule.step[i].kind != UT_STEP_RECEIVE || op->schedule.step[i].stage != stage || ut_transfer_over(t))
-            continue;
-        t->closed = 1;
-        t->why = (uint8_t)(t->done ? why_if_some : UT_MISSING_SILENT);
-    }
-}
-
-static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
-{
-    op->stage_end[0] = (uint8_t)how;
-    op->stage_at[0] = now;
-    close_receives(op, 1, UT_MISSING_LOST);
-    ut_op_finish_slots(j, op);
-    op->full_mask = op->any_mask = ut_bit(j->config.self);
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->rx_of[0][h];
-        if (i == UINT32_MAX)
-            continue;
-        const ut_transfer *t = &op->transfer[i];
-        if (ut_transfer_complete(t) && (t->slots || !t->closed))
-            op->full_mask |= ut_bit(h);
-        if (t->done || (t->slots == 0 && !t->closed))
-            op->any_mask |= ut_bit(h);
-    }
-    op->complete_masks = 1;
-    if (op->full_mask == op->any_mask && op->weight_min == j->world)
-        return;
-    speak_to_all(j, now); /* the masks are news */
-}
-
-/* Where ranks are missing from a shard, the receipt waits for its owner's word on which. */
-static bool masks_known(const ut_job *j, const ut_op *op)
-{
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if ((op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(h)) && host_is_up(j, h))
-            return false;
-    return true;
-}
-
-static bool records_matched(const ut_job *j, const ut_op *op)
-{
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && host_is_up(j, h) && !(op->record_matched & ut_bit(h))) {
-            uint32_t i = op->rx_of[0][h];
-            if (!op->transfer[i].closed) /* a host that closed the op without a word is not waited for */
-                return false;
-        }
-    return true;
-}
-
-void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
-{
-    bool complete;
-    if (op->state != UT_OP_RUNNING)
-        return;
-    if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
-        end_stage1(j, op, complete ? UT_END_COMPLETE : UT_END_ABSENT, now);
-    if (op->stage_end[0] == UT_END_NONE)
-        return;
-    if (op->stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
-        op->stage_end[1] = complete ? UT_END_COMPLETE : UT_END_ABSENT;
-        op->stage_at[1] = now;
-    }
-    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op))
-        end_op(j, op, now);
-}
-
-/* Ranges of the result that never came hold this host's own value. */
-static void fill_missing(ut_job *j, ut_op *op)
-{
-    bool filled = false;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
-        if (s->kind != UT_STEP_RECEIVE || s->stage != 2 || ut_transfer_complete(t))
-            continue;
-        filled = true;
-        for (uint32_t k = 0; k < t->slots; k++) {
-            if (ut_transfer_has(t, k))
-                continue;
-            uint64_t at = s->offset + (uint64_t)k * j->payload;
-            size_t n = ut_transfer_slot_bytes(t, k, j->payload) / op->element;
-            op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, op->src + at, n, op->weight);
-        }
-    }
-    if (filled)
-        op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->weight);
-}
-
-/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
-static void keep_for_linger(ut_job *j, ut_op *op)
-{
-    if (op->dst == op->bucket_memory)
-        return;
-    uint32_t first = op->own_slots;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
-        if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
-            continue;
-        uint32_t w = 0;
-        while (w < first / 64 && t->bits[w] == UINT64_MAX)
-            w++;
-        first = UT_MIN2(first, w * 64);
-    }
-    if (first < op->own_slots) {
-        uint64_t from = (uint64_t)first * j->payload;
-        memcpy(op->linger_memory + from, op->shard + from, op->schedule.own_bytes - from);
-    }
-    op->shard = op->linger_memory;
-}
-
-static void close_sends(ut_op *op, unsigned stage)
-{
-    for (uint32_t i = 0; i < op->schedule.steps; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == stage)
-            op->transfer[i].closed = 1;
-}
-
-static void count_status(ut_stats *stats, uint32_t status)
-{
-    if (status == UT_COMPLETE)
-        stats->ops_complete++;
-    else if (status == UT_PARTIAL)
-        stats->ops_partial++;
-    else if (status == UT_INSUFFICIENT)
-        stats->ops_insufficient++;
-    else
-        stats->ops_failed++;
-}
-
-static void raise_rx_floor(ut_job *j)
-{
-    for (;;) {
-        const ut_op *op = ut_job_op(j, j->rx_floor);
-        bool open = op->seq == j->rx_floor && (op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
-        if (open || j->rx_floor >= j->next_open)
-            return;
-        j->rx_floor++;
-    }
-}
-
-static void hand_out(ut_job *j, ut_op *op, ut_ns now)
-{
-    ut_receipt r;
-    ut_receipt_fill(j, op, now, &r);
-    for (unsigned i = 0; i < op->calls; i++) {
-        ut_call *call = &op->call[i];
-        if (call->session == UINT32_MAX)
-            continue;
-        if (!op->failed && op->dst != call->dst)
-            memcpy(call->dst, op->dst, op->bytes);
-        ut_engine_complete(j->engine, call->session, &r);
-    }
-    count_status(ut_engine_counters(j->engine), r.status);
-    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
-                                          .job = j->number,
-                                          .session = UINT32_MAX,
-                                          .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
-                                          .op_seq = op->seq,
-                                          .a = r.status,
-                                          .b = r.elapsed_ns,
-                                          .c = r.bytes_missing});
-}
-
-static void settle(ut_job *j, ut_op *op, ut_ns now)
-{
-    op->state = UT_OP_LINGERING;
-    op->calls = 0;
-    ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
-    op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
-    raise_rx_floor(j);
-    speak_to_all(j, now + UT_HOLD_NS);
-    ut_engine_room(j->engine);
-}
-
-static void end_op(ut_job *j, ut_op *op, ut_ns now)
-{
-    assert(op->state == UT_OP_RUNNING);
-    fill_missing(j, op);
-    hand_out(j, op, now);
-    close_sends(op, 1);
-    keep_for_linger(j, op);
-    settle(j, op, now);
-    ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
-}
-
-void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
-{
-    assert(op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
-    if (op->state == UT_OP_GATHERING) {
-        /* It never opened: peers still learn of its record while it lingers. */
-        memset(op->rx_of, 0xff, sizeof op->rx_of);
-        memset(op->tx_of, 0xff, sizeof op->tx_of);
-        op->schedule.steps = 0;
-        op->record_matched = op->record_known = op->rx_done = 0;
-        op->complete_masks = 0;
-        j->next_open = UT_MAX2(j->next_open, op->seq + 1);
-    }
-    op->failed = 1;
-    op->error = error;
-    hand_out(j, op, now);
-    close_sends(op, 1);
-    close_sends(op, 2);
-    settle(j, op, now);
-    speak_to_all(j, now);
-}
-
 /* ---- events from outside ---- */
 
 void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 {
-    const ut_op *op = ut_job_op(j, seq);
-    bool gathering = op->seq == seq && op->state == UT_OP_GATHERING;
-    if (gathering || seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
+    ut_op *op = ut_job_op(j, seq);
+    if (op->seq == seq && op->state == UT_OP_GATHERING) {
+        if (ut_engine_sessions_due(j->engine, j->number, seq) == 0)
+            open_op(j, op, now); /* it waited for this rank alone */
+        return;
+    }
+    if (seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
         return;
     j->next_open = seq + 1;
-    raise_rx_floor(j);
-    speak_to_all(j, now);
+    ut_job_raise_rx_floor(j);
+    ut_job_speak(j, now);
 }
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
@@ -485,10 +254,10 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;
             j->next_open = UT_MAX2(j->next_open, seq + 1);
-            raise_rx_floor(j);
-            speak_to_all(j, now);
+            ut_job_raise_rx_floor(j);
+            ut_job_speak(j, now);
             ut_engine_room(j->engine);
-        } else if (op->state == UT_OP_GATHERING && op->calls >= ut_engine_sessions_due(j->engine, j->number, op->seq)) {
+        } else if (op->state == UT_OP_GATHERING && ut_engine_sessions_due(j->engine, j->number, op->seq) == 0) {
             open_op(j, op, now);
         }
     }
@@ -525,23 +294,15 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         if (op->mode == UT_RELIABLE) {
             ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
         } else {
-            if (op->stage_end[0] == UT_END_NONE)
-                end_stage1(j, op, UT_END_DEADLINE, now);
-            close_receives(op, 2, UT_MISSING_LOST);
-            if (op->stage_end[1] == UT_END_NONE) {
-                op->stage_end[1] = UT_END_DEADLINE;
-                op->stage_at[1] = now;
-            }
-            end_op(j, op, now);
+            ut_op_deadline(j, op, now);
         }
     } else if (op->state == UT_OP_RUNNING && now >= op->cut && op->stage_end[0] == UT_END_NONE) {
-        end_stage1(j, op, UT_END_DEADLINE, now);
-        ut_op_check(j, op, now);
+        ut_op_cut(j, op, now);
     }
     if (op->state == UT_OP_LINGERING) {
         bool needed = now < op->linger_until;
         for (uint32_t h = 0; needed && h < j->config.hosts; h++) {
-            if (h == j->config.self || !host_is_up(j, h) || (op->rx_done & ut_bit(h)))
+            if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
                 continue;
             if (!ut_op_sent_all(op, h) || !(op->record_known & ut_bit(h)))
                 return;
@@ -562,13 +323,4 @@ ut_ns ut_op_next_wake(const ut_op *op)
     default:
         return UT_NEVER;
     }
-}
-
-uint64_t ut_job_tx_floor(const ut_job *j)
-{
-    uint64_t floor = j->next_open;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        if (j->op[k].state != UT_OP_FREE)
-            floor = UT_MIN2(floor, j->op[k].seq);
-    return floor;
 }

@@ -2,10 +2,11 @@
  *
  * One collective on one host, and the job that it belongs to.
  *
- * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers have their receipts;
- * peers may still need repairs of our shard) -> FREE. All transitions are in op.c.
+ * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers
+ * have their receipts; peers may still need repairs of our shard) -> FREE.
  *
- * Files: op.c (life), op_recv.c (payload in), op_send.c (payload out), receipt.c (the account).
+ * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (payload
+ * in), op_send.c (payload out), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -33,40 +34,41 @@ enum { UT_SLOT_FINAL = 0x80 }; /* in ut_op.slot_hosts: the slot holds its result
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint8_t dtype, redop, mode;
-    uint8_t failed;        /* it ended with UT_FAILED */
-    uint8_t stage_end[2];  /* enum ut_stage_end */
+    uint8_t failed;         /* it ended with UT_FAILED */
+    uint8_t stage_end[2];   /* enum ut_stage_end */
     uint8_t complete_masks; /* full_mask and any_mask are final */
     uint64_t seq;
     uint64_t count;
     uint64_t bytes;
     size_t element, acc_element; /* bytes */
-    ut_ns start;           /* first local call */
+    ut_ns start;                 /* first local call */
     ut_ns deadline;
-    ut_ns gather_until;    /* ranks of this host that have not called by then are left out */
-    ut_ns cut;             /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    ut_ns gather_until; /* ranks of this host that have not called by then are left out */
+    ut_ns cut;          /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
     ut_ns linger_until;
-    ut_ns stage_at[2];     /* end of each stage */
-    uint16_t weight;       /* local ranks in it */
+    ut_ns stage_at[2]; /* end of each stage */
+    uint16_t weight;   /* local ranks in it */
     uint16_t calls;
     ut_call call[UT_LOCAL_MAX];
 
-    const uint8_t *src;    /* this host's contribution, whole bucket */
-    uint8_t *dst;          /* the result; perhaps == src */
-    uint8_t *acc;          /* own shard's accumulator: in dst, or in acc_memory for the halves */
-    const uint8_t *shard;  /* where stage 2 sends from: dst, later the linger copy; points at the own shard's first byte */
+    const uint8_t *src; /* this host's contribution, whole bucket */
+    uint8_t *dst;       /* the result; perhaps == src */
+    uint8_t *acc;       /* own shard's accumulator: in dst, or in acc_memory for the halves */
+    const uint8_t
+        *shard; /* where stage 2 sends from: dst, later the linger copy; points at the own shard's first byte */
     uint32_t own_slots;
-    uint32_t ready;        /* own slots [0, ready) hold their result */
+    uint32_t ready; /* own slots [0, ready) hold their result */
     uint32_t final_slots;
     uint64_t nonfinite;
     uint32_t weight_min;
-    uint64_t record_matched; /* hosts whose record was seen and agrees */
-    uint64_t record_known;   /* hosts that have seen ours */
-    uint64_t rx_done;        /* hosts that want no more */
+    uint64_t record_matched;      /* hosts whose record was seen and agrees */
+    uint64_t record_known;        /* hosts that have seen ours */
+    uint64_t rx_done;             /* hosts that want no more */
     uint64_t full_mask, any_mask; /* of our shard */
-    uint64_t short_hosts;    /* hosts whose shard came with ranks missing in some slot */
+    uint64_t short_hosts;         /* hosts whose shard came with ranks missing in some slot */
     uint64_t peer_full, peer_any; /* intersection / union over the shards of other hosts whose masks are known */
-    uint64_t peer_masks;     /* hosts whose masks are known */
-    uint64_t masks_waived;   /* hosts that will not say any more */
+    uint64_t peer_masks;          /* hosts whose masks are known */
+    uint64_t masks_waived;        /* hosts that will not say any more */
     uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
     uint16_t culprit;
     uint8_t field;
@@ -79,8 +81,8 @@ typedef struct ut_op {
     ut_transfer transfer[UT_STEPS_MAX];
 
     /* Memory given at job_add, reused by every op of this place. */
-    uint8_t *slot_hosts;    /* per own slot: contributions of other hosts folded, or UT_SLOT_FINAL */
-    uint16_t *slot_weight;  /* per own slot: ranks in it */
+    uint8_t *slot_hosts;   /* per own slot: contributions of other hosts folded, or UT_SLOT_FINAL */
+    uint16_t *slot_weight; /* per own slot: ranks in it */
     uint64_t *bitmaps;
     size_t bitmap_words;
     uint8_t *acc_memory;    /* float32 shard for the halves */
@@ -93,18 +95,18 @@ struct ut_job {
     uint32_t number;
     ut_engine *engine;
     ut_job_config config;
-    uint32_t payload;      /* packet_bytes - header */
+    uint32_t payload; /* packet_bytes - header */
     uint32_t world;
-    uint64_t next_open;    /* op_seq below which every op has been opened here */
-    uint64_t rx_floor;     /* op_seq below which every op has ended here */
-    uint64_t heard_seq;    /* newest op_seq heard of, plus one */
-    uint64_t sessions;     /* bit per engine session */
+    uint64_t next_open; /* op_seq below which every op has been opened here */
+    uint64_t rx_floor;  /* op_seq below which every op has ended here */
+    uint64_t heard_seq; /* newest op_seq heard of, plus one */
+    uint64_t sessions;  /* bit per engine session */
     /* Token bucket of the job's share of the link. */
     uint64_t tokens;
     ut_ns tokens_at;
-    bool held_by_rate;     /* data waits for tokens alone */
+    bool held_by_rate; /* data waits for tokens alone */
     ut_op op[UT_OPS_MAX];
-    ut_conn *conn;         /* config.hosts of them; the own one is unused */
+    ut_conn *conn; /* config.hosts of them; the own one is unused */
 };
 
 static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
@@ -117,6 +119,17 @@ static inline uint64_t ut_bit(uint32_t host)
     return 1ULL << host;
 }
 
+/* job.c */
+static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
+{
+    return j->conn[host].state == UT_CONN_UP;
+}
+/* A feedback goes to every peer at |at| or earlier. */
+void ut_job_speak(ut_job *j, ut_ns at);
+void ut_job_raise_rx_floor(ut_job *j);
+/* op_seq below which this host sends nothing more. */
+uint64_t ut_job_tx_floor(const ut_job *j);
+
 /* op.c */
 /* A local rank's call; the submission was checked. |session| belongs to the job. */
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
@@ -124,17 +137,24 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
 bool ut_op_has_room(ut_job *j, uint64_t seq);
 /* The only ranks of this host that could have called op |seq| were refused: peers need not wait for us. */
 void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
-/* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
-void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
+/* The host goes on without this rank's call: it gets its own value back, or a reason in reliable mode. */
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst,
+                       ut_ns now);
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
-void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
 /* Holds what |host| says of the op against ours. False: they differ, and the op has failed with UT_ERR_DESYNC. */
 bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now);
 /* Time passes. */
 void ut_op_tick(ut_job *j, ut_op *op, ut_ns now);
 ut_ns ut_op_next_wake(const ut_op *op);
-uint64_t ut_job_tx_floor(const ut_job *j);
+
+/* op_end.c */
+/* Stage 1 gives up on what is missing; the op ends with what it has. Both for a RUNNING op. */
+void ut_op_cut(ut_job *j, ut_op *op, ut_ns now);
+void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);
+/* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
+void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
+void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
 
 /* op_recv.c */
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
@@ -150,7 +170,8 @@ void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
 void ut_op_finish_slots(ut_job *j, ut_op *op);
 
 /* op_send.c */
-/* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and schedule. */
+/* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
+ * schedule. */
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
 /* When a job that is held up by its rate may send again; UT_NEVER if it is not. */
 ut_ns ut_op_tokens_wake(const ut_job *j);
@@ -171,7 +192,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *re
 /* engine.c, for the above: hands a receipt to a trainer, an event to the daemon. */
 void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt);
 void ut_engine_emit(ut_engine *e, const ut_event *event);
-/* Attached ranks of the job that take part in op |seq|. */
+/* Attached ranks of the job that have not called op |seq| and still may. */
 uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
 ut_stats *ut_engine_counters(ut_engine *e);
 /* One data packet, counted in its class. */

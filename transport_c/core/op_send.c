@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Payload out. A burst is packets of one transfer to one peer, each {header, payload} gathered from where the bytes lie: no staging copy.
- * Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1, then fresh slots by op and schedule.
+ * Payload out. A burst is packets of one transfer to one peer, each {header, payload} gathered from where the bytes
+ * lie: no staging copy. Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1,
+ * then fresh slots by op and schedule.
  */
 #include "op.h"
 
@@ -58,8 +59,8 @@ static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
     return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
 }
 
-static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer *t, uint32_t slot, bool repair, ut_ns now,
-                       ut_burst *b)
+static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer *t, uint32_t slot, bool repair,
+                       ut_ns now, ut_burst *b)
 {
     ut_conn *c = &j->conn[s->peer];
     uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);

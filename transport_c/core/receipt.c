@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The account of an op. It says only what this host knows: where the masks of a shard are not known, nobody is claimed to be in it.
+ * The account of an op. It says only what this host knows: where the masks of a shard are not known, nobody is claimed
+ * to be in it.
  */
 #include "op.h"
 
@@ -30,6 +31,13 @@ static void account_peer(const ut_job *j, const ut_op *op, uint32_t host, ut_rec
     }
 }
 
+/* Hosts in some byte of |host|'s shard, as its record said; none if a later op's record has taken its place. */
+static uint64_t any_of_shard(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    const ut_record *r = &j->conn[host].peer_record[op->seq % UT_OPS_MAX];
+    return r->op_seq == op->seq && (r->flags & UT_RECORD_RESULT) ? r->any_mask & all_hosts(j) : 0;
+}
+
 /* Hosts in every byte, and in some byte, of the result: over our shard and those of all others. */
 static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
@@ -48,11 +56,13 @@ static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
             any |= all_hosts(j);
         else if (t->done && !(op->peer_masks & ut_bit(h)))
             full = 0;
+        if (t->done)
+            any |= ut_bit(h); /* the owner is in all of its shard */
+        if (ut_transfer_complete(t) && (op->peer_masks & ut_bit(h)))
+            any |= any_of_shard(j, op, h); /* of a part that came we do not know who is in it */
     }
-    if (op->short_hosts & op->peer_masks) {
+    if (op->short_hosts & op->peer_masks)
         full &= op->peer_full;
-        any |= op->peer_any & all_hosts(j);
-    }
     r->full_mask = full;
     r->any_mask = any | full;
 }

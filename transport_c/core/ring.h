@@ -3,10 +3,10 @@
  * The two rings between a trainer and its daemon, in shared memory, and the receipt that comes back.
  *
  * One producer and one consumer each: the trainer submits, the engine completes. The engine trusts nothing in the
- * submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and never waits
- * there. The completion ring is mapped read-only by the trainer (its memfd carries F_SEAL_FUTURE_WRITE), so a wild trainer
- * can spoil its own requests and data, but not what the daemon says of them. The trainer's consumer position therefore
- * travels in the submission ring (`completions_taken`).
+ * submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and never
+ * waits there. The completion ring is mapped read-only by the trainer (its memfd carries F_SEAL_FUTURE_WRITE), so a
+ * wild trainer can spoil its own requests and data, but not what the daemon says of them. The trainer's consumer
+ * position therefore travels in the submission ring (`completions_taken`).
  */
 #ifndef UT_RING_H
 #define UT_RING_H
@@ -52,25 +52,25 @@ typedef struct ut_receipt_peer {
     uint16_t weight;      /* ranks summed in what it sent; 0 if nothing came */
     uint8_t why;          /* enum ut_missing */
     uint8_t reserved;
-    uint32_t last_us;     /* when its last byte of the op came, us after the op's start here; 0 if none */
+    uint32_t last_us; /* when its last byte of the op came, us after the op's start here; 0 if none */
 } ut_receipt_peer;
 
 /* The account of one op on one host: 192 bytes and a row per host. Conservation: expected = used + missing. */
 typedef struct ut_receipt {
     uint64_t op_seq;
-    uint32_t status;        /* enum ut_status */
-    int32_t error;          /* enum ut_error; 0 unless UT_FAILED */
-    uint16_t hosts;         /* rows of `peer` in use */
-    uint16_t self;          /* this host's row, all zero but its weight */
-    uint16_t culprit;       /* host to blame for what is missing or for the desync; 0xffff for nobody */
-    uint8_t stage_end[2];   /* enum ut_stage_end */
-    uint8_t field;          /* enum ut_field, for a desync */
+    uint32_t status;      /* enum ut_status */
+    int32_t error;        /* enum ut_error; 0 unless UT_FAILED */
+    uint16_t hosts;       /* rows of `peer` in use */
+    uint16_t self;        /* this host's row, all zero but its weight */
+    uint16_t culprit;     /* host to blame for what is missing or for the desync; 0xffff for nobody */
+    uint8_t stage_end[2]; /* enum ut_stage_end */
+    uint8_t field;        /* enum ut_field, for a desync */
     uint8_t reserved[3];
-    uint32_t weight_min;    /* ranks summed in the least covered byte of the result */
-    uint64_t value_here;    /* of the field that differs: ours, and the culprit's */
+    uint32_t weight_min; /* ranks summed in the least covered byte of the result */
+    uint64_t value_here; /* of the field that differs: ours, and the culprit's */
     uint64_t value_there;
-    uint64_t full_mask;     /* hosts known to be in every byte of the result */
-    uint64_t any_mask;      /* hosts known to be in at least one byte */
+    uint64_t full_mask; /* hosts known to be in every byte of the result */
+    uint64_t any_mask;  /* hosts known to be in at least one byte */
     uint64_t bytes_expected;
     uint64_t bytes_used;
     uint64_t bytes_missing;
@@ -85,7 +85,7 @@ typedef struct ut_receipt {
 } ut_receipt;
 
 typedef struct ut_completion_ring {
-    uint64_t head; /* entries ever written; engine only; release store */
+    uint64_t head;              /* entries ever written; engine only; release store */
     uint64_t submissions_taken; /* submissions ever consumed; engine only */
     uint64_t reserved[6];
     ut_receipt entries[UT_RING_ENTRIES];
@@ -98,7 +98,8 @@ int ut_ring_take_completion(ut_submission_ring *submissions, const ut_completion
 
 /* True if there is something to take. */
 int ut_ring_has_submission(const ut_submission_ring *submissions, uint64_t taken);
-/* Engine's side. |taken| is the engine's private position: the shared one is only ever written. Returns 1, or 0 for none. */
+/* Engine's side. |taken| is the engine's private position: the shared one is only ever written. Returns 1, or 0 for
+ * none. */
 int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *taken,
                             ut_submission *ret);
 /* |written| is the engine's private position. Returns UT_ERR_FULL if the trainer has not taken what it was given. */

@@ -2,9 +2,9 @@
  *
  * Transpose AllReduce. Host i sends shard resp(p) to every peer p, reduces its own shard, sends the result to all.
  *
- * The order of peers matters: with the obvious "round k: i sends to i + k" a link that is slow both ways costs two rounds of a stage,
- * not one. A 1-factorisation of the complete graph (circle method) makes each pair meet once; for odd N no perfect matching
- * exists and offsets are paired with their inverses instead.
+ * The order of peers matters: with the obvious "round k: i sends to i + k" a link that is slow both ways costs two
+ * rounds of a stage, not one. A 1-factorisation of the complete graph (circle method) makes each pair meet once; for
+ * odd N no perfect matching exists and offsets are paired with their inverses instead.
  */
 #include "schedule.h"
 

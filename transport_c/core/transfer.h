@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step's bytes, cut into slots of the job's payload size. A receiving transfer knows which slots came; a sending one knows
- * which were acknowledged, which are lost and must go again, and how far the fresh ones have got. A packet says which slot it
- * is, a bit says whether it is new: there is no reorder buffer.
+ * One step's bytes, cut into slots of the job's payload size. A receiving transfer knows which slots came; a sending
+ * one knows which were acknowledged, which are lost and must go again, and how far the fresh ones have got. A packet
+ * says which slot it is, a bit says whether it is new: there is no reorder buffer.
  */
 #ifndef UT_TRANSFER_H
 #define UT_TRANSFER_H
@@ -21,7 +21,7 @@ typedef struct ut_transfer {
     uint32_t bytes_last; /* bytes of the last slot */
     ut_ns last;          /* receive: when the newest slot came; 0 for never */
     uint64_t *bits;
-    uint64_t *again;     /* send only */
+    uint64_t *again; /* send only */
 } ut_transfer;
 
 /* 64-bit words that a bitmap of |slots| needs. */

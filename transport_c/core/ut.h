@@ -2,8 +2,9 @@
  *
  * What every file of the core shares: time, limits, errors, and the words of the wire that also cross to Python.
  *
- * The core is sans-I/O. It makes no system call, reads no clock, allocates nothing and logs nothing: packets and `now` come
- * in as arguments; bursts to send, a next wake-up and events go out. The UDP driver and the simulator are its two shells.
+ * The core is sans-I/O. It makes no system call, reads no clock, allocates nothing and logs nothing: packets and `now`
+ * come in as arguments; bursts to send, a next wake-up and events go out. The UDP driver and the simulator are its two
+ * shells.
  */
 #ifndef UT_H
 #define UT_H
@@ -23,41 +24,41 @@ typedef uint64_t ut_ns;
 
 /* Limits on everything, on one page. A daemon prints them at start. */
 enum {
-    UT_JOBS_MAX = 16,        /* jobs that one engine serves */
-    UT_HOSTS_MAX = 64,       /* hosts of one job, this one included; host sets travel as 64-bit masks */
-    UT_LOCAL_MAX = 16,       /* ranks of one job on one host */
-    UT_SESSIONS_MAX = 64,    /* attached trainers of one engine; wake-ups are a 64-bit mask */
-    UT_OPS_MAX = 4,          /* ops of one job that are open or lingering at once */
-    UT_RING_ENTRIES = 64,    /* entries of a submission or completion ring; a power of two */
+    UT_JOBS_MAX = 16,                      /* jobs that one engine serves */
+    UT_HOSTS_MAX = 64,                     /* hosts of one job, this one included; host sets travel as 64-bit masks */
+    UT_LOCAL_MAX = 16,                     /* ranks of one job on one host */
+    UT_SESSIONS_MAX = 64,                  /* attached trainers of one engine; wake-ups are a 64-bit mask */
+    UT_OPS_MAX = 4,                        /* ops of one job that are open or lingering at once */
+    UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */
     UT_STEPS_MAX = 4 * (UT_HOSTS_MAX - 1), /* steps of one schedule */
-    UT_SENT_MAX = 4096,      /* packets in flight to one peer; a power of two */
-    UT_REPLAY_BITS = 8192,   /* packet numbers below the highest that a receiver tells apart */
-    UT_ACK_BITS = 1024,      /* packet numbers that one feedback reports on */
-    UT_SEGMENTS_MAX = 64,    /* packets in one burst */
-    UT_PACKET_MAX = 9216,    /* bytes of one datagram, jumbo frames included */
-    UT_EVENTS_MAX = 256,     /* events waiting for the daemon; older ones win, the rest are counted */
+    UT_SENT_MAX = 4096,                    /* packets in flight to one peer; a power of two */
+    UT_REPLAY_BITS = 8192,                 /* packet numbers below the highest that a receiver tells apart */
+    UT_ACK_BITS = 1024,                    /* packet numbers that one feedback reports on */
+    UT_SEGMENTS_MAX = 64,                  /* packets in one burst */
+    UT_PACKET_MAX = 9216,                  /* bytes of one datagram, jumbo frames included */
+    UT_EVENTS_MAX = 256,                   /* events waiting for the daemon; older ones win, the rest are counted */
 };
 #define UT_BUCKET_MAX UINT32_MAX /* bytes of one bucket: the ULTIMA header's offset has 32 bits */
 
 /* Errors. 0 is success; a malformed packet is never an assert, our own mistakes always are. */
 enum ut_error {
     UT_OK = 0,
-    UT_ERR_ARGUMENT = -1,    /* a value outside its range, from the caller's side of the house */
-    UT_ERR_MALFORMED = -2,   /* a datagram too short, of another version, or inconsistent in itself */
-    UT_ERR_CHECKSUM = -3,    /* CRC32C does not match */
-    UT_ERR_UNKNOWN = -4,     /* no such job, host, session or connection id */
-    UT_ERR_FULL = -5,        /* a limit of this page is reached */
-    UT_ERR_EXISTS = -6,      /* the id is taken */
-    UT_ERR_DESYNC = -7,      /* another rank called this op with another dtype, op, count or mode */
-    UT_ERR_DTYPE = -8,       /* a dtype number that does not exist */
-    UT_ERR_REDOP = -9,       /* a reduction number that does not exist, or one that needs the reliable mode */
-    UT_ERR_RANGE = -10,      /* a buffer that lies outside the arena */
-    UT_ERR_TOO_LARGE = -11,  /* a bucket over the job's limit */
-    UT_ERR_TIMEOUT = -12,    /* a reliable op did not finish by its deadline */
-    UT_ERR_SEQUENCE = -13,   /* an op_seq that is not the next one of this session */
-    UT_ERR_CLOSED = -14,     /* the job is going away */
-    UT_ERR_SYSTEM = -15,     /* a system call failed; the driver keeps errno and a sentence */
-    UT_ERR_ABSENT = -16,     /* a reliable op cannot finish: a host or a rank is gone */
+    UT_ERR_ARGUMENT = -1,   /* a value outside its range, from the caller's side of the house */
+    UT_ERR_MALFORMED = -2,  /* a datagram too short, of another version, or inconsistent in itself */
+    UT_ERR_CHECKSUM = -3,   /* CRC32C does not match */
+    UT_ERR_UNKNOWN = -4,    /* no such job, host, session or connection id */
+    UT_ERR_FULL = -5,       /* a limit of this page is reached */
+    UT_ERR_EXISTS = -6,     /* the id is taken */
+    UT_ERR_DESYNC = -7,     /* another rank called this op with another dtype, op, count or mode */
+    UT_ERR_DTYPE = -8,      /* a dtype number that does not exist */
+    UT_ERR_REDOP = -9,      /* a reduction number that does not exist, or one that needs the reliable mode */
+    UT_ERR_RANGE = -10,     /* a buffer that lies outside the arena */
+    UT_ERR_TOO_LARGE = -11, /* a bucket over the job's limit */
+    UT_ERR_TIMEOUT = -12,   /* a reliable op did not finish by its deadline */
+    UT_ERR_SEQUENCE = -13,  /* an op_seq that is not the next one of this session */
+    UT_ERR_CLOSED = -14,    /* the job is going away */
+    UT_ERR_SYSTEM = -15,    /* a system call failed; the driver keeps errno and a sentence */
+    UT_ERR_ABSENT = -16,    /* a reliable op cannot finish: a host or a rank is gone */
 };
 const char *ut_strerror(int error);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire: two packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and range
- * that can be checked without knowing the job. All other files speak of these structs, never of bytes.
+ * The wire: two packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * range that can be checked without knowing the job. All other files speak of these structs, never of bytes.
  */
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
@@ -23,7 +23,7 @@ enum {
 enum ut_data_flag { UT_FLAG_REPAIR = 0x01 };
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
-    UT_RECORD_SEEN = 0x01,   /* your record for this op was seen */
+    UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
     UT_RECORD_RX_DONE = 0x02, /* I want no more data for it */
     UT_RECORD_TX_DONE = 0x04, /* I send no more data for it */
     UT_RECORD_FAILED = 0x08,

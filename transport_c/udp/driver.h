@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The UDP driver: one engine, one thread, two sockets. The only C with system calls, and what Python sees of the fast path.
+ * The UDP driver: one engine, one thread, two sockets. The only C with system calls, and what Python sees of the fast
+ * path.
  *
- * The thread holds the driver's lock except while it sleeps in ppoll, so every call below may come from any thread; each
- * returns in microseconds. Errors: a negative ut_error; ut_driver_error() then has a sentence for people.
+ * The thread holds the driver's lock except while it sleeps in ppoll, so every call below may come from any thread;
+ * each returns in microseconds. Errors: a negative ut_error; ut_driver_error() then has a sentence for people.
  */
 #ifndef UT_DRIVER_H
 #define UT_DRIVER_H
@@ -13,31 +14,36 @@
 typedef struct ut_driver ut_driver;
 
 typedef struct ut_driver_config {
-    const char *bind;            /* numeric IPv4 or IPv6 address */
-    uint16_t data_port;          /* UDP; 0 picks one */
-    uint16_t feedback_port;      /* UDP; 0 picks one */
-    uint32_t receive_buffer;     /* bytes asked of the kernel; 0: 8 MiB */
-    uint32_t send_buffer;        /* bytes asked of the kernel; 0: 512 KiB */
-    uint32_t packet_bytes;       /* 0: 1472 over IPv4, 1448 over IPv6 (MTU 1500) */
-    int32_t gso;                 /* 1: probe and use, 0: off */
-    int32_t gro;                 /* 1: probe and use, 0: off */
-    uint64_t seed;
+    const char *bind;        /* numeric IPv4 or IPv6 address */
+    uint16_t data_port;      /* UDP; 0 picks one */
+    uint16_t feedback_port;  /* UDP; 0 picks one */
+    uint32_t receive_buffer; /* bytes asked of the kernel; 0: 8 MiB */
+    uint32_t send_buffer;    /* bytes asked of the kernel; 0: 512 KiB */
+    uint32_t packet_bytes;   /* 0: 1472 over IPv4, 1448 over IPv6 (MTU 1500) */
+    int32_t gso;             /* 1: probe and use, 0: off */
+    int32_t gro;             /* 1: probe and use, 0: off */
+    uint64_t seed;           /* of connection ids; 0 asks the kernel for a random one */
 } ut_driver_config;
 
 typedef struct ut_driver_info {
     uint16_t data_port, feedback_port; /* as bound */
     uint32_t packet_bytes;
     uint32_t receive_buffer, send_buffer; /* as granted */
-    int32_t gso, gro;                  /* in use now (GSO is given up at run time when a path refuses it) */
-    int32_t isa;                       /* enum ut_isa */
-    int32_t event_fd;                  /* an eventfd that becomes readable when ut_driver_poll_event has something; the driver owns it */
+    int32_t gso, gro;                     /* in use now (GSO is given up at run time when a path refuses it) */
+    int32_t isa;                          /* enum ut_isa */
+    int32_t event_fd;                     /* readable while ut_driver_poll_event has something; the driver owns it */
 } ut_driver_info;
 
 typedef struct ut_driver_stats {
     ut_stats engine;
-    uint64_t send_calls, receive_calls, polls, send_blocked, send_errors, gro_batches;
-    uint64_t cpu_ns;                   /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
-    uint64_t allocations;              /* since start on the data path: 0 */
+    uint64_t send_calls, receive_calls, polls;
+    uint64_t send_blocked; /* times that a socket was full, and its bursts waited for room */
+    uint64_t send_errors;  /* datagrams that the kernel refused: lost, like any other loss */
+    uint64_t send_errno;   /* why the last of them was refused; 0 if none was */
+    uint64_t receive_errors;
+    uint64_t gro_batches; /* receives that held more than one datagram */
+    uint64_t cpu_ns;      /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
+    uint64_t allocations; /* since start on the data path: 0 */
 } ut_driver_stats;
 
 /* Opens, probes, starts the thread. NULL on failure, with a sentence in |error| (of |error_len| bytes). */
@@ -46,10 +52,12 @@ ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t er
 void ut_driver_close(ut_driver *driver);
 void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
 void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
+/* The sentence of the last call that failed; good until this thread asks again. */
 const char *ut_driver_error(ut_driver *driver);
 
 /* Allocates the job's memory (address space, touched lazily) and adds it. Returns the job's number, or an error. */
 int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
+/* Fails what is open, removes the job's sessions, gives the memory back. */
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32_t *ret_cid);
 /* |address| is numeric, of the same family as `bind`. */
@@ -59,13 +67,23 @@ int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
 int64_t ut_driver_next_op_seq(ut_driver *driver, uint32_t job);
 
-/* Maps the three memfds (the caller may close its descriptors afterwards; the driver keeps duplicates of the eventfds),
- * watches |submit_fd|, rings |complete_fd|. Returns the session's number, or an error. */
-int ut_driver_session_add(ut_driver *driver, uint32_t job, int submission_fd, int completion_fd, int arena_fd,
+/* Maps |bytes| of a memfd for reading and writing, shared; NULL and errno on failure (EINVAL: zero bytes, or more than
+ * the file has, which would be a SIGBUS later). Apart from session_add because a memfd must be mapped writable before
+ * F_SEAL_FUTURE_WRITE is put on it, and that happens at attach time, long before the trainer joins a job. Needs no
+ * driver. */
+void *ut_driver_region_map(int fd, uint64_t bytes);
+/* |region| NULL is fine. The session that uses the region must have been removed. */
+void ut_driver_region_unmap(void *region, uint64_t bytes);
+
+/* Attaches a trainer by three regions, which stay the caller's and stay mapped until ut_driver_session_remove has
+ * returned. The driver keeps duplicates of the two eventfds, watches |submit_fd| and rings |complete_fd|. Returns the
+ * session's number, or an error. */
+int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
                           uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq);
+/* After it neither the regions nor the eventfds are touched. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
-/* 1 and an event, or 0. */
+/* 1 and an event, or 0 for none. The event_fd is readable exactly while there is one: nobody needs to read it. */
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 
 /* CLOCK_MONOTONIC in nanoseconds, the clock of every deadline. */

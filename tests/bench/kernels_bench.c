@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Nanoseconds a call and gigabytes a second of the kernels on the packet path, for each instruction set of this CPU. By
+ * hand, from the root of the repository:
+ *
+ *     gcc -O3 -o /tmp/bench tests/bench/kernels_bench.c transport_c/kernels/[a-z]*.c transport_c/core/err.c
+ *
+ * Buffers are L1-hot, as a packet is that has just been received; they stand where the engine has them, payloads and
+ * accumulators at odd multiples of 32 bytes. Each figure is the best of many short runs: other work on the machine
+ * only ever makes a run longer. GB/s count the payload, for combine that of all sources.
+ */
+#include "../../transport_c/kernels/kernels.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { PAYLOAD = 1440, ROUNDS = 400, CALLS = 1000 };
+static uint8_t in[2 * PAYLOAD + 96] __attribute__((aligned(64)));
+static uint8_t acc[2 * PAYLOAD + 96] __attribute__((aligned(64)));
+static uint8_t out[2 * PAYLOAD + 96] __attribute__((aligned(64)));
+static volatile size_t sink;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The bytes at |in| are halves or floats near 1: no arithmetic on subnormals, no growth over the rounds that matter. */
+static void fill(unsigned dtype)
+{
+    static const uint8_t patterns[UT_DTYPES_END][8] = {
+        [UT_FLOAT32] = {0, 0, 0x80, 0x3f, 0, 0, 0x80, 0xbf},
+        [UT_FLOAT64] = {0, 0, 0, 0, 0, 0, 0xf0, 0x3f},
+        [UT_FLOAT16] = {0, 0x3c, 0, 0xbc, 0, 0x3c, 0, 0xbc},
+        [UT_BFLOAT16] = {0x80, 0x3f, 0x80, 0xbf, 0x80, 0x3f, 0x80, 0xbf},
+        [UT_INT32] = {3, 0, 0, 0, 5, 0, 0, 0},
+        [UT_INT64] = {3, 0, 0, 0, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof in; i++) {
+        in[i] = patterns[dtype][i % 8];
+        acc[i] = out[i] = 0;
+    }
+}
+
+/* The yardstick: libc's copy, neither inlined nor optimized away. */
+static void *(*volatile copy)(void *to, const void *from, size_t len) = memcpy;
+
+static const void *const sources[4] = {in + 32, acc + 32, in + 32, acc + 32};
+#define BENCH(name, bytes, call)                                                                                       \
+    do {                                                                                                               \
+        uint64_t best = UINT64_MAX;                                                                                    \
+        for (int round = 0; round < ROUNDS; round++) {                                                                 \
+            const uint64_t start = now_ns();                                                                           \
+            for (int i = 0; i < CALLS; i++)                                                                            \
+                call;                                                                                                  \
+            const uint64_t took = now_ns() - start;                                                                    \
+            best = took < best ? took : best;                                                                          \
+        }                                                                                                              \
+        printf("  %-34s %8.1f ns %8.1f GB/s\n", name, (double)best / CALLS, (double)(bytes) * CALLS / (double)best);   \
+    } while (0)
+
+static void bench_dtype(const char *name, unsigned dtype)
+{
+    const size_t n = PAYLOAD / ut_dtype_bytes(dtype);
+    uint8_t *const i32 = in + 32, *const a32 = acc + 32, *const o32 = out + 32;
+    printf(" %s, n = %zu\n", name, n);
+    fill(dtype);
+    BENCH("fold sum, in place", PAYLOAD, sink += ut_fold(dtype, UT_SUM, 0, a32, a32, i32, n, 1));
+    fill(dtype);
+    BENCH("fold sum, a is input", PAYLOAD, sink += ut_fold(dtype, UT_SUM, UT_A_IS_INPUT, a32, i32, i32, n, 1));
+    fill(dtype);
+    BENCH("fold sum, result", PAYLOAD, sink += ut_fold(dtype, UT_SUM, UT_OUT_IS_RESULT, o32, a32, i32, n, 1));
+    BENCH("fold avg of 4, result", PAYLOAD, sink += ut_fold(dtype, UT_AVG, UT_OUT_IS_RESULT, o32, a32, i32, n, 4));
+    BENCH("fold avg of 3, result", PAYLOAD, sink += ut_fold(dtype, UT_AVG, UT_OUT_IS_RESULT, o32, a32, i32, n, 3));
+    BENCH("fold max, in place", PAYLOAD, sink += ut_fold(dtype, UT_MAX, 0, a32, a32, i32, n, 1));
+    BENCH("place", PAYLOAD, sink += ut_place(dtype, o32, i32, n));
+    BENCH("combine of 2", 2 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 2, n));
+    BENCH("combine of 4", 4 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 4, n));
+}
+
+int main(void)
+{
+    static const char *const names[] = {"plain", "AVX2", "AVX-512"};
+    for (int isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++) {
+        if (ut_kernels_init((enum ut_isa)isa) != (enum ut_isa)isa)
+            continue;
+        printf("%s\n", names[isa]);
+        BENCH("crc32c, 1440 bytes", 1440, sink += ut_crc32c(0, in + 32, 1440));
+        BENCH("crc32c, 1472 bytes", 1472, sink += ut_crc32c(0, in, 1472));
+        BENCH("crc32c, 100 bytes", 100, sink += ut_crc32c(0, in, 100));
+        BENCH("crc32c, 31 bytes", 31, sink += ut_crc32c(0, in, 31));
+        BENCH("fold sum of nothing: the call", 0, sink += ut_fold(UT_FLOAT32, UT_SUM, 0, acc, acc, in, 0, 1));
+        BENCH("memcpy, 1440 bytes", 1440, copy(out + 32, in + 32, 1440));
+        bench_dtype("float32", UT_FLOAT32);
+        bench_dtype("bfloat16", UT_BFLOAT16);
+        bench_dtype("float16", UT_FLOAT16);
+        bench_dtype("float64", UT_FLOAT64);
+        bench_dtype("int32", UT_INT32);
+        bench_dtype("int64", UT_INT64);
+    }
+    return 0;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A cluster in one process, for the driver's tests: up to three drivers with real sockets and threads over loopback,
+ * one trainer each, played by the test with the rings and eventfds that the daemon would pass. Waits are bounded and
+ * generous.
+ */
+#ifndef UT_TEST_CLUSTER_H
+#define UT_TEST_CLUSTER_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../transport_c/udp/driver.h"
+#include "check.h"
+
+enum { ARENA = 4 << 20, PATIENCE_MS = 20000, HOSTS_MAX = 3 };
+
+typedef struct trainer {
+    ut_submission_ring *submissions;
+    ut_completion_ring *completions;
+    float *arena;
+    int submit_fd, complete_fd;
+    int session;
+} trainer;
+
+typedef struct host {
+    ut_driver *driver;
+    ut_driver_info info;
+    int job;
+    trainer trainer;
+} host;
+
+static host hosts[HOSTS_MAX];
+static const char *address = "127.0.0.1";
+static int32_t gso = 1, gro = 1;
+
+/* ---- playing a cluster ---- */
+
+__attribute__((unused)) static ut_driver *open_driver(void)
+{
+    char error[256];
+    const ut_driver_config config = {.bind = address, .gso = gso, .gro = gro};
+    ut_driver *d = ut_driver_open(&config, error, sizeof(error));
+    if (!d) {
+        fprintf(stderr, "%s: open: %s\n", check_run.test, error);
+        exit(1);
+    }
+    return d;
+}
+
+__attribute__((unused)) static void *map_memfd(size_t bytes)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, (off_t)bytes), 0);
+    void *p = ut_driver_region_map(fd, bytes);
+    CHECK(p != NULL);
+    close(fd);
+    return p;
+}
+
+__attribute__((unused)) static void attach(host *h, uint64_t first_op_seq)
+{
+    trainer *t = &h->trainer;
+    t->submissions = map_memfd(sizeof(*t->submissions));
+    t->completions = map_memfd(sizeof(*t->completions));
+    t->arena = map_memfd(ARENA);
+    t->submit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    t->complete_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    t->session = ut_driver_session_add(h->driver, (uint32_t)h->job, t->submissions, t->completions, t->arena, ARENA,
+                                       t->submit_fd, t->complete_fd, first_op_seq);
+    CHECK_MSG(t->session >= 0, "%s", ut_driver_error(h->driver));
+}
+
+/* Whether the driver knows the session or not, its memory goes. */
+__attribute__((unused)) static void let_go(host *h)
+{
+    trainer *t = &h->trainer;
+    ut_driver_region_unmap(t->submissions, sizeof(*t->submissions));
+    ut_driver_region_unmap(t->completions, sizeof(*t->completions));
+    ut_driver_region_unmap(t->arena, ARENA);
+    close(t->submit_fd);
+    close(t->complete_fd);
+    *t = (trainer){.session = -1};
+}
+
+__attribute__((unused)) static ut_job_config job_config(uint32_t n, uint32_t self)
+{
+    return (ut_job_config){.hosts = n,
+                           .self = self,
+                           .local_ranks = 1,
+                           .packet_bytes = hosts[self].info.packet_bytes,
+                           .bucket_bytes_max = ARENA};
+}
+
+__attribute__((unused)) static void cluster_open(uint32_t n)
+{
+    uint32_t cid[HOSTS_MAX][HOSTS_MAX] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        hosts[i].driver = open_driver();
+        ut_driver_get_info(hosts[i].driver, &hosts[i].info);
+        const ut_job_config config = job_config(n, i);
+        hosts[i].job = ut_driver_job_add(hosts[i].driver, &config);
+        CHECK_MSG(hosts[i].job >= 0, "%s", ut_driver_error(hosts[i].driver));
+        attach(&hosts[i], 0);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (i != k)
+                CHECK_EQ(ut_driver_peer_listen(hosts[i].driver, (uint32_t)hosts[i].job, k, &cid[i][k]), UT_OK);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (i != k)
+                CHECK_EQ(ut_driver_peer_connect(hosts[i].driver, (uint32_t)hosts[i].job, k, address,
+                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cid[k][i]),
+                         UT_OK);
+}
+
+__attribute__((unused)) static void cluster_close(uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        ut_driver_close(hosts[i].driver);
+        if (hosts[i].trainer.arena)
+            let_go(&hosts[i]);
+    }
+}
+
+__attribute__((unused)) static void ring(const trainer *t)
+{
+    const uint64_t one = 1;
+    CHECK_EQ(write(t->submit_fd, &one, sizeof(one)), sizeof(one));
+}
+
+__attribute__((unused)) static void submit(trainer *t, uint64_t op_seq, uint64_t count, unsigned budget_ms)
+{
+    const ut_submission s = {.op_seq = op_seq,
+                             .count = count,
+                             .deadline_ns = ut_driver_now() + budget_ms * UT_MS,
+                             .dtype = UT_FLOAT32,
+                             .redop = UT_SUM,
+                             .mode = UT_BOUNDED};
+    CHECK_EQ(ut_ring_submit(t->submissions, t->completions, &s), UT_OK);
+    ring(t);
+}
+
+/* Waits for the next receipt, by the ring and the eventfd as a trainer does. */
+__attribute__((unused)) static bool wait_receipt(trainer *t, ut_receipt *ret)
+{
+    struct pollfd p = {.fd = t->complete_fd, .events = POLLIN};
+    uint64_t rings;
+    const ut_ns until = ut_driver_now() + PATIENCE_MS * UT_MS;
+    while (!ut_ring_take_completion(t->submissions, t->completions, ret)) {
+        if (poll(&p, 1, 1000) > 0 && read(t->complete_fd, &rings, sizeof(rings)) < 0)
+            CHECK_EQ(errno, EAGAIN);
+        if (ut_driver_now() > until)
+            return CHECK_MSG(false, "no receipt within %d ms", PATIENCE_MS);
+    }
+    return true;
+}
+
+/* Waits until the driver's thread has nothing to do; returns whether it ever came to that. */
+__attribute__((unused)) static bool wait_idle(ut_driver *d)
+{
+    ut_driver_stats before, after;
+    for (unsigned i = 0; i < 200; i++) {
+        ut_driver_get_stats(d, &before);
+        usleep(100000);
+        ut_driver_get_stats(d, &after);
+        if (after.polls == before.polls && after.polls > 0)
+            return true;
+    }
+    return false;
+}
+
+__attribute__((unused)) static float value_of(uint32_t self, uint64_t i)
+{
+    return (float)((self + 1) * 1000 + i % 911);
+}
+
+/* One op on all hosts, with values that show who is in the sum and where. */
+__attribute__((unused)) static void all_reduce(uint32_t n, uint64_t op_seq, uint64_t count)
+{
+    ut_receipt r;
+    for (uint32_t h = 0; h < n; h++)
+        for (uint64_t i = 0; i < count; i++)
+            hosts[h].trainer.arena[i] = value_of(h, i);
+    for (uint32_t h = 0; h < n; h++)
+        submit(&hosts[h].trainer, op_seq, count, PATIENCE_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        if (!wait_receipt(&hosts[h].trainer, &r))
+            return;
+        CHECK_EQ(r.op_seq, op_seq);
+        CHECK_MSG(r.status == UT_COMPLETE, "host %u: status %u, error %d", h, r.status, r.error);
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < count; i++) {
+            float want = 0;
+            for (uint32_t k = 0; k < n; k++)
+                want += value_of(k, i);
+            wrong += hosts[h].trainer.arena[i] != want;
+        }
+        CHECK_MSG(wrong == 0, "host %u: %" PRIu64 " of %" PRIu64 " elements wrong", h, wrong, count);
+    }
+}
+
+#endif

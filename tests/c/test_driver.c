@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver as the daemon uses it: opening, what its calls refuse and say, ops over every kind of socket, events,
+ * idleness. What is asserted is what happened, not when.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+
+#include "cluster.h"
+
+/* ---- opening and closing ---- */
+
+static void open__names_what_is_wrong(void)
+{
+    ut_driver *first = open_driver();
+    ut_driver_info info;
+    char taken[100];
+    ut_driver_get_info(first, &info);
+    snprintf(taken, sizeof(taken), "bind 127.0.0.1 UDP port %u: Address already in use", (unsigned)info.data_port);
+    const struct {
+        ut_driver_config config;
+        const char *sentence;
+    } rows[] = {
+        {{.bind = "localhost"}, "bind localhost: not a numeric IPv4 or IPv6 address"},
+        {{.bind = NULL}, "bind (nothing): not a numeric IPv4 or IPv6 address"},
+        {{.bind = "127.0.0.1", .packet_bytes = 1473}, "packet_bytes 1473: must be a multiple of 8 from 96 to 9216"},
+        {{.bind = "127.0.0.1", .packet_bytes = 88}, "packet_bytes 88: must be a multiple of 8 from 96 to 9216"},
+        {{.bind = "127.0.0.1", .packet_bytes = 9224}, "packet_bytes 9224: must be a multiple of 8 from 96 to 9216"},
+        {{.bind = "127.0.0.1", .data_port = info.data_port}, taken},
+        {{.bind = "192.0.2.1"}, "bind 192.0.2.1 UDP port 0: Cannot assign requested address"},
+        {{.bind = "127.0.0.1", .receive_buffer = 8192},
+         "receive_buffer 8192: must be at least 36864, as granted by the kernel"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char error[256];
+        CHECK_MSG(ut_driver_open(&rows[i].config, error, sizeof(error)) == NULL, "row %zu opened", i);
+        CHECK_STR(error, rows[i].sentence);
+    }
+    ut_driver_close(first);
+    ut_driver_close(NULL);
+}
+
+/* Descriptors of this process that survive an exec, and all of them. */
+static unsigned count_fds(unsigned *ret_inherited)
+{
+    unsigned all = 0;
+    *ret_inherited = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        int flags = fcntl(atoi(e->d_name), F_GETFD);
+        all += flags >= 0;
+        *ret_inherited += flags >= 0 && !(flags & FD_CLOEXEC);
+    }
+    closedir(dir);
+    return all;
+}
+
+static void close__gives_all_back(void)
+{
+    unsigned inherited_before, inherited;
+    const unsigned before = count_fds(&inherited_before);
+    cluster_open(2);
+    CHECK(count_fds(&inherited) > before);
+    CHECK_EQ(inherited, inherited_before); /* all close-on-exec */
+    all_reduce(2, 0, 1000);
+    cluster_close(2);
+    CHECK_EQ(count_fds(&inherited), before);
+}
+
+static bool read_line(const char *path, const char *prefix, char *ret, int len)
+{
+    FILE *f = fopen(path, "re");
+    bool found = false;
+    while (f && !found && fgets(ret, len, f))
+        found = strncmp(ret, prefix, strlen(prefix)) == 0;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Signals belong to Python's main thread: the engine's must block them all. */
+static void thread__has_a_name_and_no_signals(void)
+{
+    ut_driver *d = open_driver();
+    unsigned engines = 0;
+    CHECK(wait_idle(d)); /* past its own beginnings */
+    DIR *dir = opendir("/proc/self/task");
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        char path[300], line[200];
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+        if (!read_line(path, "ut-engine", line, sizeof(line)))
+            continue;
+        engines++;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+        if (!CHECK(read_line(path, "SigBlk:", line, sizeof(line))))
+            continue;
+        const uint64_t blocked = strtoull(line + 7, NULL, 16), usual = 0x7fffffff & ~(1ull << 8) & ~(1ull << 18);
+        CHECK_HEX(blocked & usual, usual); /* all of 1 to 31 but KILL and STOP */
+    }
+    closedir(dir);
+    CHECK_EQ(engines, 1);
+    ut_driver_close(d);
+}
+
+/* ---- calls ---- */
+
+static void calls__check_and_say(void)
+{
+    static const ut_job_config good = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1 << 20};
+    ut_driver *d = open_driver();
+    uint32_t cid;
+    ut_peer_stats stats;
+#define REFUSED(call, code, sentence)                                                                                  \
+    do {                                                                                                               \
+        CHECK_EQ((call), (code));                                                                                      \
+        CHECK_STR(ut_driver_error(d), (sentence));                                                                     \
+    } while (0)
+#define BAD_JOB(field, value, sentence)                                                                                \
+    do {                                                                                                               \
+        ut_job_config bad = good;                                                                                      \
+        bad.field = (value);                                                                                           \
+        REFUSED(ut_driver_job_add(d, &bad), UT_ERR_ARGUMENT, sentence);                                                \
+    } while (0)
+    BAD_JOB(hosts, 65, "hosts 65: must be 1 to 64");
+    BAD_JOB(self, 2, "self 2: must be below hosts, which is 2");
+    BAD_JOB(local_ranks, 0, "local_ranks 0: must be 1 to 16");
+    BAD_JOB(packet_bytes, 1480, "packet_bytes 1480: must be a multiple of 8 from 96 to this host's 1472");
+    BAD_JOB(incast, 2, "incast 2: must be 0 to hosts - 1, which is 1");
+    BAD_JOB(world, 1, "world 1: must be 0, or from hosts, which is 2, to 1024");
+    BAD_JOB(bucket_bytes_max, 1ull << 32, "bucket_bytes_max 4294967296: must be 1 to 4294967295");
+    REFUSED(ut_driver_job_remove(d, 0), UT_ERR_UNKNOWN, "job 0: there is no such job");
+    REFUSED(ut_driver_job_remove(d, UINT32_MAX), UT_ERR_UNKNOWN, "job 4294967295: there is no such job");
+    REFUSED(ut_driver_next_op_seq(d, 3), UT_ERR_UNKNOWN, "job 3: there is no such job");
+
+    for (int i = 0; i < UT_JOBS_MAX; i++)
+        CHECK_EQ(ut_driver_job_add(d, &good), i);
+    REFUSED(ut_driver_job_add(d, &good), UT_ERR_FULL, "job: all 16 of this engine are taken");
+    CHECK_EQ(ut_driver_job_remove(d, 7), UT_OK);
+    CHECK_EQ(ut_driver_job_add(d, &good), 7);
+    CHECK_EQ(ut_driver_next_op_seq(d, 7), 0);
+
+    REFUSED(ut_driver_peer_listen(d, 7, 2, &cid), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
+    REFUSED(ut_driver_peer_stats(d, 7, UINT32_MAX, &stats), UT_ERR_UNKNOWN,
+            "host 4294967295 of job 7: there is no such peer");
+    REFUSED(ut_driver_peer_absent(d, 7, 2), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "::1", 1, 2, 3), UT_ERR_ARGUMENT,
+            "host 1 at ::1: must be a numeric IPv4 address, as ours");
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "nowhere", 1, 2, 3), UT_ERR_ARGUMENT,
+            "host 1 at nowhere: must be a numeric IPv4 address, as ours");
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 0, 2, 3), UT_ERR_ARGUMENT,
+            "host 1 at 127.0.0.1: ports 0 and 2 must not be 0");
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 1, 2, 3), UT_ERR_ARGUMENT,
+            "host 1 of job 7: cannot be connected before ut_driver_peer_listen");
+    CHECK_EQ(ut_driver_peer_listen(d, 7, 1, &cid), UT_OK);
+    CHECK_EQ(ut_driver_peer_stats(d, 7, 1, &stats), UT_OK);
+    CHECK_EQ(stats.up, 0);
+
+    _Alignas(64) static uint8_t region[64];
+    REFUSED(ut_driver_session_add(d, 9999, region, region, region, 64, 0, 0, 0), UT_ERR_UNKNOWN,
+            "job 9999: there is no such job");
+    REFUSED(ut_driver_session_add(d, 7, region, region, region, 64, 999, 998, 0), UT_ERR_SYSTEM,
+            "duplicate session eventfds 999 and 998: Bad file descriptor");
+    CHECK_EQ(ut_driver_session_add(d, 7, region, region, NULL, 64, 0, 0, 0), UT_ERR_ARGUMENT);
+    CHECK_EQ(ut_driver_session_add(d, 7, region + 1, region, region, 64, 0, 0, 0), UT_ERR_ARGUMENT);
+    REFUSED(ut_driver_session_remove(d, 0), UT_ERR_UNKNOWN, "session 0: there is no such session");
+    REFUSED(ut_driver_session_remove(d, 64), UT_ERR_UNKNOWN, "session 64: there is no such session");
+    ut_driver_close(d);
+#undef BAD_JOB
+#undef REFUSED
+}
+
+static void region_map__never_beyond_the_file(void)
+{
+    const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, 8192), 0);
+    static const uint64_t bad[] = {0, 8193, UINT64_MAX, 1ull << 63};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        errno = 0;
+        CHECK_MSG(ut_driver_region_map(fd, bad[i]) == NULL && errno == EINVAL, "row %zu: errno %d", i, errno);
+    }
+    CHECK(ut_driver_region_map(-1, 4096) == NULL && errno == EBADF);
+    uint8_t *ours = ut_driver_region_map(fd, 8192);
+    CHECK(ours != NULL);
+    /* Mapped first and sealed then: we can write on, nobody else can. */
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL), 0);
+    ours[8191] = 42;
+    errno = 0;
+    CHECK(ut_driver_region_map(fd, 8192) == NULL && errno == EPERM);
+    const uint8_t *theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(theirs != MAP_FAILED && theirs[8191] == 42);
+    munmap((void *)(uintptr_t)theirs, 8192);
+    ut_driver_region_unmap(ours, 8192);
+    ut_driver_region_unmap(NULL, 8192);
+    close(fd);
+}
+
+/* ---- work ---- */
+
+static void all_reduce__is_exact(void)
+{
+    static const struct {
+        const char *address;
+        int32_t gso, gro;
+    } rows[] = {{"127.0.0.1", 1, 1}, {"127.0.0.1", 0, 1}, {"127.0.0.1", 1, 0},
+                {"127.0.0.1", 0, 0}, {"::1", 1, 1},       {"::1", 0, 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        address = rows[i].address;
+        gso = rows[i].gso;
+        gro = rows[i].gro;
+        cluster_open(3);
+        CHECK_LE(hosts[0].info.gso, gso);
+        CHECK_LE(hosts[0].info.gro, gro);
+        CHECK_EQ(hosts[0].info.packet_bytes, i < 4 ? 1472 : 1448);
+        const uint64_t counts[] = {300001, 1, 0, 2, 65536};
+        for (uint64_t op = 0; op < 5; op++)
+            all_reduce(3, op, counts[op]);
+        ut_driver_stats s;
+        ut_driver_get_stats(hosts[0].driver, &s);
+        CHECK_EQ(s.allocations, 0);
+        CHECK_EQ(s.send_errors, 0);
+        CHECK_EQ(s.engine.ops_complete, 5);
+        CHECK(s.cpu_ns > 0);
+        CHECK_EQ(s.gro_batches > 0, hosts[1].info.gso && hosts[0].info.gro);
+        cluster_close(3);
+    }
+    address = "127.0.0.1";
+    gso = gro = 1;
+}
+
+/* The event_fd says exactly whether there is an event, without being read. */
+static void events__are_told(void)
+{
+    ut_event e;
+    cluster_open(2);
+    struct pollfd p = {.fd = hosts[0].info.event_fd, .events = POLLIN};
+    CHECK_EQ(poll(&p, 1, 0), 0);
+    CHECK_EQ(ut_driver_poll_event(hosts[0].driver, &e), 0);
+    const uint64_t ops = 3;
+    for (uint64_t op = 0; op < ops; op++)
+        all_reduce(2, op, 100);
+    for (uint64_t op = 0; op < ops; op++) {
+        CHECK_EQ(poll(&p, 1, PATIENCE_MS), 1);
+        if (!CHECK_EQ(ut_driver_poll_event(hosts[0].driver, &e), 1))
+            break;
+        CHECK_EQ(e.kind, UT_EVENT_OP_DONE);
+        CHECK_EQ(e.op_seq, op);
+        CHECK_EQ(e.a, UT_COMPLETE);
+    }
+    CHECK_EQ(ut_driver_poll_event(hosts[0].driver, &e), 0);
+    CHECK_EQ(poll(&p, 1, 0), 0);
+    cluster_close(2);
+}
+
+/* More events than either queue holds: the oldest are kept, the driver goes on, and later events come through again. */
+static void events__never_stop_the_engine(void)
+{
+    enum { BAD = 3 * UT_EVENTS_MAX };
+    ut_event e;
+    cluster_open(1);
+    trainer *t = &hosts[0].trainer;
+    for (unsigned i = 0; i < BAD; i++) {
+        const ut_submission bad = {.op_seq = 1000 + i};
+        ut_receipt r;
+        CHECK_EQ(ut_ring_submit(t->submissions, t->completions, &bad), UT_OK);
+        ring(t);
+        if (!wait_receipt(t, &r) || !CHECK_EQ(r.error, UT_ERR_SEQUENCE))
+            break;
+    }
+    CHECK(wait_idle(hosts[0].driver));
+    struct pollfd p = {.fd = hosts[0].info.event_fd, .events = POLLIN};
+    unsigned n = 0;
+    while (poll(&p, 1, 500) > 0) /* the engine's own queue follows on by itself */
+        for (; n <= BAD && ut_driver_poll_event(hosts[0].driver, &e); n++) {
+            CHECK_MSG(e.op_seq == 1000 + n, "event %u: op_seq %" PRIu64, n, e.op_seq);
+            CHECK_EQ(e.kind, UT_EVENT_BAD_SUBMISSION);
+        }
+    CHECK_GE(n, UT_EVENTS_MAX);
+    ut_driver_stats s;
+    ut_driver_get_stats(hosts[0].driver, &s);
+    CHECK_EQ(n + s.engine.events_dropped, BAD);
+    all_reduce(1, 0, 10);
+    cluster_close(1);
+}
+
+/* Nothing to do is no work: the thread sleeps until somebody comes. */
+static void idle__sleeps(void)
+{
+    cluster_open(2);
+    all_reduce(2, 0, 5000);
+    CHECK(wait_idle(hosts[0].driver)); /* after the tail of the op: acknowledgements, lingering */
+    all_reduce(2, 1, 5000);
+    cluster_close(2);
+}
+
+/* A sleeper watches what it knew when it fell asleep: a new session must wake it, or its rings go unheard. */
+static void session_add__wakes_a_sleeper(void)
+{
+    cluster_open(1);
+    CHECK_EQ(ut_driver_session_remove(hosts[0].driver, (uint32_t)hosts[0].trainer.session), UT_OK);
+    let_go(&hosts[0]);
+    CHECK(wait_idle(hosts[0].driver));
+    attach(&hosts[0], 0);
+    all_reduce(1, 0, 100);
+    cluster_close(1);
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    alarm(240); /* a hang is a failure, not a night */
+    RUN(open__names_what_is_wrong);
+    RUN(close__gives_all_back);
+    RUN(thread__has_a_name_and_no_signals);
+    RUN(calls__check_and_say);
+    RUN(region_map__never_beyond_the_file);
+    RUN(all_reduce__is_exact);
+    RUN(events__are_told);
+    RUN(events__never_stop_the_engine);
+    RUN(idle__sleeps);
+    RUN(session_add__wakes_a_sleeper);
+    return check_end();
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a job knows across its ops: how far it has got, and how to reach its fellow hosts.
+ */
+#include "op.h"
+
+void ut_job_speak(ut_job *j, ut_ns at)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], at);
+}
+
+void ut_job_raise_rx_floor(ut_job *j)
+{
+    for (;;) {
+        const ut_op *op = ut_job_op(j, j->rx_floor);
+        bool open = op->seq == j->rx_floor && (op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
+        if (open || j->rx_floor >= j->next_open)
+            return;
+        j->rx_floor++;
+    }
+}
+
+uint64_t ut_job_tx_floor(const ut_job *j)
+{
+    uint64_t floor = j->next_open;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (j->op[k].state != UT_OP_FREE)
+            floor = UT_MIN2(floor, j->op[k].seq);
+    return floor;
+}

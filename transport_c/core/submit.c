@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What trainers ask for: out of their rings at once, checked on our own copy, and held here until the job has room. A
+ * request that waits behind four open ops still has its deadline; in the ring nobody would look at it.
+ */
+#include "engine_impl.h"
+
+static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
+{
+    return s->used ? e->job[s->job] : NULL;
+}
+
+static ut_submission *waiting_at(ut_engine_session *s, uint32_t i)
+{
+    return &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+}
+
+/* op_seq of the first op that the session may still call. */
+static uint64_t next_call(const ut_engine_session *s)
+{
+    return s->waiting ? s->wait[s->wait_first].op_seq : s->next_seq;
+}
+
+uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        n += e->session[s].used && e->session[s].job == job && next_call(&e->session[s]) <= seq;
+    return n;
+}
+
+uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job)
+{
+    uint64_t next = UINT64_MAX;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job)
+            next = UT_MIN2(next, next_call(&e->session[s]));
+    return next;
+}
+
+static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
+{
+    return at <= arena && bytes <= arena - at;
+}
+
+/* Everything that a trainer may get wrong, checked on our own copy. */
+static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    if (x->op_seq != s->next_seq)
+        return UT_ERR_SEQUENCE;
+    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END)
+        return UT_ERR_DTYPE;
+    if (x->redop == 0 || x->redop >= UT_REDOPS_END)
+        return UT_ERR_REDOP;
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->mode == UT_BEST_EFFORT || x->flags || x->reserved)
+        return UT_ERR_ARGUMENT;
+    if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)
+        return UT_ERR_REDOP;
+    if (x->deadline_ns == UT_NEVER && x->mode != UT_RELIABLE)
+        return UT_ERR_ARGUMENT;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (x->count > j->config.bucket_bytes_max / element)
+        return UT_ERR_TOO_LARGE;
+    uint64_t bytes = x->count * element;
+    if (!inside(x->src, bytes, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes))
+        return UT_ERR_RANGE;
+    if (x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
+        return UT_ERR_RANGE;
+    return UT_OK;
+}
+
+static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)
+{
+    ut_receipt r;
+    memset(&r, 0, sizeof r);
+    r.op_seq = x->op_seq;
+    r.status = UT_FAILED;
+    r.error = error;
+    r.culprit = 0xffff;
+    e->stats.bad_submissions++;
+    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
+                                  .job = e->session[session].job,
+                                  .session = session,
+                                  .host = UINT32_MAX,
+                                  .op_seq = x->op_seq,
+                                  .a = (uint64_t)-error});
+    ut_engine_complete(e, session, &r);
+}
+
+/* Empties the ring. What is refused is used up, unless its number was wrong: this rank has no part in that op. */
+static void take_in(ut_engine *e, uint32_t session, ut_job *j)
+{
+    ut_engine_session *s = &e->session[session];
+    ut_submission x;
+    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->waiting < UT_RING_ENTRIES; budget++) {
+        if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
+            return;
+        e->stats.progress++;
+        int error = check_submission(j, s, &x);
+        if (error)
+            refuse(e, session, &x, error);
+        if (error == UT_ERR_SEQUENCE)
+            continue;
+        if (error)
+            x.mode = 0;
+        *waiting_at(s, s->waiting++) = x;
+        s->next_seq++;
+    }
+    e->retry |= 1ULL << session;
+}
+
+static void drop_first(ut_engine_session *s)
+{
+    s->wait_first = (s->wait_first + 1) % UT_RING_ENTRIES;
+    s->waiting--;
+}
+
+void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
+{
+    if (session >= UT_SESSIONS_MAX)
+        return;
+    ut_engine_session *s = &e->session[session];
+    ut_job *j = job_of(e, s);
+    if (!j)
+        return;
+    take_in(e, session, j);
+    while (s->used && s->waiting) {
+        ut_submission x = *waiting_at(s, 0);
+        if (x.mode && !ut_op_has_room(j, x.op_seq))
+            return; /* until an op has ended, or its deadline comes */
+        drop_first(s);
+        if (x.mode)
+            ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
+        else
+            ut_op_skip(j, x.op_seq, now);
+    }
+}
+
+static void expire(ut_engine *e, uint32_t session, ut_ns now)
+{
+    ut_engine_session *s = &e->session[session];
+    ut_job *j = job_of(e, s);
+    for (uint32_t i = 0; i < s->waiting; i++) {
+        ut_submission *x = waiting_at(s, i);
+        if (x->mode == 0 || now < x->deadline_ns)
+            continue;
+        ut_op_answer_late(j, session, x, s->memory.arena + x->src, s->memory.arena + x->dst, now);
+        x->mode = 0;
+    }
+    while (s->waiting && waiting_at(s, 0)->mode == 0) {
+        uint64_t seq = waiting_at(s, 0)->op_seq;
+        drop_first(s);
+        ut_op_skip(j, seq, now);
+    }
+}
+
+void ut_engine_expire(ut_engine *e, ut_ns now)
+{
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].waiting)
+            expire(e, s, now);
+}
+
+ut_ns ut_engine_next_expiry(const ut_engine *e)
+{
+    ut_ns next = UT_NEVER;
+    for (uint32_t n = 0; n < UT_SESSIONS_MAX; n++) {
+        const ut_engine_session *s = &e->session[n];
+        for (uint32_t i = 0; s->used && i < s->waiting; i++) {
+            const ut_submission *x = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+            if (x->mode)
+                next = UT_MIN2(next, x->deadline_ns);
+        }
+    }
+    return next;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of an instruction set, and the public calls that go through it. Until ut_kernels_init the plain code
+ * answers, so there is no wrong moment to call anything.
+ */
+#include "table.h"
+
+#include <stdatomic.h>
+
+/* The choice as one block: a call loads one pointer. Atomic, for a second init from another thread chooses the same
+ * again. */
+struct choice {
+    const ut_kernels *kernels;
+    ut_crc32c_fn *crc32c;
+    enum ut_isa isa;
+};
+static const struct choice choice_plain = {&ut_kernels_plain, ut_crc32c_plain, UT_ISA_PLAIN};
+static _Atomic(const struct choice *) chosen = &choice_plain;
+
+#if UT_KERNELS_X86
+static const struct choice choice_avx2 = {&ut_kernels_avx2, ut_crc32c_sse42, UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, ut_crc32c_sse42, UT_ISA_AVX512}; /* the first Xeons */
+static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, ut_crc32c_avx512, UT_ISA_AVX512};
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+/* The builtins also look whether the kernel saves the wide registers. */
+static const struct choice *best(enum ut_isa most)
+{
+    __builtin_cpu_init();
+    if (most < UT_ISA_AVX2 || !has_avx2())
+        return &choice_plain;
+    if (most < UT_ISA_AVX512 || !has_avx512())
+        return &choice_avx2;
+    return __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512vbmi") ? &choice_avx512_clmul
+                                                                                        : &choice_avx512;
+}
+#else
+static const struct choice *best(enum ut_isa most)
+{
+    (void)most;
+    return &choice_plain;
+}
+#endif
+
+static const struct choice *now(void)
+{
+    return atomic_load_explicit(&chosen, memory_order_relaxed);
+}
+
+enum ut_isa ut_kernels_init(enum ut_isa most)
+{
+    atomic_store_explicit(&chosen, best(most), memory_order_relaxed);
+    return now()->isa;
+}
+
+enum ut_isa ut_kernels_isa(void)
+{
+    return now()->isa;
+}
+
+static void assert_dtype(unsigned dtype)
+{
+    assert(dtype > 0 && dtype < UT_DTYPES_END);
+}
+
+static void assert_dtype_redop(unsigned dtype, unsigned redop)
+{
+    assert_dtype(dtype);
+    assert(redop > 0 && redop < UT_REDOPS_END);
+}
+
+size_t ut_fold(unsigned dtype, unsigned redop, unsigned how, void *out, const void *a, const void *in, size_t n,
+               uint32_t divisor)
+{
+    assert_dtype_redop(dtype, redop);
+    assert(how <= (UT_A_IS_INPUT | UT_OUT_IS_RESULT));
+    return now()->kernels->fold[dtype][redop][how](out, a, in, n, divisor);
+}
+
+size_t ut_finish(unsigned dtype, unsigned redop, unsigned how, void *dst, const void *a, size_t n, uint32_t divisor)
+{
+    assert_dtype_redop(dtype, redop);
+    return now()->kernels->finish[dtype][redop == UT_AVG][how & UT_A_IS_INPUT](dst, a, n, divisor);
+}
+
+size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n)
+{
+    assert_dtype(dtype);
+    return now()->kernels->place[dtype](dst, src, n);
+}
+
+/* A chain of folds, in blocks that stay in L1 for more than two sources. All of a block but its last source is read
+ * before any of it is written, and the last fold goes element by element: that lets dst be a source. */
+void ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n)
+{
+    enum { BLOCK = 512 };
+    assert_dtype_redop(dtype, redop);
+    assert(k > 0);
+    ut_fold_fn *const *const fold = now()->kernels->fold[dtype][redop == UT_AVG ? UT_SUM : redop];
+    if (k == 1)
+        (void)now()->kernels->place[dtype](dst, src[0], n);
+    else if (k == 2)
+        (void)fold[UT_A_IS_INPUT | UT_OUT_IS_RESULT](dst, src[0], src[1], n, 1);
+    else
+        for (size_t i = 0; i < n; i += BLOCK) {
+            uint64_t acc[BLOCK] __attribute__((aligned(64))); /* of any dtype's accumulators */
+            const size_t m = UT_MIN2(n - i, (size_t)BLOCK), at = i * ut_dtype_bytes(dtype);
+            (void)fold[UT_A_IS_INPUT](acc, (const uint8_t *)src[0] + at, (const uint8_t *)src[1] + at, m, 1);
+            for (unsigned j = 2; j < k - 1; j++)
+                (void)fold[0](acc, acc, (const uint8_t *)src[j] + at, m, 1);
+            (void)fold[UT_OUT_IS_RESULT]((uint8_t *)dst + at, acc, (const uint8_t *)src[k - 1] + at, m, 1);
+        }
+}
+
+uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
+{
+    return now()->crc32c(crc, data, len);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One instruction set's kernels as a table, so that a call costs one look-up and one indirect jump. Everything that
+ * does not change within a call (dtype, operation, what |a| holds, whether the result is written) is an index; only the
+ * divisor is an argument. Every function here takes any n, 0 included, and pointers of any alignment.
+ */
+#ifndef UT_KERNELS_TABLE_H
+#define UT_KERNELS_TABLE_H
+
+#include "kernels.h"
+
+typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, uint32_t divisor);
+typedef size_t ut_finish_fn(void *dst, const void *a, size_t n, uint32_t divisor);
+typedef size_t ut_place_fn(void *dst, const void *src, size_t n);
+typedef uint32_t ut_crc32c_fn(uint32_t crc, const void *data, size_t len);
+
+typedef struct ut_kernels {
+    ut_fold_fn *fold[UT_DTYPES_END][UT_REDOPS_END][4]; /* last index: ut_fold_how */
+    ut_finish_fn *finish[UT_DTYPES_END][2][2];         /* [dtype][it is AVG][UT_A_IS_INPUT] */
+    ut_place_fn *place[UT_DTYPES_END];
+} ut_kernels;
+
+extern const ut_kernels ut_kernels_plain;
+ut_crc32c_fn ut_crc32c_plain;
+
+/* Only call these where the CPU has the instructions; dispatch.c knows. (-DUT_KERNELS_PORTABLE builds as for another
+ * CPU.) */
+#if defined(__x86_64__) && !defined(UT_KERNELS_PORTABLE)
+#define UT_KERNELS_X86 1
+extern const ut_kernels ut_kernels_avx2;   /* AVX2, F16C, FMA */
+extern const ut_kernels ut_kernels_avx512; /* AVX-512 F, BW, DQ, VL */
+ut_crc32c_fn ut_crc32c_sse42;              /* SSE4.2, PCLMULQDQ */
+ut_crc32c_fn ut_crc32c_avx512;             /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
+#endif
+
+#endif

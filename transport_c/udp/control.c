@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Jobs, peers, sessions: each call checks what it was given, takes the lock, makes one call of the engine, and wakes
+ * the thread to act on it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loop.h"
+
+#define FORKED UT_ERR_CLOSED /* ut_driver_error says whose driver it is */
+
+static bool has_job(const ut_driver *d, uint32_t job)
+{
+    return job < UT_JOBS_MAX && d->job_memory[job] != NULL;
+}
+
+static int leave_no_job(ut_driver *d, uint32_t job)
+{
+    return ut_driver_leave_failing(d, UT_ERR_UNKNOWN, "job %" PRIu32 ": there is no such job", job);
+}
+
+/* |code| is the engine's. */
+static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
+{
+    const char *why = code == UT_ERR_UNKNOWN    ? "there is no such peer"
+                      : code == UT_ERR_ARGUMENT ? "cannot be connected before ut_driver_peer_listen"
+                                                : ut_strerror(code);
+    return ut_driver_leave_failing(d, code, "host %" PRIu32 " of job %" PRIu32 ": %s", host, job, why);
+}
+
+/* ---- jobs ---- */
+
+/* Names the first field that is out of its range; false if none is. */
+static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *ret, size_t len)
+{
+    const uint32_t hosts = c->hosts;
+    if (hosts < 1 || hosts > UT_HOSTS_MAX)
+        snprintf(ret, len, "hosts %" PRIu32 ": must be 1 to %d", hosts, UT_HOSTS_MAX);
+    else if (c->self >= hosts)
+        snprintf(ret, len, "self %" PRIu32 ": must be below hosts, which is %" PRIu32, c->self, hosts);
+    else if (c->local_ranks < 1 || c->local_ranks > UT_LOCAL_MAX)
+        snprintf(ret, len, "local_ranks %" PRIu32 ": must be 1 to %d", c->local_ranks, UT_LOCAL_MAX);
+    else if (c->packet_bytes < 96 || c->packet_bytes > d->engine_config.packet_bytes || c->packet_bytes % 8 != 0)
+        snprintf(ret, len, "packet_bytes %" PRIu32 ": must be a multiple of 8 from 96 to this host's %" PRIu32,
+                 c->packet_bytes, d->engine_config.packet_bytes);
+    else if (c->incast > 0 && c->incast >= UT_MAX2(hosts, 2))
+        snprintf(ret, len, "incast %" PRIu32 ": must be 0 to hosts - 1, which is %" PRIu32, c->incast, hosts - 1);
+    else if (c->world != 0 && (c->world < hosts || c->world > UT_HOSTS_MAX * UT_LOCAL_MAX))
+        snprintf(ret, len, "world %" PRIu32 ": must be 0, or from hosts, which is %" PRIu32 ", to %d", c->world, hosts,
+                 UT_HOSTS_MAX * UT_LOCAL_MAX);
+    else if (c->bucket_bytes_max == 0 || c->bucket_bytes_max > UT_BUCKET_MAX)
+        snprintf(ret, len, "bucket_bytes_max %" PRIu64 ": must be 1 to %" PRIu32, c->bucket_bytes_max, UT_BUCKET_MAX);
+    else
+        return false;
+    return true;
+}
+
+static int find_free_job(const ut_driver *d)
+{
+    for (int i = 0; i < UT_JOBS_MAX; i++)
+        if (!d->job_memory[i])
+            return i;
+    return -1;
+}
+
+int ut_driver_job_add(ut_driver *d, const ut_job_config *config)
+{
+    char why[160];
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (describe_bad_job(d, config, why, sizeof(why)))
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
+    const int job = find_free_job(d);
+    if (job < 0)
+        return ut_driver_leave_failing(d, UT_ERR_FULL, "job: all %d of this engine are taken", UT_JOBS_MAX);
+    const size_t bytes = ut_job_bytes(&d->engine_config, config);
+    if (bytes == 0)
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "job of %" PRIu32 " hosts: out of range", config->hosts);
+    void *memory = ut_driver_map(d, bytes);
+    if (!memory)
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "map %zu bytes for a job: %s", bytes, strerror(errno));
+    const int result = ut_engine_job_add(d->engine, (uint32_t)job, config, memory);
+    if (result != UT_OK) {
+        munmap(memory, bytes);
+        return ut_driver_leave_failing(d, result, "job of %" PRIu32 " hosts: %s", config->hosts, ut_strerror(result));
+    }
+    d->job_memory[job] = memory;
+    d->job_bytes[job] = bytes;
+    return ut_driver_leave_poking(d, job);
+}
+
+static void remove_session(ut_driver *d, uint32_t session)
+{
+    ut_engine_session_remove(d->engine, session, ut_driver_now());
+    ut_driver_close_session(&d->sessions[session]);
+    d->sessions_changed++;
+}
+
+int ut_driver_job_remove(ut_driver *d, uint32_t job)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    ut_sender_drop_data(&d->sender);
+    ut_engine_job_remove(d->engine, job, ut_driver_now());
+    ut_loop_ring(d); /* the trainers' last receipts, while we can still ring */
+    for (uint32_t i = 0; i < UT_SESSIONS_MAX; i++)
+        if (d->sessions[i].used && d->sessions[i].job == job)
+            remove_session(d, i);
+    munmap(d->job_memory[job], d->job_bytes[job]);
+    d->job_memory[job] = NULL;
+    return ut_driver_leave_poking(d, UT_OK);
+}
+
+int64_t ut_driver_next_op_seq(ut_driver *d, uint32_t job)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int64_t next = (int64_t)ut_engine_next_op_seq(d->engine, job);
+    ut_driver_leave(d);
+    return next;
+}
+
+/* ---- peers ---- */
+
+int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, uint32_t *ret_cid)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int result = ut_engine_peer_listen(d->engine, job, host, ret_cid);
+    return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_peer(d, job, host, result);
+}
+
+static bool parse_peer(const ut_driver *d, const char *address, uint16_t port, ut_addr *ret)
+{
+    return address && ut_address_parse(address, port, ret) == UT_OK && ut_address_family(ret) == d->family;
+}
+
+int ut_driver_peer_connect(ut_driver *d, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
+                           uint16_t feedback_port, uint32_t cid)
+{
+    ut_addr data, feedback;
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    if (!parse_peer(d, address, data_port, &data) || !parse_peer(d, address, feedback_port, &feedback))
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT,
+                                       "host %" PRIu32 " at %s: must be a numeric %s address, as ours", host,
+                                       address ? address : "(nothing)", d->family == AF_INET6 ? "IPv6" : "IPv4");
+    if (data_port == 0 || feedback_port == 0)
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "host %" PRIu32 " at %s: ports %u and %u must not be 0",
+                                       host, address, (unsigned)data_port, (unsigned)feedback_port);
+    const int result = ut_engine_peer_connect(d->engine, job, host, &data, &feedback, cid, ut_driver_now());
+    return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_peer(d, job, host, result);
+}
+
+int ut_driver_peer_stats(ut_driver *d, uint32_t job, uint32_t host, ut_peer_stats *ret)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int result = ut_engine_peer_stats(d->engine, job, host, ret);
+    if (result != UT_OK)
+        return leave_no_peer(d, job, host, result);
+    ut_driver_leave(d);
+    return UT_OK;
+}
+
+int ut_driver_peer_absent(ut_driver *d, uint32_t job, uint32_t host)
+{
+    ut_peer_stats unused;
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int result = ut_engine_peer_stats(d->engine, job, host, &unused);
+    if (result != UT_OK)
+        return leave_no_peer(d, job, host, result);
+    ut_engine_peer_absent(d->engine, job, host, ut_driver_now());
+    return ut_driver_leave_poking(d, UT_OK);
+}
+
+/* ---- sessions ---- */
+
+void *ut_driver_region_map(int fd, uint64_t bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return NULL;
+    if (bytes == 0 || st.st_size < 0 || bytes > (uint64_t)st.st_size) {
+        errno = EINVAL;
+        return NULL;
+    }
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void ut_driver_region_unmap(void *region, uint64_t bytes)
+{
+    if (region)
+        munmap(region, bytes);
+}
+
+static bool is_cache_aligned(const void *p)
+{
+    return p && (uintptr_t)p % 64 == 0;
+}
+
+/* Watches and rings through duplicates of its own: the caller may close his, and the numbers be used again. */
+static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int complete_fd)
+{
+    *s = (ut_driver_session){
+        .job = job,
+        .submit_fd = fcntl(submit_fd, F_DUPFD_CLOEXEC, 0),
+        .complete_fd = fcntl(complete_fd, F_DUPFD_CLOEXEC, 0),
+    };
+    return s->submit_fd < 0 || s->complete_fd < 0 ? -1 : 0;
+}
+
+int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *completions, void *arena,
+                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    if (!is_cache_aligned(submissions) || !is_cache_aligned(completions) || !is_cache_aligned(arena))
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT,
+                                       "session regions %p, %p, %p: must be mapped, 64-byte aligned", submissions,
+                                       completions, arena);
+    ut_driver_session fds;
+    if (keep_fds(&fds, job, submit_fd, complete_fd) < 0) {
+        const int why = errno;
+        ut_driver_close_session(&fds);
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "duplicate session eventfds %d and %d: %s", submit_fd,
+                                       complete_fd, strerror(why));
+    }
+    const ut_session_memory memory = {submissions, completions, arena, arena_bytes};
+    uint32_t session;
+    const int result = ut_engine_session_add(d->engine, job, &memory, first_op_seq, &session);
+    if (result != UT_OK) {
+        ut_driver_close_session(&fds);
+        return ut_driver_leave_failing(d, result, "session of job %" PRIu32 ", first_op_seq %" PRIu64 ": %s", job,
+                                       first_op_seq, ut_strerror(result));
+    }
+    assert(session < UT_SESSIONS_MAX && !d->sessions[session].used);
+    fds.used = true;
+    d->sessions[session] = fds;
+    d->sessions_changed++;
+    return ut_driver_leave_poking(d, (int)session);
+}
+
+int ut_driver_session_remove(ut_driver *d, uint32_t session)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (session >= UT_SESSIONS_MAX || !d->sessions[session].used)
+        return ut_driver_leave_failing(d, UT_ERR_UNKNOWN, "session %" PRIu32 ": there is no such session", session);
+    ut_sender_drop_data(&d->sender);
+    remove_session(d, session);
+    return ut_driver_leave_poking(d, UT_OK);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inside of a driver, shared by loop.c (its thread), driver.c and control.c (the calls from outside).
+ *
+ * One lock guards all of it. The thread holds it except in ppoll, so a caller must be able to get in between: a plain
+ * mutex would let a busy thread take it back before the caller has even woken up. Hence `waiting`: callers announce
+ * themselves, and once a turn the thread stands back for them.
+ */
+#ifndef UT_UDP_LOOP_H
+#define UT_UDP_LOOP_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "driver.h"
+#include "recv.h"
+#include "send.h"
+
+typedef struct ut_driver_session {
+    bool used;
+    bool deaf; /* its submit eventfd gave an error: no longer watched */
+    uint32_t job;
+    int submit_fd;
+    int complete_fd;
+} ut_driver_session;
+
+/* Events on their way to the daemon, apart from the big lock: reading them must not wait for a burst to be sent. |fd|
+ * is readable exactly while count > 0. */
+typedef struct ut_event_queue {
+    pthread_mutex_t lock;
+    int fd;
+    bool starved; /* the engine still has events that found no room here */
+    uint32_t first, count;
+    ut_event entries[UT_EVENTS_MAX];
+} ut_event_queue;
+
+struct ut_driver {
+    pthread_mutex_t lock;
+    pthread_cond_t stood_back; /* signalled by a caller on its way out */
+    uint32_t waiting;          /* callers that want the lock; atomic */
+    pid_t pid;                 /* of the process that has the thread: a fork has not */
+    pthread_t thread;
+    bool started, stopping;
+    bool asleep; /* in ppoll, or about to be: a change needs a poke */
+    int wake_fd;
+
+    ut_engine *engine;
+    void *engine_memory;
+    size_t engine_bytes;
+    ut_engine_config engine_config;
+    void *job_memory[UT_JOBS_MAX]; /* NULL: the number is free */
+    size_t job_bytes[UT_JOBS_MAX];
+
+    ut_driver_session sessions[UT_SESSIONS_MAX];
+    uint64_t sessions_changed; /* moves with every add and remove: the thread's list of descriptors is then stale */
+    uint64_t rung;             /* sessions to look at in the next turn, bit per session */
+
+    uint64_t polls, allocations;
+    int family; /* of both sockets */
+    char error[256];
+
+    ut_event_queue events;
+    ut_socket sockets[2]; /* by enum ut_port */
+    ut_sender sender;
+    ut_receiver receiver;
+};
+
+/* Memory for a driver comes from here only: zeroed, page-aligned, touched when it is used. NULL and errno on failure.
+ */
+void *ut_driver_map(ut_driver *d, size_t bytes);
+
+/* Takes the lock. False in a forked child: it has the memory but not the thread, and perhaps a lock that nobody will
+ * open. */
+bool ut_driver_enter(ut_driver *d);
+void ut_driver_leave(ut_driver *d);
+/* Leaves after a change that the thread has to act on: send, ring, or sleep less long. Returns |ret|. */
+int ut_driver_leave_poking(ut_driver *d, int ret);
+/* Leaves with a sentence for ut_driver_error. Returns |code|. */
+__attribute__((format(printf, 3, 4))) int ut_driver_leave_failing(ut_driver *d, int code, const char *format, ...);
+void ut_driver_close_session(ut_driver_session *s);
+
+/* The thread's body; |driver| is a ut_driver. Returns when `stopping` is set and somebody pokes it. */
+void *ut_loop_main(void *driver);
+/* Rings the trainers that have something new. Under the lock. */
+void ut_loop_ring(ut_driver *d);
+/* Moves the engine's events to the queue, as far as they fit. Under the lock. */
+void ut_loop_events(ut_driver *d);
+/* Makes the thread run a turn. From anywhere. */
+void ut_loop_poke(ut_driver *d);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "send.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+
+/* The core's gather list is handed to the kernel as it is. */
+_Static_assert(sizeof(ut_iov) == sizeof(struct iovec), "ut_iov is an iovec");
+_Static_assert(offsetof(ut_iov, base) == offsetof(struct iovec, iov_base), "ut_iov is an iovec");
+_Static_assert(offsetof(ut_iov, len) == offsetof(struct iovec, iov_len), "ut_iov is an iovec");
+_Static_assert(UT_SEND_SLOTS <= 32, "the mask of free slots has 32 bits");
+
+void ut_sender_init(ut_sender *s, ut_socket *sockets)
+{
+    memset(s, 0, offsetof(ut_sender, messages));
+    s->free = (uint32_t)((UINT64_C(1) << UT_SEND_SLOTS) - 1);
+    for (unsigned port = 0; port < 2; port++)
+        s->queues[port].socket = &sockets[port];
+}
+
+bool ut_sender_wants(const ut_sender *s, unsigned port)
+{
+    return !s->queues[port].blocked && s->queues[port].count < UT_SEND_QUEUE;
+}
+
+ut_burst *ut_sender_slot(ut_sender *s)
+{
+    assert(s->free != 0);
+    s->filling = (unsigned)__builtin_ctz(s->free);
+    return &s->slots[s->filling].burst;
+}
+
+void ut_sender_push(ut_sender *s)
+{
+    ut_send_slot *slot = &s->slots[s->filling];
+    assert(slot->burst.port < 2 && slot->burst.segments >= 1 && slot->burst.segments <= UT_SEGMENTS_MAX);
+    assert(slot->burst.iovs <= 2 * UT_SEGMENTS_MAX);
+    assert(slot->burst.segments == 1 || (slot->burst.segments - 1) * slot->burst.segment_bytes < slot->burst.bytes);
+    ut_send_queue *q = &s->queues[slot->burst.port];
+    assert(q->count < UT_SEND_QUEUE);
+    slot->sent = 0;
+    slot->plain = false;
+    s->free &= ~(UINT32_C(1) << s->filling);
+    q->slots[(q->first + q->count++) % UT_SEND_QUEUE] = (uint8_t)s->filling;
+}
+
+static ut_send_slot *queue_at(ut_sender *s, const ut_send_queue *q, unsigned i)
+{
+    return &s->slots[q->slots[(q->first + i) % UT_SEND_QUEUE]];
+}
+
+static void queue_pop(ut_sender *s, ut_send_queue *q)
+{
+    s->free |= UINT32_C(1) << q->slots[q->first];
+    q->first = (q->first + 1) % UT_SEND_QUEUE;
+    q->count--;
+}
+
+/* Segments of this burst that the next message carries. */
+static uint32_t message_segments(const ut_send_queue *q, const ut_send_slot *slot)
+{
+    return q->socket->gso && !slot->plain ? slot->burst.segments : 1;
+}
+
+static void address_message(struct msghdr *m, const ut_burst *b)
+{
+    *m = (struct msghdr){.msg_name = b->to.len ? (void *)(uintptr_t)b->to.bytes : NULL, .msg_namelen = b->to.len};
+}
+
+static void whole_message(struct msghdr *m, const ut_burst *b, uint8_t *control)
+{
+    address_message(m, b);
+    m->msg_iov = (struct iovec *)(uintptr_t)b->iov;
+    m->msg_iovlen = b->iovs;
+    if (b->segments == 1)
+        return;
+    m->msg_control = control;
+    m->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    c->cmsg_level = SOL_UDP;
+    c->cmsg_type = UDP_SEGMENT;
+    c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    uint16_t segment = (uint16_t)b->segment_bytes;
+    memcpy(CMSG_DATA(c), &segment, sizeof(segment));
+}
+
+/* Cuts the bytes of one segment out of the burst's gather list into |out|. Returns the pieces used, at most the
+ * burst's. */
+static unsigned cut_segment(const ut_burst *b, uint32_t segment, struct iovec *out)
+{
+    size_t skip = (size_t)segment * b->segment_bytes, left = UT_MIN2(b->segment_bytes, b->bytes - skip);
+    unsigned used = 0;
+    for (unsigned i = 0; i < b->iovs && left > 0; i++) {
+        const ut_iov *v = &b->iov[i];
+        if (skip >= v->len) {
+            skip -= v->len;
+            continue;
+        }
+        size_t take = UT_MIN2(v->len - skip, left);
+        out[used++] = (struct iovec){.iov_base = (uint8_t *)(uintptr_t)v->base + skip, .iov_len = take};
+        left -= take;
+        skip = 0;
+    }
+    return used;
+}
+
+/* Lays out as much of the queue as fits one sendmmsg. */
+static unsigned build_messages(ut_sender *s, const ut_send_queue *q)
+{
+    unsigned n = 0, iovs = 0;
+    for (unsigned i = 0; i < q->count; i++) {
+        const ut_send_slot *slot = queue_at(s, q, i);
+        const ut_burst *b = &slot->burst;
+        if (message_segments(q, slot) == b->segments) {
+            if (n == UT_SEND_MESSAGES)
+                return n;
+            whole_message(&s->messages[n++].msg_hdr, b, s->control[i]);
+            continue;
+        }
+        for (uint32_t segment = slot->sent; segment < b->segments; segment++) {
+            if (n == UT_SEND_MESSAGES || iovs + b->iovs > UT_SEND_IOVS)
+                return n;
+            struct msghdr *m = &s->messages[n++].msg_hdr;
+            address_message(m, b);
+            m->msg_iov = &s->iovs[iovs];
+            m->msg_iovlen = cut_segment(b, segment, m->msg_iov);
+            iovs += (unsigned)m->msg_iovlen;
+        }
+    }
+    return n;
+}
+
+/* The first message of the queue is gone, one way or the other. */
+static void advance(ut_sender *s, ut_send_queue *q)
+{
+    ut_send_slot *slot = queue_at(s, q, 0);
+    slot->sent += message_segments(q, slot);
+    if (slot->sent >= slot->burst.segments)
+        queue_pop(s, q);
+}
+
+static void account_sent(ut_sender *s, ut_send_queue *q, unsigned n)
+{
+    /* A burst that was refused whole and is let through in pieces: the path wants no GSO. Only now is it given up, and
+     * only after this batch is accounted, since the layout of the batch depends on it. */
+    bool refuted = false;
+    for (unsigned i = 0; i < n; i++) {
+        refuted |= queue_at(s, q, 0)->plain;
+        advance(s, q);
+    }
+    if (refuted)
+        q->socket->gso = false;
+}
+
+/* Why the first message of the queue did not go. Returns false if it is to wait. */
+static bool account_refused(ut_sender *s, ut_send_queue *q, int why)
+{
+    ut_send_slot *slot = queue_at(s, q, 0);
+    if (why == EINTR)
+        return true;
+    if (why == EAGAIN || why == EWOULDBLOCK) {
+        q->blocked = true;
+        s->blocked++;
+        return false;
+    }
+    if ((why == EIO || why == EINVAL) && message_segments(q, slot) > 1) {
+        slot->plain = true;
+        return true;
+    }
+    s->last_error = why;
+    if (why == ENOBUFS || why == ENOMEM || why == ECONNREFUSED) {
+        s->errors += message_segments(q, slot);
+        advance(s, q);
+        return true;
+    }
+    /* The address or the size will not do, so neither will the rest of the burst: one system call for it, not forty. */
+    s->errors += slot->burst.segments - slot->sent;
+    queue_pop(s, q);
+    return true;
+}
+
+static void flush_queue(ut_sender *s, ut_send_queue *q)
+{
+    while (q->count > 0 && !q->blocked) {
+        unsigned n = build_messages(s, q);
+        s->calls++;
+        int sent = sendmmsg(q->socket->fd, s->messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent > 0)
+            account_sent(s, q, (unsigned)sent);
+        else if (!account_refused(s, q, sent < 0 ? errno : EAGAIN))
+            return;
+    }
+}
+
+void ut_sender_flush(ut_sender *s)
+{
+    /* Feedback first: it is short, and somebody's window waits for it. */
+    flush_queue(s, &s->queues[UT_PORT_FEEDBACK]);
+    flush_queue(s, &s->queues[UT_PORT_DATA]);
+}
+
+void ut_sender_unblock(ut_sender *s, unsigned port)
+{
+    s->queues[port].blocked = false;
+}
+
+void ut_sender_drop_data(ut_sender *s)
+{
+    while (s->queues[UT_PORT_DATA].count > 0)
+        queue_pop(s, &s->queues[UT_PORT_DATA]);
+}
