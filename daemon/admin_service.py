@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdminService: what operators and their tools ask."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from ultima.daemon.config import DaemonConfig
+from ultima.daemon.engine import NEVER, Engine, Status
+from ultima.daemon.errors import NotFound, Refused, translated
+from ultima.daemon.hosts import Host, State
+from ultima.daemon.job import Job
+from ultima.daemon.jobs import JobTable
+from ultima.v1 import admin_pb2, admin_pb2_grpc
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """On the Unix socket only."""
+
+    def __init__(
+        self, config: DaemonConfig, engine: Engine, jobs: JobTable, version: str, incarnation: int, grpc_port: int
+    ) -> None:
+        self._config, self._engine, self._jobs = config, engine, jobs
+        self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
+        self._started = time.monotonic()
+
+    @translated
+    async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
+        """See admin.proto."""
+        jobs = [job for job in self._jobs.all() if request.job in ("", job.name)]
+        if request.job and not jobs:
+            raise NotFound(f"job = {request.job!r}: not on this host")
+        return admin_pb2.GetStatusResponse(
+            version=self._version,
+            incarnation=self._incarnation,
+            uptime_ms=int((time.monotonic() - self._started) * 1000),
+            pid=os.getpid(),
+            insecure=self._config.insecure,
+            address=self._config.address or self._config.bind,
+            grpc_port=self._grpc_port,
+            engine=self._engine_status(),
+            jobs=[self._job_status(job) for job in jobs],
+            limits=self._config.limits_in_force(),
+        )
+
+    def _engine_status(self) -> admin_pb2.EngineStatus:
+        info = self._engine.info
+        # NEVER, an instant that does not come, does not fit an int64; it is shown as 0.
+        counters = {
+            name: 0 if value == NEVER else min(value, 2**63 - 1) for name, value in self._engine.stats().items()
+        }
+        return admin_pb2.EngineStatus(
+            data_port=info.data_port,
+            feedback_port=info.feedback_port,
+            packet_bytes=info.packet_bytes,
+            gso=info.gso,
+            gro=info.gro,
+            simd=info.simd,
+            receive_buffer_bytes=info.receive_buffer_bytes,
+            send_buffer_bytes=info.send_buffer_bytes,
+            counters=counters,
+        )
+
+    def _job_status(self, job: Job) -> admin_pb2.JobStatus:
+        membership = job.membership
+        return admin_pb2.JobStatus(
+            job=job.name,
+            generation=job.generation,
+            world_size=membership.world_size if membership else 0,
+            host_index=job.own.index if job.own else 0,
+            next_op_seq=self._engine.next_op_seq(job.number) if membership else 0,
+            bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
+            hosts=[self._host_status(job, host, state) for host, state in job.hosts()],
+            ops_complete_count=job.stats.count[Status.COMPLETE],
+            ops_partial_count=job.stats.count[Status.PARTIAL],
+            ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],
+            ops_failed_count=job.stats.count[Status.FAILED],
+            missing_bytes=job.stats.missing_bytes,
+            op_p50_us=job.stats.percentile_us(50),
+            op_p99_us=job.stats.percentile_us(99),
+        )
+
+    def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:
+        status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
+        if host is not job.own:
+            try:
+                peer = self._engine.peer_stats(job.number, host.index)
+            except Refused:
+                return status  # the engine has not met it yet
+            status.srtt_us = peer.srtt_ns // 1000
+            status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
+            status.lost_bytes = peer.lost_bytes
+        return status

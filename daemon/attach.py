@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a trainer comes in: a SOCK_SEQPACKET socket that hands out shared memory and then serves as a life line.
+
+gRPC for Python tells neither who is at the other end nor passes descriptors, so this is a socket of its own. The
+kernel says who calls (SO_PEERCRED). The daemon makes the memory and seals its size, so that no trainer can take it
+away under the engine's hands, and never maps what a trainer gives. The completion memory is also sealed against new
+writers: a wild trainer cannot forge a receipt. One message goes each way, in JSON; after it, the end of the
+connection is the news that one side has died.
+
+    trainer -> daemon   {"v": 1, "arena_bytes": N, "pid": P}
+    daemon -> trainer   {"v": 1, "ticket": "32 hex digits", "arena_bytes": N, "submission_bytes": S,
+                         "completion_bytes": C, "version": "..."}  and five descriptors:
+                        submissions, completions, arena (memfds), submit, complete (eventfds)
+                    or  {"v": 1, "error": "INVALID_ARGUMENT", "message": "..."}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import grp
+import json
+import logging
+import mmap
+import os
+import pwd
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ultima.daemon.budget import Budget
+from ultima.daemon.config import DaemonConfig
+from ultima.daemon.engine import Engine, Region, SessionMemory
+from ultima.daemon.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    Refused,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    status_of,
+)
+from ultima.daemon.waiting import spawn
+
+log = logging.getLogger("ultimad.attach")
+
+PROTOCOL = 1
+HELLO_BYTES_MAX = 4096
+SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
+_MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
+_F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1
+_SO_PEERPIDFD = 77  # Linux 6.5
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@dataclass(eq=False)
+class Trainer:
+    """One attached process and the memory it was given."""
+
+    uid: int
+    pid: int
+    ticket: str
+    memory: SessionMemory
+    descriptors: tuple[int, int, int]
+    size: int
+    connection: socket.socket
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    joined: bool = False
+    """It is in a job, or on its way into one: its ticket is used and it may stay as long as it likes."""
+    expiry: asyncio.TimerHandle | None = None
+
+    def expire_after(self, seconds: float) -> None:
+        """Hangs up on a trainer that is in no job unless it joins one within `seconds`."""
+        self.joined = False
+        self.expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def keep(self) -> None:
+        """The trainer is in use: it does not expire."""
+        self.joined = True
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
+    def hang_up(self) -> None:
+        """Ends the life line from this side."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _expire(self) -> None:
+        log.info("ticket expired pid=%d uid=%d", self.pid, self.uid)
+        self.hang_up()
+
+
+def credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the process at the other end, as the kernel knew it when it connected."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", data)
+    return pid, uid, gid
+
+
+def may_attach(uid: int, gid: int, config: DaemonConfig) -> bool:
+    """The daemon's own user, root, the listed users, and members of the configured group."""
+    if uid in (0, os.geteuid(), *config.allow_uids):
+        return True
+    if not config.allow_group:
+        return False
+    try:
+        allowed = grp.getgrnam(config.allow_group).gr_gid
+        return allowed == gid or allowed in os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return False
+
+
+def parse_hello(data: bytes, arena_bytes_max: int) -> int:
+    """The arena size that a trainer asks for, in bytes, rounded up to whole pages. Raises InvalidArgument."""
+    if len(data) > HELLO_BYTES_MAX:
+        raise InvalidArgument(f"hello: more than {HELLO_BYTES_MAX} bytes")
+    try:
+        hello = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidArgument("hello: not JSON") from None
+    if not isinstance(hello, dict) or hello.get("v") != PROTOCOL:
+        version = hello.get("v") if isinstance(hello, dict) else None
+        raise InvalidArgument(f"v = {version!r}: this daemon speaks {PROTOCOL}")
+    size = hello.get("arena_bytes")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InvalidArgument(f"arena_bytes = {size!r}: allowed: 1 to {arena_bytes_max}")
+    if size > arena_bytes_max:
+        raise ResourceExhausted(f"limits.arena_bytes = {arena_bytes_max}: arena_bytes = {size} asked")
+    return whole_pages(size)
+
+
+def whole_pages(size: int) -> int:
+    """`size` rounded up to pages, because a file is mapped by pages and one byte beyond its end is a SIGBUS."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def create_memfd(name: str, size: int) -> int:
+    """A memfd of `size` bytes whose seals can still be set. Raises OSError."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        fd = os.memfd_create(name, flags)
+    try:
+        os.ftruncate(fd, size)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+class AttachServer:
+    """Listens on DIR/attach.sock and keeps the trainers that came in."""
+
+    def __init__(
+        self, config: DaemonConfig, engine: Engine, budget: Budget, version: str, on_gone: Callable[[Trainer], None]
+    ) -> None:
+        """`on_gone` is called once for each trainer that goes, while its memory is still mapped."""
+        self._config, self._engine, self._budget, self._version = config, engine, budget, version
+        self._on_gone = on_gone
+        self._tickets: dict[str, Trainer] = {}
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._trainers: set[Trainer] = set()
+
+    @property
+    def trainers(self) -> int:
+        """Processes that hold memory now."""
+        return len(self._trainers)
+
+    def start(self, listener: socket.socket) -> None:
+        """Accepts on a listening SOCK_SEQPACKET socket, which becomes the server's."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._accepting = spawn(self._accept(listener), "attach-accept")
+
+    def claim(self, ticket: str) -> Trainer:
+        """Uses a ticket up. Raises Unauthenticated if it does not exist (never did, was used, has expired)."""
+        trainer = self._tickets.pop(ticket, None)
+        if trainer is None:
+            raise Unauthenticated("ticket: unknown, used or expired; attach again for a new one")
+        trainer.keep()
+        return trainer
+
+    def release(self, trainer: Trainer) -> None:
+        """The trainer is in no job any more: it hangs up soon, or is hung up on."""
+        if not trainer.gone.is_set():
+            trainer.expire_after(self._config.limits.ticket_seconds)
+
+    async def stop_accepting(self) -> None:
+        """Nobody new comes in; those who are in stay."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
+
+    async def stop(self) -> None:
+        """Hangs up on everybody and takes all memory back."""
+        await self.stop_accepting()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors or memory: others may go, so it is worth another try
+                log.warning("accept failed error=%s", error.strerror)
+                await asyncio.sleep(1.0)
+                continue
+            connection.setblocking(False)
+            if len(self._connections) - len(self._trainers) >= SILENT_MAX:
+                connection.close()
+                continue
+            task = spawn(self._attend(connection), "attach")
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _attend(self, connection: socket.socket) -> None:
+        trainer: Trainer | None = None
+        try:
+            trainer = await self._welcome(connection)
+            self._answer(connection, trainer)
+            await self._until_gone(connection, trainer)
+        except Refused as error:
+            log.warning("attach refused status=%s reason=%s", status_of(error).name, error)
+            reply = {"v": PROTOCOL, "error": status_of(error).name, "message": str(error)}
+            with contextlib.suppress(OSError):
+                connection.send(json.dumps(reply).encode())
+        except (OSError, TimeoutError) as error:
+            log.info("attach ended early error=%s", str(error) or "no hello in time")
+        finally:
+            if trainer is not None:
+                self._forget(trainer)
+            connection.close()
+
+    async def _welcome(self, connection: socket.socket) -> Trainer:
+        pid, uid, gid = credentials(connection)
+        # Read before anything is refused: an answer to somebody whose words were not read is lost with a reset.
+        # Descriptors that come along are dropped by the kernel, because recv has no room for them.
+        receive = asyncio.get_running_loop().sock_recv(connection, HELLO_BYTES_MAX + 1)
+        hello = await asyncio.wait_for(receive, self._config.limits.hello_seconds)
+        if not hello:
+            raise OSError(errno.ECONNRESET, "hung up before saying anything")
+        if not may_attach(uid, gid, self._config):
+            raise PermissionDenied(f"uid {uid} may not attach: see allow_uids and allow_group in the daemon's config")
+        limit = self._config.limits.attaching
+        if self._idle() >= limit:
+            raise ResourceExhausted(f"limits.attaching = {limit}: as many processes are attaching already")
+        arena_bytes = parse_hello(hello, self._config.limits.arena_bytes)
+        trainer = self._create(connection, pid, uid, arena_bytes)
+        self._trainers.add(trainer)
+        self._tickets[trainer.ticket] = trainer
+        trainer.expire_after(self._config.limits.ticket_seconds)
+        log.info("trainer attached pid=%d uid=%d arena_bytes=%d", pid, uid, arena_bytes)
+        return trainer
+
+    def _idle(self) -> int:
+        """Attached processes that are in no job."""
+        return sum(not trainer.joined for trainer in self._trainers)
+
+    def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
+        info = self._engine.info
+        sizes = (whole_pages(info.submission_bytes), whole_pages(info.completion_bytes), arena_bytes)
+        self._budget.take(uid, sum(sizes))
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._budget.give_back, uid, sum(sizes))
+            try:
+                regions: list[Region] = []
+                memfds: list[int] = []
+                for name, size in zip(("ultima-submit", "ultima-complete", "ultima-arena"), sizes, strict=True):
+                    memfds.append(create_memfd(name, size))
+                    undo.callback(os.close, memfds[-1])
+                    # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
+                    regions.append(self._engine.region_map(memfds[-1], size))
+                    undo.callback(self._engine.region_unmap, regions[-1])
+                    more = _F_SEAL_FUTURE_WRITE if name == "ultima-complete" else 0
+                    fcntl.fcntl(memfds[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more)
+                eventfds: list[int] = []
+                for _ in range(2):
+                    eventfds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+                    undo.callback(os.close, eventfds[-1])
+            except OSError as error:
+                raise Unavailable(f"shared memory: {error.strerror}") from error
+            undo.pop_all()
+        memory = SessionMemory(regions[0], regions[1], regions[2], eventfds[0], eventfds[1])
+        descriptors = (memfds[0], memfds[1], memfds[2])
+        return Trainer(uid, pid, secrets.token_hex(16), memory, descriptors, sum(sizes), connection)
+
+    def _answer(self, connection: socket.socket, trainer: Trainer) -> None:
+        memory = trainer.memory
+        reply = {
+            "v": PROTOCOL,
+            "ticket": trainer.ticket,
+            "arena_bytes": memory.arena.size,
+            "submission_bytes": memory.submissions.size,
+            "completion_bytes": memory.completions.size,
+            "version": self._version,
+        }
+        descriptors = [*trainer.descriptors, memory.submit_fd, memory.complete_fd]
+        socket.send_fds(connection, [json.dumps(reply).encode()], descriptors)
+        for fd in trainer.descriptors:  # mapped here and held there: no longer needed by number
+            os.close(fd)
+        trainer.descriptors = (-1, -1, -1)
+
+    async def _until_gone(self, connection: socket.socket, trainer: Trainer) -> None:
+        """Returns when the trainer hangs up, or its process ends although a child still holds the socket open."""
+        loop = asyncio.get_running_loop()
+        died: asyncio.Future[None] = loop.create_future()
+        pidfd = process_handle(connection, trainer.pid)
+        if pidfd >= 0:
+            loop.add_reader(pidfd, died.cancel)
+        line = asyncio.ensure_future(loop.sock_recv(connection, 1))
+        try:
+            await asyncio.wait((line, died), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if pidfd >= 0:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+            if not line.done():
+                line.cancel()
+            (data,) = await asyncio.gather(line, return_exceptions=True)
+        if isinstance(data, bytes) and data:
+            log.warning("trainer broke the protocol pid=%d: it spoke twice", trainer.pid)
+
+    def _forget(self, trainer: Trainer) -> None:
+        self._tickets.pop(trainer.ticket, None)
+        self._trainers.discard(trainer)
+        trainer.keep()
+        trainer.gone.set()
+        try:
+            self._on_gone(trainer)
+        finally:
+            memory = trainer.memory
+            for region in (memory.submissions, memory.completions, memory.arena):
+                self._engine.region_unmap(region)
+            for fd in (*trainer.descriptors, memory.submit_fd, memory.complete_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._budget.give_back(trainer.uid, trainer.size)
+            log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
+
+
+def process_handle(connection: socket.socket, pid: int) -> int:
+    """A pidfd of the process at the other end, or -1 where the kernel cannot give one; readable when it has ended."""
+    try:
+        data = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, struct.calcsize("i"))
+        return int(struct.unpack("i", data)[0])
+    except OSError:
+        pass
+    try:
+        return os.pidfd_open(pid) if pid > 0 else -1
+    except OSError:
+        return -1
+
+
+def listen(path: Path, group: str) -> socket.socket:
+    """A listening SOCK_SEQPACKET socket at `path`, for its owner and `group` only. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        before = os.umask(0o117)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        if group:
+            os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener

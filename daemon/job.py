@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job as it lives on this host: who is in it here, and how it stands with the other hosts.
+
+It forms (`membership` is None), connects (`ready` is False), runs, and is over when the last local trainer is gone. Its
+`incarnation` is drawn anew for each such life, so that the other hosts never take one for another.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ultima.daemon.attach import Trainer
+from ultima.daemon.errors import Refused
+from ultima.daemon.hosts import Host, Membership, State, fresh_number
+from ultima.daemon.links import Links
+from ultima.daemon.stats import OpStats
+from ultima.v1 import peer_pb2, types_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """What a trainer asks for, checked."""
+
+    job: str
+    rank: int
+    world_size: int
+    rendezvous: tuple[str, int] | None
+    """Where the coordinator listens; None when all ranks are on this host."""
+    advertise: str
+    """The address under which the client says that this host is found; may be empty."""
+    bucket_bytes_max: int
+    rate_bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """A rank on its way in."""
+
+    trainer: Trainer
+    spec: JoinSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A rank that is in: `number` is the engine's."""
+
+    number: int
+    trainer: Trainer
+
+
+@dataclass(eq=False)
+class Job:
+    """See the module. Ranks are those of this host."""
+
+    name: str
+    incarnation: int = field(default_factory=fresh_number)
+    membership: Membership | None = None
+    own: Host | None = None
+    number: int = -1
+    """The engine's, once there is a membership."""
+    links: Links | None = None
+    ready: bool = False
+    """Connected: sessions may be added."""
+    over: bool = False
+    failed: Refused | None = None
+    """Why the job cannot begin."""
+    memory_bytes: int = 0
+    """What it was debited for the engine, apart from its trainers' arenas."""
+    joining: dict[int, Joiner] = field(default_factory=dict)
+    sessions: dict[int, Session] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+    """Ranks that left in good order: they want the next life of the job, not this one."""
+    stats: OpStats = field(default_factory=OpStats)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def generation(self) -> int:
+        """Number of the job's life among all its hosts; 0 while it forms."""
+        return self.membership.generation if self.membership else 0
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is in it here, nor on the way."""
+        return not self.sessions and not self.joining
+
+    @property
+    def all_in(self) -> bool:
+        """Every local rank that is on its way has its session: no op starts without one of them."""
+        return all(rank in self.sessions for rank in self.joining)
+
+    def hosts(self) -> list[tuple[Host, State]]:
+        """All hosts and how they look from here, in order of their index."""
+        if self.membership is None or self.links is None or self.own is None:
+            return []
+        rows = [(link.host, link.state) for link in self.links.values()]
+        rows.append((self.own, State.UP if self.ready else State.CONNECTING))
+        return sorted(rows, key=lambda row: row[0].index)
+
+    def sees(self, address: str, grpc_port: int) -> bool:
+        """Whether the daemon there has a host in this job; without an address, whether one might be its."""
+        return any(
+            host.grpc_port == grpc_port and address in ("", host.address)
+            for host, _ in self.hosts()
+            if host is not self.own
+        )
+
+    def news(self) -> peer_pb2.WatchResponse:
+        """What the other hosts are told of this one."""
+        assert self.own is not None
+        state = types_pb2.HOST_STATE_ABSENT if self.over else types_pb2.HOST_STATE_UP
+        return peer_pb2.WatchResponse(
+            job=self.name,
+            generation=self.generation,
+            host_index=self.own.index,
+            state=state,
+            ranks=sorted(self.sessions),
+            incarnation=self.incarnation,
+        )

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All jobs of this host: who comes in, who goes, and what the other hosts say.
+
+Coming in takes four steps, each bounded by the caller's deadline: the rank is *admitted* to the job's life on this
+host, it *registers* with the coordinator and learns the membership, the job *connects* to the other hosts, and then
+every local rank gets its *session*, because the engine waits for those that it knows. Whatever goes wrong on the way
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+
+from ultima.daemon.attach import Trainer
+from ultima.daemon.budget import Budget
+from ultima.daemon.config import DaemonConfig
+from ultima.daemon.engine import Engine, JobConfig
+from ultima.daemon.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    Refused,
+    ResourceExhausted,
+    Unavailable,
+)
+from ultima.daemon.hosts import Host, Membership, State
+from ultima.daemon.job import Job, Joiner, JoinSpec, Session
+from ultima.daemon.links import Links
+from ultima.daemon.peers import Peers, Place
+from ultima.daemon.rendezvous import Coordinator, Registration
+from ultima.daemon.waiting import Changes, numbers, spawn
+from ultima.daemon.watchers import Watchers
+from ultima.v1 import peer_pb2
+
+log = logging.getLogger("ultimad.jobs")
+
+LEFT_MAX = 256  # names whose last life is remembered
+LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a trainer gets to know when it is in."""
+
+    hosts: list[tuple[Host, State]]
+    host_index: int
+    next_op_seq: int
+    session: int
+    bucket_bytes_max: int
+
+
+class JobTable:
+    """See the module."""
+
+    def __init__(
+        self, config: DaemonConfig, engine: Engine, budget: Budget, coordinator: Coordinator, watchers: Watchers
+    ) -> None:
+        self._config, self._engine, self._budget = config, engine, budget
+        self._coordinator, self._watchers = coordinator, watchers
+        self._changes = Changes()
+        self._jobs: dict[str, Job] = {}
+        self._by_number: dict[int, Job] = {}
+        self._at: dict[Trainer, tuple[Job, int]] = {}
+        self._left: OrderedDict[str, int] = OrderedDict()
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._grpc_port = 0
+        self._peers: Peers | None = None
+
+    def start(self, grpc_port: int, peers: Peers) -> None:
+        """The daemon's own port is known, and others can be called."""
+        self._grpc_port, self._peers = grpc_port, peers
+
+    def all(self) -> list[Job]:
+        """All jobs, by name."""
+        return [self._jobs[name] for name in sorted(self._jobs)]
+
+    def by_number(self, number: int) -> Job | None:
+        """The job that the engine knows by this number."""
+        return self._by_number.get(number)
+
+    # ---- trainers ----
+
+    async def join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
+        """Makes an attached trainer a rank of a job. Raises Refused; also when the trainer dies meanwhile."""
+        work = asyncio.ensure_future(self._join(trainer, spec, deadline))
+        gone = asyncio.ensure_future(trainer.gone.wait())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Unavailable(f"rank = {spec.rank}: its trainer has hung up")
+            return work.result()
+        finally:
+            gone.cancel()
+            work.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+    def leave(self, trainer_ticket: str, session: int) -> Trainer:
+        """Ends a rank's membership in good order, and returns its trainer. Raises NotFound."""
+        for trainer, (job, rank) in self._at.items():
+            if trainer.ticket == trainer_ticket and job.sessions[rank].number == session:
+                self._drop_session(job, rank, in_good_order=True)
+                return trainer
+        raise NotFound(f"session = {session}: no such session with this ticket")
+
+    def trainer_gone(self, trainer: Trainer) -> None:
+        """The trainer is dead: nothing touches its memory after this."""
+        if trainer in self._at:
+            job, rank = self._at[trainer]
+            self._drop_session(job, rank, in_good_order=False)
+
+    async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
+        job = await self._admit(trainer, spec, deadline)
+        try:
+            if job.membership is None:
+                self._form(job, await self._register(job, spec, deadline), spec.rank)
+            await self._connected(job, deadline)
+            session, next_op_seq = self._add_session(job, trainer, spec.rank)
+            self._changes.notify()
+            await self._changes.until(lambda: job.all_in, deadline)
+            self._announce(job)
+            assert job.membership is not None and job.own is not None
+            log.info(
+                "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
+                *(job.name, spec.rank, session, trainer.pid, next_op_seq),
+            )
+            return Joined(job.hosts(), job.own.index, next_op_seq, session, job.membership.bucket_bytes_max)
+        except BaseException:
+            if trainer in self._at:
+                self._drop_session(job, spec.rank, in_good_order=False)
+            raise
+        finally:
+            del job.joining[spec.rank]
+            self._dissolve_if_empty(job)
+            self._changes.notify()
+
+    async def _admit(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Job:
+        """The life of the job on this host in which the rank has its place; it is noted there as joining."""
+        while True:
+            if self._closing:
+                raise Unavailable("the daemon is going down")
+            job = self._jobs.get(spec.job)
+            if job is None:
+                limit = self._config.limits.jobs
+                if len(self._jobs) >= limit:
+                    raise ResourceExhausted(f"limits.jobs = {limit}: as many jobs are here already")
+                job = self._jobs[spec.job] = Job(spec.job)
+            elif spec.rank in job.left:
+                if not await self._changes.until(lambda job=job: job.over, deadline):  # type: ignore[misc]
+                    raise DeadlineExceeded(
+                        f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
+                    )
+                continue
+            elif spec.rank in job.joining or spec.rank in job.sessions:
+                raise AlreadyExists(f"rank = {spec.rank}: is in job {job.name!r} on this host, and alive")
+            elif job.own is not None and job.membership is not None:
+                if spec.world_size != job.membership.world_size:
+                    raise FailedPrecondition(
+                        f"job {job.name!r}: world_size differs: rank {spec.rank} says {spec.world_size}, "
+                        f"the job that is under way has {job.membership.world_size}"
+                    )
+                if spec.rank not in job.own.ranks:
+                    host = next((h for h in job.membership.hosts if spec.rank in h.ranks), job.own)
+                    raise AlreadyExists(f"rank = {spec.rank}: has its place in job {job.name!r} on {host.name}")
+            job.joining[spec.rank] = Joiner(trainer, spec)
+            return job
+
+    async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
+        info = self._engine.info
+        host = Host(
+            index=0,
+            address=self._config.address or spec.advertise,
+            grpc_port=self._grpc_port,
+            data_port=info.data_port,
+            feedback_port=info.feedback_port,
+            incarnation=job.incarnation,
+            ranks=(spec.rank,),
+            packet_bytes=info.packet_bytes,
+        )
+        left = self._left.get(job.name, 0)
+        if spec.rendezvous is None:
+            new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left)
+            return await self._coordinator.register(new, deadline)
+        request = peer_pb2.RegisterRequest(
+            job=job.name,
+            world_size=spec.world_size,
+            host=host.to_proto(),
+            bucket_bytes_max=spec.bucket_bytes_max,
+            left_generation=left,
+        )
+        assert self._peers is not None
+        return await self._peers.register(spec.rendezvous, request, deadline)
+
+    def _form(self, job: Job, membership: Membership, rank: int) -> None:
+        """Takes the membership that a registration brought; only the first one of a life counts."""
+        if job.membership is not None:
+            if job.membership.generation != membership.generation:
+                raise FailedPrecondition(f"job {job.name!r}: formed anew while rank {rank} joined; join again")
+            return
+        own = next((host for host in membership.hosts if rank in host.ranks), None)
+        if own is None or own.incarnation != job.incarnation:
+            raise FailedPrecondition(f"job {job.name!r}: rank {rank} has its place in another life of this host")
+        limit = self._config.limits.bucket_bytes
+        if membership.bucket_bytes_max > limit:
+            raise ResourceExhausted(
+                f"limits.bucket_bytes = {limit}: job {job.name!r} needs {membership.bucket_bytes_max}"
+            )
+        config = self._job_config(job, membership, own)
+        memory_bytes = self._engine.job_bytes(config)
+        self._budget.take_job(job.name, memory_bytes)
+        try:
+            job.number = self._engine.job_add(config)
+        except Refused:
+            self._budget.give_back_job(job.name, memory_bytes)
+            raise
+        self._by_number[job.number] = job
+        job.memory_bytes, job.membership, job.own = memory_bytes, membership, own
+        assert self._peers is not None
+        job.links = Links(
+            self._engine,
+            self._peers.connect,
+            job.name,
+            job.number,
+            membership.generation,
+            own,
+            {host.index: host for host in membership.hosts if host.index != own.index},
+            membership.next_op_seq,
+            lambda: self._links_changed(job),
+        )
+        log.info(
+            "job begins job=%s generation=%d host=%d hosts=%d ranks=%s under_way=%s",
+            *(job.name, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
+            membership.under_way,
+        )
+        rejoin = membership.under_way
+        absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
+        job.links.begin(rejoin, absent - {own.index} if rejoin else set())
+        self._links_changed(job)
+        self.watch()
+
+    def _job_config(self, job: Job, membership: Membership, own: Host) -> JobConfig:
+        limit = self._config.limits.rate_bytes_per_s
+        asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
+        return JobConfig(
+            hosts=len(membership.hosts),
+            self_index=own.index,
+            local_ranks=len(own.ranks),
+            packet_bytes=min(host.packet_bytes for host in membership.hosts),
+            incast=min(self._config.engine.incast, max(len(membership.hosts) - 1, 1)),
+            world=membership.world_size,
+            bucket_bytes_max=membership.bucket_bytes_max,
+            rate_bytes_per_s=min(asked or limit, limit or asked),
+            first_op_seq=membership.next_op_seq,
+        )
+
+    async def _connected(self, job: Job, deadline: float) -> None:
+        in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
+        if job.failed is not None:
+            raise type(job.failed)(str(job.failed))
+        if not in_time:
+            assert job.links is not None
+            raise DeadlineExceeded(f"job {job.name!r}: not connected to {job.links.unsettled()}")
+        if job.over:
+            raise Unavailable(f"job {job.name!r}: over")
+
+    def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
+        limit = self._config.limits.sessions
+        if len(self._at) >= limit:
+            raise ResourceExhausted(f"limits.sessions = {limit}: as many trainers are in jobs already")
+        if trainer.gone.is_set():
+            raise Unavailable(f"rank = {rank}: its trainer has hung up")
+        assert job.links is not None
+        self._budget.take_job(job.name, trainer.size)
+        try:
+            next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
+            session = self._engine.session_add(job.number, trainer.memory, next_op_seq)
+        except Refused:
+            self._budget.give_back_job(job.name, trainer.size)
+            raise
+        job.sessions[rank] = Session(session, trainer)
+        self._at[trainer] = (job, rank)
+        return session, next_op_seq
+
+    def _drop_session(self, job: Job, rank: int, in_good_order: bool) -> None:
+        session = job.sessions.pop(rank)
+        del self._at[session.trainer]
+        self._engine.session_remove(session.number)
+        self._budget.give_back_job(job.name, session.trainer.size)
+        if in_good_order:
+            job.left.add(rank)
+        log.info(
+            "rank %s job=%s rank=%d session=%d pid=%d",
+            *("left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid),
+        )
+        if not job.empty:
+            self._announce(job)
+        elif in_good_order and job.ready and not self._closing:
+            self._announce(job)
+            self._spawn(self._linger(job), f"linger {job.name}")
+        else:
+            self._dissolve(job)
+        self._changes.notify()
+
+    async def _linger(self, job: Job) -> None:
+        """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
+
+        def decided() -> bool:
+            return job.over or not job.empty or (job.links is not None and job.links.done())
+
+        await self._changes.until(decided, asyncio.get_running_loop().time() + LINGER_SECONDS)
+        self._dissolve_if_empty(job)
+
+    def _dissolve_if_empty(self, job: Job) -> None:
+        if job.empty and not job.over:
+            self._dissolve(job)
+
+    def _dissolve(self, job: Job) -> None:
+        """Nobody is in the job on this host any more."""
+        job.over = True
+        del self._jobs[job.name]
+        if job.membership is not None and job.links is not None:
+            job.links.close()
+            del self._by_number[job.number]
+            self._engine.job_remove(job.number)
+            self._budget.give_back_job(job.name, job.memory_bytes)
+            if job.left:
+                self._left[job.name] = job.membership.generation
+                self._left.move_to_end(job.name)
+                while len(self._left) > LEFT_MAX:
+                    self._left.popitem(last=False)
+            self._announce(job)
+            self.watch()
+            log.info("job ends job=%s generation=%d", job.name, job.generation)
+        self._changes.notify()
+
+    # ---- other hosts ----
+
+    async def connect(
+        self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
+    ) -> peer_pb2.ConnectResponse:
+        """Another host of a job calls. Waits until this one has its membership. Raises Refused."""
+
+        def job_here() -> Job | None:
+            job = self._jobs.get(request.job)
+            return job if job is not None and job.links is not None and job.generation == request.generation else None
+
+        if not await self._changes.until(lambda: job_here() is not None, deadline):
+            raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
+        job = job_here()
+        assert job is not None and job.own is not None and job.links is not None
+        if request.to_index != job.own.index or request.to_incarnation not in (0, job.incarnation):
+            raise FailedPrecondition(
+                f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
+                f"here is {job.own.name}, incarnation {job.incarnation}"
+            )
+        cid = job.links.answer(caller, request.connection_id)
+        return peer_pb2.ConnectResponse(
+            connection_id=cid, incarnation=job.incarnation, next_op_seq=self._engine.next_op_seq(job.number)
+        )
+
+    def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
+        """Another daemon tells how one of its hosts is."""
+        state = State(news.state) if news.state else State.CONNECTING
+        self._coordinator.host_is(news.job, news.generation, news.host_index, news.incarnation, state)
+        job = self._jobs.get(news.job)
+        if job is None or job.links is None or job.generation != news.generation or news.host_index not in job.links:
+            return
+        link = job.links[news.host_index]
+        if link.host.incarnation != news.incarnation:
+            return  # of a life that is over, or that has not called us yet
+        if state is State.ABSENT:
+            self._host_absent(job, news.host_index, "all its trainers have left or died")
+        elif state is State.UP:
+            link.leaving = not news.ranks
+            if link.state is State.ABSENT:
+                job.links.call(link, give_up=False)
+            self._changes.notify()
+
+    def lost(self, place: Place) -> None:
+        """A daemon that was watched is gone."""
+        self._coordinator.place_lost(place)
+        for job in self.all():
+            for link in job.links.values() if job.links is not None else []:
+                if link.host.place == place:
+                    self._host_absent(job, link.host.index, "its daemon is gone")
+
+    def found(self, place: Place, again: bool) -> None:
+        """A daemon can be watched. If it is a coordinator that was lost before, it may have forgotten its jobs."""
+        for job in self.all():
+            hosts = job.hosts()
+            if not again or not job.ready or job.membership is None or self._peers is None:
+                continue
+            if hosts[0][0].place == place:
+                request = peer_pb2.RestoreRequest(
+                    job=job.name,
+                    world_size=job.membership.world_size,
+                    generation=job.generation,
+                    bucket_bytes_max=job.membership.bucket_bytes_max,
+                    hosts=[host.to_proto(state) for host, state in hosts],
+                    next_op_seq=self._engine.next_op_seq(job.number),
+                )
+                self._peers.restore(place, request)
+
+    def membership_now(self, membership: Membership, job: str) -> Membership:
+        """The coordinator's answer with what this host knows of how far the job is."""
+        here = self._jobs.get(job)
+        if here is None or here.generation != membership.generation:
+            return membership
+        return replace(membership, next_op_seq=max(membership.next_op_seq, self._engine.next_op_seq(here.number)))
+
+    def watch(self) -> None:
+        """Watches all daemons that have a part in a job here, or in one that this daemon coordinates."""
+        if self._peers is None:
+            return
+        own = {(self._config.address, self._grpc_port)}
+        places = self._coordinator.places()
+        for job in self._jobs.values():
+            if job.links is not None and job.own is not None:
+                own.add(job.own.place)
+                places |= {link.host.place for link in job.links.values()}
+        self._peers.watch(set() if self._closing else places - own)
+
+    def close(self) -> None:
+        """Takes nobody in any more, and ends all jobs."""
+        self._closing = True
+        for job in self.all():
+            for rank in list(job.sessions):
+                self._drop_session(job, rank, in_good_order=False)
+            if not job.over:
+                self._dissolve(job)
+        self.watch()
+
+    def refuse_joins(self) -> None:
+        """Takes nobody in any more; who is in stays."""
+        self._closing = True
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _host_absent(self, job: Job, index: int, why: str) -> None:
+        assert job.links is not None
+        try:
+            job.links.absent(index, why)
+        except Refused as error:
+            log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+
+    def _links_changed(self, job: Job) -> None:
+        if not job.ready and job.links is not None and job.membership is not None:
+            lost = [link for link in job.links.values() if link.state is State.ABSENT]
+            if lost and not job.membership.under_way:
+                why = "; ".join(f"{link.host.name}: {link.why}" for link in lost)
+                job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
+            elif job.links.settled():
+                job.ready = True
+        self.watch()
+        self._changes.notify()
+
+    def _announce(self, job: Job) -> None:
+        """Tells the other hosts, and the coordinator here, how this host is."""
+        if job.own is None or job.membership is None or not (job.ready or job.over):
+            return
+        state = State.ABSENT if job.over else State.UP
+        self._coordinator.host_is(job.name, job.generation, job.own.index, job.incarnation, state)
+        self._watchers.tell(job)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PeerService: what other daemons ask of this one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ultima.daemon.config import Limits
+from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
+from ultima.daemon.hosts import Host, State, address_of_peer
+from ultima.daemon.jobs import JobTable
+from ultima.daemon.rendezvous import Coordinator, Record, Registration
+from ultima.daemon.trainer_service import JOB_NAME_MAX, inner_deadline
+from ultima.daemon.watchers import Watchers
+from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
+
+
+def checked_host(host: types_pb2.Host, name: str, address: str) -> Host:
+    """A host out of a message, with every field in its range. Raises InvalidArgument."""
+    for field in ("grpc_port", "data_port", "feedback_port"):
+        if not 1 <= getattr(host, field) <= 65535:
+            raise InvalidArgument(f"{name}.{field} = {getattr(host, field)}: allowed: 1 to 65535")
+    if host.incarnation == 0:
+        raise InvalidArgument(f"{name}.incarnation = 0: allowed: any other number")
+    if not host.ranks or len(set(host.ranks)) != len(host.ranks) or min(host.ranks) < 0:
+        raise InvalidArgument(f"{name}.ranks = {list(host.ranks)}: allowed: different ranks, at least one")
+    if not 64 <= host.packet_bytes <= 9216:
+        raise InvalidArgument(f"{name}.packet_bytes = {host.packet_bytes}: allowed: 64 to 9216")
+    return Host.from_proto(host, address)
+
+
+def checked_job(name: str) -> str:
+    """A job's name. Raises InvalidArgument."""
+    if not 1 <= len(name) <= JOB_NAME_MAX or not name.isprintable():
+        raise InvalidArgument(f"job = {name[:JOB_NAME_MAX]!r}: allowed: 1 to {JOB_NAME_MAX} printable characters")
+    return name
+
+
+class PeerService(peer_pb2_grpc.PeerServiceServicer):
+    """On TCP, for daemons."""
+
+    def __init__(self, coordinator: Coordinator, jobs: JobTable, watchers: Watchers, limits: Limits) -> None:
+        self._coordinator, self._jobs, self._watchers, self._limits = coordinator, jobs, watchers, limits
+
+    @translated
+    async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
+        """See peer.proto."""
+        host = checked_host(request.host, "host", address_of_peer(context.peer()))
+        if len(host.ranks) != 1:
+            raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
+        registration = Registration(
+            job=checked_job(request.job),
+            rank=host.ranks[0],
+            world_size=request.world_size,
+            host=host,
+            bucket_bytes_max=request.bucket_bytes_max,
+            left_generation=request.left_generation,
+        )
+        deadline = inner_deadline(context, self._limits.join_seconds)
+        membership = await self._coordinator.register(registration, deadline)
+        return self._jobs.membership_now(membership, request.job).to_proto()
+
+    @translated
+    async def Restore(self, request: peer_pb2.RestoreRequest, context: Any) -> peer_pb2.RestoreResponse:
+        """See peer.proto."""
+        address = address_of_peer(context.peer())
+        hosts = [checked_host(host, f"hosts[{i}]", address) for i, host in enumerate(request.hosts)]
+        ranks = sorted(rank for host in hosts for rank in host.ranks)
+        if [host.index for host in hosts] != list(range(len(hosts))) or ranks != list(range(request.world_size)):
+            raise InvalidArgument("hosts: allowed: all hosts by index, which have each rank of the world once")
+        if request.generation == 0:
+            raise InvalidArgument("generation = 0: allowed: any other number")
+        record = Record(
+            generation=request.generation,
+            world_size=request.world_size,
+            bucket_bytes_max=request.bucket_bytes_max,
+            hosts=hosts,
+            states=[State(host.state) if host.state else State.ABSENT for host in request.hosts],
+            next_op_seq=request.next_op_seq,
+        )
+        self._coordinator.restore(checked_job(request.job), record)
+        return peer_pb2.RestoreResponse()
+
+    @translated
+    async def Connect(self, request: peer_pb2.ConnectRequest, context: Any) -> peer_pb2.ConnectResponse:
+        """See peer.proto."""
+        caller = checked_host(request.caller, "caller", address_of_peer(context.peer()))
+        return await self._jobs.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
+
+    async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
+        """See peer.proto."""
+        try:
+            async for news in self._watchers.stream(request.address, request.grpc_port):
+                yield news
+        except Refused as error:
+            await abort(context, error)

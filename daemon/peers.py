@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This daemon as a client of the other ones: registering, connecting, and watching whether they live.
+
+A watch is a stream that stays open; when it ends, the daemon at the other end has died, or cannot be reached, which
+is the same to those who wait for its data. A process that is killed closes its sockets, so the news comes at once; a
+host that vanishes is found out by keepalives. Both sides agree on those (`OPTIONS`), or the server would hang up for
+too many pings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from ultima.daemon.errors import DeadlineExceeded, Refused, Unavailable, from_rpc
+from ultima.daemon.hosts import Membership, target
+from ultima.daemon.waiting import spawn
+from ultima.v1 import peer_pb2, peer_pb2_grpc
+
+log = logging.getLogger("ultimad.peers")
+
+Place = tuple[str, int]
+Answer = TypeVar("Answer")
+
+KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
+MESSAGE_BYTES_MAX = 1 << 20
+
+# Of both ends of every connection between daemons.
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", 8192),
+)
+CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
+    *OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),  # a proxy that is set for the web has no business between daemons
+    ("grpc.use_local_subchannel_pool", 1),
+)
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 5.0
+
+
+@contextlib.asynccontextmanager
+async def peer(place: Place) -> AsyncIterator[peer_pb2_grpc.PeerServiceAsyncStub]:
+    """The PeerService of the daemon at `place`."""
+    async with grpc.aio.insecure_channel(target(*place), options=CLIENT_OPTIONS) as channel:
+        stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
+        yield stub
+
+
+class Peers:
+    """All connections that this daemon opens to others."""
+
+    def __init__(
+        self,
+        watch_request: peer_pb2.WatchRequest,
+        on_news: Callable[[Place, peer_pb2.WatchResponse], None],
+        on_lost: Callable[[Place], None],
+        on_found: Callable[[Place, bool], None],
+    ) -> None:
+        """`on_found` is told whether the watch stood before; `on_lost` is called once for each time that it stood."""
+        self._request = watch_request
+        self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
+        self._watches: dict[Place, asyncio.Task[None]] = {}
+        self._once: set[asyncio.Task[None]] = set()
+
+    async def register(self, place: Place, request: peer_pb2.RegisterRequest, deadline: float) -> Membership:
+        """Registers a rank with a coordinator, trying until `deadline` while nobody is there. Raises Refused."""
+        loop = asyncio.get_running_loop()
+        delay, why = RETRY_SECONDS_MIN, "no answer"
+        while (left := deadline - loop.time()) > 0:
+            try:
+                async with peer(place) as stub:
+                    response = await self._answer(place, stub.Register(request, timeout=left), "rendezvous")
+                return Membership.from_proto(response, await _numeric(place))
+            except Unavailable as error:
+                why = str(error)
+                await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
+                delay = min(2 * delay, 1.0)
+        raise DeadlineExceeded(f"rendezvous {target(*place)}: cannot be reached: {why}")
+
+    async def connect(self, place: Place, request: peer_pb2.ConnectRequest, seconds: float) -> peer_pb2.ConnectResponse:
+        """Offers a path to another host of a job. Raises Refused."""
+        async with peer(place) as stub:
+            return await self._answer(place, stub.Connect(request, timeout=seconds), "connect to")
+
+    def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
+        """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""
+
+        async def tell() -> None:
+            try:
+                async with peer(place) as stub:
+                    await self._answer(place, stub.Restore(request, timeout=5.0), "restore at")
+            except Refused as error:
+                log.warning("restore failed job=%s reason=%s", request.job, error)
+
+        task = spawn(tell(), "restore")
+        self._once.add(task)
+        task.add_done_callback(self._once.discard)
+
+    def watch(self, places: Iterable[Place]) -> None:
+        """Watches exactly these daemons from now on."""
+        wanted = set(places)
+        for place in self._watches.keys() - wanted:
+            self._watches.pop(place).cancel()
+        for place in wanted - self._watches.keys():
+            self._watches[place] = spawn(self._keep_watching(place), f"watch {target(*place)}")
+
+    async def close(self) -> None:
+        """Ends all watches."""
+        tasks = [*self._watches.values(), *self._once]
+        self._watches.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, place: Place, call: Awaitable[Answer], about: str) -> Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, f"{about} {target(*place)}") from None
+
+    async def _keep_watching(self, place: Place) -> None:
+        delay, stood_before = RETRY_SECONDS_MIN, False
+        while True:
+            stands = False
+            try:
+                async with peer(place) as stub:
+                    stream: Any = stub.Watch(self._request)
+                    async for news in stream:
+                        if not stands:
+                            stands, delay = True, RETRY_SECONDS_MIN
+                            log.debug("watch stands place=%s", target(*place))
+                            self._on_found(place, stood_before)
+                            stood_before = True
+                        if news.job:
+                            self._on_news(place, news)
+                why = "it ended the stream"
+            except grpc.aio.AioRpcError as error:
+                why = error.details() or error.code().name
+            if stands:
+                log.warning("peer daemon lost place=%s reason=%s", target(*place), why)
+                self._on_lost(place)
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, RETRY_SECONDS_MAX)
+
+
+async def _numeric(place: Place) -> str:
+    """The numeric address of a place that may be given by name; the name itself if nobody knows it."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(place[0], place[1])
+    except OSError:
+        return place[0]
+    return str(found[0][4][0])

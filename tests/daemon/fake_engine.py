@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that moves nothing, for tests of the control plane: it keeps the books and is strict about its contract.
+
+What the real engine would corrupt or deny, this one refuses loudly: a session whose memory is unmapped too early, a
+peer that is connected before anyone listens, a job that is removed twice. Ops open and end when the test says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from ultima.daemon.engine import (
+    NEVER,
+    NOBODY,
+    EngineConfig,
+    EngineInfo,
+    Event,
+    EventKind,
+    JobConfig,
+    PeerStats,
+    Region,
+    SessionMemory,
+    Status,
+)
+from ultima.daemon.errors import InvalidArgument, NotFound, ResourceExhausted
+
+SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
+JOB_BYTES = 1 << 20
+
+
+@dataclass
+class FakePath:
+    """Both directions to one peer host, as the engine would hold them."""
+
+    rx_cid: int = 0
+    tx_cid: int = 0
+    address: tuple[str, int, int] = ("", 0, 0)
+    up: bool = False
+    connects: int = 0
+    absences: int = 0
+
+
+@dataclass
+class FakeJob:
+    """What was asked for one job."""
+
+    config: JobConfig
+    paths: dict[int, FakePath] = field(default_factory=dict)
+    next_op_seq: int = 0
+
+
+@dataclass
+class FakeSession:
+    """One attached trainer."""
+
+    job: int
+    memory: SessionMemory
+    first_op_seq: int
+
+
+class FakeEngine:
+    """See the module. `Engine` says what the methods mean."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.jobs: dict[int, FakeJob] = {}
+        self.sessions: dict[int, FakeSession] = {}
+        self.removed_sessions: list[int] = []
+        self.regions: set[int] = set()
+        self.closed = False
+        self.open_since = self.open_deadline = NEVER
+        self.fail_session_add = False
+        self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._events: deque[Event] = deque()
+        self._cids = itertools.count(0x1000 * (1 + id(self) % 0xFFFF))
+
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            data_port=self.config.data_port or 40001,
+            feedback_port=self.config.feedback_port or 40002,
+            packet_bytes=self.config.packet_bytes or 1472,
+            receive_buffer_bytes=self.config.receive_buffer_bytes or 8 << 20,
+            send_buffer_bytes=self.config.send_buffer_bytes or 512 << 10,
+            gso=self.config.gso,
+            gro=self.config.gro,
+            simd="plain",
+            event_fd=self._event_fd,
+            submission_bytes=SUBMISSION_BYTES,
+            completion_bytes=COMPLETION_BYTES,
+        )
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def stats(self) -> dict[str, int]:
+        return {"oldest_open_ns": self.open_since, "oldest_deadline_ns": self.open_deadline, "progress": 1}
+
+    def job_bytes(self, config: JobConfig) -> int:
+        return JOB_BYTES
+
+    def job_add(self, config: JobConfig) -> int:
+        number = next(n for n in itertools.count() if n not in self.jobs)
+        self.jobs[number] = FakeJob(config, next_op_seq=config.first_op_seq)
+        return number
+
+    def job_remove(self, job: int) -> None:
+        del self.jobs[job]
+        for number, session in list(self.sessions.items()):
+            if session.job == job:
+                del self.sessions[number]
+
+    def path(self, job: int, host: int) -> FakePath:
+        """The path to a host; made at the first touch, as the engine's memory is."""
+        config = self.jobs[job].config
+        if not 0 <= host < config.hosts or host == config.self_index:
+            raise NotFound(f"host {host}")
+        return self.jobs[job].paths.setdefault(host, FakePath())
+
+    def peer_listen(self, job: int, host: int) -> int:
+        path = self.path(job, host)
+        path.rx_cid = next(self._cids) & 0xFFFFFFFF
+        return path.rx_cid
+
+    def peer_connect(self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int) -> None:
+        path = self.path(job, host)
+        if not path.rx_cid:
+            raise InvalidArgument("connected before anyone listens")
+        path.tx_cid, path.address, path.up = cid, (address, data_port, feedback_port), True
+        path.connects += 1
+
+    def peer_absent(self, job: int, host: int) -> None:
+        path = self.path(job, host)
+        path.up = False
+        path.absences += 1
+
+    def peer_stats(self, job: int, host: int) -> PeerStats:
+        return PeerStats(self.path(job, host).up, 1_500_000, 10, 20, 0)
+
+    def next_op_seq(self, job: int) -> int:
+        return self.jobs[job].next_op_seq
+
+    def region_map(self, fd: int, size: int) -> Region:
+        mapped = mmap.mmap(fd, size)
+        self.regions.add(id(mapped))
+        return Region(mapped, size)
+
+    def region_unmap(self, region: Region) -> None:
+        for session in self.sessions.values():
+            memory = session.memory
+            assert region not in (memory.submissions, memory.completions, memory.arena), "unmapped under a session"
+        self.regions.remove(id(region.address))
+        region.address.close()
+
+    def session_add(self, job: int, memory: SessionMemory, first_op_seq: int) -> int:
+        if self.fail_session_add:
+            raise ResourceExhausted("session_add: as the test wants it")
+        here = sum(session.job == job for session in self.sessions.values())
+        if here >= self.jobs[job].config.local_ranks:
+            raise ResourceExhausted("session_add: more sessions than local ranks")
+        number = next(n for n in itertools.count() if n not in self.sessions)
+        self.sessions[number] = FakeSession(job, memory, first_op_seq)
+        return number
+
+    def session_remove(self, session: int) -> None:
+        del self.sessions[session]
+        self.removed_sessions.append(session)
+
+    def poll_event(self) -> Event | None:
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        if not self._events:
+            os.eventfd_read(self._event_fd)
+        return event
+
+    def close(self) -> None:
+        assert not self.closed, "closed twice"
+        self.closed = True
+        os.close(self._event_fd)
+
+    # ---- what the test makes happen ----
+
+    @property
+    def events_waiting(self) -> int:
+        """Events that the daemon has not taken."""
+        return len(self._events)
+
+    def emit(self, kind: EventKind, job: int, session: int = NOBODY, host: int = NOBODY, **fields: int) -> None:
+        """An event for the daemon."""
+        values = {"op_seq": 0, "a": 0, "b": 0, "c": 0} | fields
+        self._events.append(Event(int(kind), job, session, host, **values))
+        if len(self._events) == 1:
+            os.eventfd_write(self._event_fd, 1)
+
+    def op_done(self, job: int, status: Status = Status.COMPLETE, elapsed_ns: int = 1000, missing: int = 0) -> None:
+        """One op has ended."""
+        op_seq = self.jobs[job].next_op_seq
+        self.jobs[job].next_op_seq += 1
+        self.emit(EventKind.OP_DONE, job, op_seq=op_seq, a=int(status), b=elapsed_ns, c=missing)

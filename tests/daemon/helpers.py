@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer and a few daemons for tests of the control plane, all in one event loop, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import grpc
+import grpc.aio
+
+from tests.daemon.fake_engine import FakeEngine
+from ultima.daemon.config import DaemonConfig, load
+from ultima.daemon.server import Daemon
+from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2_grpc, trainer_pb2, trainer_pb2_grpc
+
+HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the machine is shared
+
+
+def config(folder: Path, **flags: object) -> DaemonConfig:
+    """A daemon's options on loopback, with ports of its own choice."""
+    return load({"runtime_dir": str(folder), "port": "0", **flags}, {}, Path("/nonexistent/ultimad.toml"))
+
+
+async def eventually(predicate: Callable[[], bool], what: str, seconds: float = HOSTS_SECONDS) -> float:
+    """Waits until `predicate` holds, and returns how long that took in seconds."""
+    began = time.monotonic()
+    while not predicate():
+        assert time.monotonic() - began < seconds, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+@dataclass
+class Answer:
+    """What the attach socket said."""
+
+    reply: dict[str, Any]
+    fds: list[int]
+
+    def close(self) -> None:
+        """Closes the descriptors that came along."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+async def attach(path: Path, hello: bytes | dict[str, Any]) -> tuple[socket.socket, Answer]:
+    """Says hello on an attach socket; returns the connection, and the answer ({} if the daemon just hung up)."""
+    loop = asyncio.get_running_loop()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    connection.setblocking(False)
+    await loop.sock_connect(connection, str(path))
+    await loop.sock_sendall(connection, hello if isinstance(hello, bytes) else json.dumps(hello).encode())
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await asyncio.wait_for(readable.wait(), HOSTS_SECONDS)
+    finally:
+        loop.remove_reader(connection)
+    data, fds, flags, _ = socket.recv_fds(connection, 65536, 16)
+    assert not flags & socket.MSG_CTRUNC
+    return connection, Answer(json.loads(data) if data else {}, list(fds))
+
+
+@dataclass
+class Trainer:
+    """One process that is attached to a daemon, as far as the daemon can tell."""
+
+    connection: socket.socket
+    answer: Answer
+    socket_path: Path
+    joined: trainer_pb2.JoinJobResponse | None = None
+
+    @classmethod
+    async def attach(cls, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536) -> Trainer:
+        """Attaches, and expects to be let in."""
+        connection, answer = await attach(daemon.config.attach_socket, {"v": 1, "arena_bytes": arena_bytes, "pid": 1})
+        assert "ticket" in answer.reply, answer.reply
+        return cls(connection, answer, daemon.config.socket)
+
+    async def join(
+        self, rank: int = 0, world_size: int = 1, job: str = "job", timeout: float = HOSTS_SECONDS, **fields: Any
+    ) -> trainer_pb2.JoinJobResponse:
+        """JoinJob; raises AioRpcError."""
+        request = trainer_pb2.JoinJobRequest(
+            ticket=self.answer.reply["ticket"], job=job, rank=rank, world_size=world_size, **fields
+        )
+        async with local_channel(self.socket_path) as channel:
+            stub: Any = trainer_pb2_grpc.TrainerServiceStub(channel)
+            self.joined = await stub.JoinJob(request, timeout=timeout)
+        return self.joined
+
+    async def leave(self) -> None:
+        """LeaveJob, and hangs up."""
+        assert self.joined is not None
+        request = trainer_pb2.LeaveJobRequest(session=self.joined.session, ticket=self.answer.reply["ticket"])
+        async with local_channel(self.socket_path) as channel:
+            stub: Any = trainer_pb2_grpc.TrainerServiceStub(channel)
+            await stub.LeaveJob(request, timeout=HOSTS_SECONDS)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Dies, as seen from the daemon."""
+        self.connection.close()
+        self.answer.close()
+
+    async def line_is_dead(self) -> bool:
+        """Whether the daemon has hung up."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await asyncio.wait_for(loop.sock_recv(self.connection, 1), HOSTS_SECONDS) == b""
+        except ConnectionResetError:
+            return True
+
+
+def local_channel(path: Path) -> grpc.aio.Channel:
+    """A channel to a daemon's Unix socket."""
+    return grpc.aio.insecure_channel(f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),))
+
+
+async def status(daemon: Daemon, job: str = "") -> admin_pb2.GetStatusResponse:
+    """GetStatus."""
+    async with local_channel(daemon.config.socket) as channel:
+        stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
+        return await stub.GetStatus(admin_pb2.GetStatusRequest(job=job), timeout=HOSTS_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def peer(daemon: Daemon) -> AsyncIterator[Any]:
+    """A daemon's PeerService."""
+    async with grpc.aio.insecure_channel(f"{daemon.config.bind}:{daemon.grpc_port}") as channel:
+        yield peer_pb2_grpc.PeerServiceStub(channel)
+
+
+@dataclass
+class House:
+    """Daemons that live as long as one test."""
+
+    folder: Path
+    daemons: list[Daemon] = field(default_factory=list)
+    trainers: list[Trainer] = field(default_factory=list)
+    children: list[ChildDaemon] = field(default_factory=list)
+
+    async def child(self, name: str, port: int, *flags: str, **environment: str) -> ChildDaemon:
+        """Starts one in a process of its own."""
+        child = await ChildDaemon.start(self.folder / name, port, *flags, **environment)
+        self.children.append(child)
+        return child
+
+    async def daemon(self, name: str = "", **flags: object) -> Daemon:
+        """Starts one more."""
+        daemon = Daemon(config(self.folder / (name or f"d{len(self.daemons)}"), **flags), FakeEngine, "1.2.3")
+        await daemon.start()
+        self.daemons.append(daemon)
+        return daemon
+
+    async def trainer(self, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536) -> Trainer:
+        """Attaches one more."""
+        trainer = await Trainer.attach(daemon, arena_bytes)
+        self.trainers.append(trainer)
+        return trainer
+
+    async def stop(self, daemon: Daemon) -> None:
+        """Stops one, as SIGTERM would at its end."""
+        self.daemons.remove(daemon)
+        await daemon.stop()
+
+    async def restart(self, daemon: Daemon) -> Daemon:
+        """A new life in the same folder and on the same port."""
+        port = daemon.grpc_port
+        await self.stop(daemon)
+        return await self.daemon(daemon.config.runtime_dir.name, port=str(port))
+
+    async def job(self, daemons: Sequence[Daemon | ChildDaemon], job: str = "job", **fields: Any) -> list[Trainer]:
+        """A rank on each of `daemons`, joined to one job whose coordinator is the first one's."""
+        trainers = [await self.trainer(daemon) for daemon in daemons]
+        fields.setdefault("rendezvous", rendezvous(daemons[0]))
+        await asyncio.gather(*(t.join(rank, len(daemons), job, **fields) for rank, t in enumerate(trainers)))
+        return trainers
+
+    async def close(self) -> None:
+        """Ends everything."""
+        for trainer in self.trainers:
+            trainer.hang_up()
+        for child in self.children:
+            await child.kill()
+        for daemon in self.daemons:
+            await daemon.stop()
+
+
+def rendezvous(daemon: Daemon | ChildDaemon) -> str:
+    """Where a daemon's PeerService listens."""
+    return f"{daemon.config.bind}:{daemon.grpc_port}"
+
+
+def engine(daemon: Daemon) -> FakeEngine:
+    """The fake behind a daemon."""
+    assert isinstance(daemon.engine, FakeEngine)
+    return daemon.engine
+
+
+def wired(daemons: Sequence[Daemon], job: int = 0) -> bool:
+    """Whether each host puts on its packets the id that the other one listens for, for every pair."""
+    for a, left in enumerate(daemons):
+        for b, right in enumerate(daemons):
+            if a != b:
+                ours, theirs = engine(left).path(job, b), engine(right).path(job, a)
+                if not ours.up or not theirs.up or not ours.tx_cid or ours.tx_cid != theirs.rx_cid:
+                    return False
+    return True
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class ChildDaemon:
+    """A daemon in a process of its own: with the fake engine, unless a subclass names another module."""
+
+    process: asyncio.subprocess.Process
+    config: DaemonConfig
+    grpc_port: int
+    module: ClassVar[str] = "tests.daemon.run_fake"
+
+    @classmethod
+    async def start(cls, folder: Path, port: int, *flags: str, **environment: str) -> Self:
+        """Starts it, and waits until it is ready."""
+        command = (sys.executable, "-m", cls.module, "--runtime-dir", str(folder), "--port", str(port))
+        process = await asyncio.create_subprocess_exec(
+            *command, *flags, cwd=ROOT, env=os.environ | environment, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        lines = []
+        while line := await asyncio.wait_for(process.stderr.readline(), 30):
+            lines.append(line.decode())
+            if match := re.search(r" port=(\d+) ", lines[-1]):
+                return cls(process, config(folder, port=str(port)), int(match[1]))
+        raise AssertionError("".join(lines))
+
+    async def kill(self, number: int = signal.SIGKILL) -> int:
+        """Sends it a signal and waits until it has ended."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        assert self.process.stderr is not None
+        await asyncio.wait_for(self.process.stderr.read(), 30)
+        return await asyncio.wait_for(self.process.wait(), 30)
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
