@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient averaging that is bounded in time and accounts for every byte.
+
+    with ultima.connect() as job:              # rank, world size and addresses as torchrun sets them
+        receipt = job.allreduce(gradient, deadline="250ms")
+        if not receipt.complete:
+            print(receipt)
+
+Public names only; each module says what it is for. `ultima.testing` has a daemon for tests, `ultima.torch` the backend.
+"""
+
+from .errors import (
+    ClosedHandle,
+    DaemonError,
+    DaemonLost,
+    DaemonUnavailable,
+    DeadlineExceeded,
+    Desync,
+    ForkedHandle,
+    HandleError,
+    InvalidArgument,
+    JoinRefused,
+    JoinTimeout,
+    NotDone,
+    ProtocolError,
+    RanksGone,
+    ResourceExhausted,
+    TimedOut,
+    UltimaError,
+)
+from .handle import Handle
+from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Why
+from .session import Job, connect
+
+__all__ = [
+    "ClosedHandle",
+    "DaemonError",
+    "DaemonLost",
+    "DaemonUnavailable",
+    "DeadlineExceeded",
+    "Desync",
+    "ForkedHandle",
+    "Handle",
+    "HandleError",
+    "Host",
+    "InvalidArgument",
+    "Job",
+    "JoinRefused",
+    "JoinTimeout",
+    "NotDone",
+    "PeerReceipt",
+    "ProtocolError",
+    "RanksGone",
+    "Receipt",
+    "ResourceExhausted",
+    "StageEnd",
+    "Status",
+    "TimedOut",
+    "UltimaError",
+    "Why",
+    "connect",
+]

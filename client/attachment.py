@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the client needs of a daemon: the seam between the real one (attach.py, rings.py) and the fake (testing.py)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from .arena import Arena
+from .config import Settings
+from .receipt import Host, Receipt
+
+# How much later than the deadline the waiting side gives up, and the share of the time that the engine gets.
+GRACE_NS = 50_000_000
+ENGINE_SHARE = 0.95
+
+
+class Completion(NamedTuple):
+    """What a completion ring says of an op. `culprit` is a host index; `error`, `field` and the values are numbers of
+    words.py.
+    """
+
+    op_seq: int
+    error: int
+    culprit: int | None
+    field: int
+    value_here: int
+    value_there: int
+    receipt: Receipt
+
+
+class Rings(Protocol):
+    """Both rings of a session. Offsets are bytes into the arena, deadlines CLOCK_MONOTONIC nanoseconds. Not thread-
+    safe.
+    """
+
+    def submit(
+        self, op_seq: int, src: int, dst: int, count: int, deadline_ns: int, dtype: int, redop: int, mode: int
+    ) -> bool:
+        """Writes one request. False when 64 are outstanding."""
+        ...
+
+    def take(self) -> Completion | None:
+        """The next completion, or None."""
+        ...
+
+    def after_fork(self) -> None:
+        """In a forked child: gives up the mappings."""
+        ...
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One session with a daemon, ready for ops. Whoever holds it owns the socket and both descriptors."""
+
+    rings: Rings
+    arena: Arena
+    lifeline: socket.socket
+    """Hangs up when the daemon dies."""
+    submit_fd: int
+    """An eventfd: written after each submission."""
+    complete_fd: int
+    """An eventfd: readable when there are completions."""
+    hosts: tuple[Host, ...]
+    host_index: int
+    rank: int
+    next_op_seq: int
+    bucket_bytes_max: int
+    leave: Callable[[float], None]
+    """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same."""
+
+
+class Connector(Protocol):
+    """Makes attachments."""
+
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+        """Attaches and joins by `until_ns`; keeps trying until `patience_ns` while there is no daemon.
+
+        Both are CLOCK_MONOTONIC nanoseconds. Raises DaemonUnavailable, ProtocolError, JoinTimeout, JoinRefused, Desync,
+        InvalidArgument or ResourceExhausted.
+        """
+        ...

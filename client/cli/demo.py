@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima demo`: the main job on one machine, from daemons to accuracy."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import ExitStack
+from enum import StrEnum
+from importlib.util import find_spec
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from ultima.errors import UltimaError
+
+
+class Backend(StrEnum):
+    ULTIMA = "ultima"
+    GLOO = "gloo"
+
+
+class Data(StrEnum):
+    AUTO = "auto"
+    FASHION_MNIST = "fashion-mnist"
+    DIGITS = "digits"
+
+
+class DemoFailed(UltimaError):
+    """A process of the demo ended that should not have."""
+
+
+def demo(
+    backend: Annotated[Backend, typer.Option(help="Who averages the gradients.")] = Backend.ULTIMA,
+    ranks: Annotated[int, typer.Option(min=1, max=16, help="Ranks, each with a daemon of its own.")] = 4,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the images; by default what suits them.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings, with seeds 1, 2, ...")] = 1,
+    data: Annotated[Data, typer.Option(help="Images: auto takes Fashion-MNIST if installed, else digits.")] = Data.AUTO,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
+) -> None:
+    from rich.console import Console
+
+    from ultima.demo import report
+    from ultima.demo.cluster import ChildFailed, Cluster
+    from ultima.demo.data import load
+
+    if find_spec("torch") is None:
+        raise DemoFailed("torch is not installed: pip install 'ultima[demo]'")
+    try:
+        load(data.value)
+    except (OSError, ValueError) as error:
+        raise DemoFailed(str(error)) from None
+    console = Console(stderr=as_json)
+    started = time.monotonic()
+    runs: list[report.Run] = []
+    signal.signal(signal.SIGTERM, _end_in_order)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster())
+        watcher: report.Watcher
+        if console.is_terminal:
+            watcher = report.BarWatcher(console, stack.enter_context(report.progress_bar(console)))
+        else:
+            watcher = report.PlainWatcher(console)
+        try:
+            if backend is Backend.ULTIMA:
+                cluster.start_daemons(ranks)
+                report.say(
+                    console, f"{ranks} daemons on loopback, each with a socket of its own under {cluster.folder}"
+                )
+            for seed in range(1, seeds + 1):
+                options = ["--seed", str(seed), "--data", data.value]
+                options += [] if epochs is None else ["--epochs", str(epochs)]
+                runs.append(_run(cluster, watcher, backend, ranks, seed, options))
+        except ChildFailed as error:
+            raise DemoFailed(str(error)) from None
+    wall_s = time.monotonic() - started
+    if as_json:
+        typer.echo(json.dumps(report.to_json(backend.value, runs, wall_s)))
+    else:
+        report.print_summary(console, runs, wall_s)
+    if not all(run.result["replicas_equal"] for run in runs) and not _has_gaps(runs):
+        raise DemoFailed("the replicas differ although every op was complete: please report this")
+
+
+def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:
+    """One training; its start and result events as a Run."""
+    from ultima.demo.cluster import ChildFailed
+    from ultima.demo.report import Run
+
+    kept: dict[str, dict[str, Any]] = {}
+
+    def on_line(line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return  # a library's own chatter on standard output
+        if isinstance(event, dict) and "event" in event:
+            kept[event["event"]] = event
+            watcher.on_event(event)
+
+    cluster.run_ranks(ranks, options, backend.value, on_line)
+    if "result" not in kept:
+        raise ChildFailed("rank 0 ended without a result")
+    return Run(seed, kept["start"], kept["result"])
+
+
+def _has_gaps(runs: list[Any]) -> bool:
+    return any(summary["missing_bytes"] for run in runs for summary in run.result["receipts"])
+
+
+def _end_in_order(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + signum)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of `ultima`, in one table, and what their endings mean.
+
+Exit status: 0 done, 1 it failed, 2 it was asked wrongly, 3 no daemon could be reached. A failure is one sentence on
+standard error, never a trace. When you add a verb: write its file, add its row here, test it in
+`tests/client/test_cli.py`, and name it in the README.
+
+Verbs import what is slow (gRPC, torch) when they run, not when this table is built: `ultima version` answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import typer
+
+from ultima.cli import demo, perf, status, version
+from ultima.errors import DaemonUnavailable, InvalidArgument, UltimaError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_DAEMON = 3
+
+
+class Verb(NamedTuple):
+    name: str
+    function: Callable[..., None]
+    help: str
+
+
+VERBS = (
+    Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
+    Verb("perf", perf.perf, "Time AllReduce; start one per rank. Prints the table of nccl-tests."),
+    Verb("status", status.status, "Show what the daemon on this host is doing."),
+    Verb("version", version.version, "Show what is installed."),
+)
+
+
+def build() -> typer.Typer:
+    """The command-line application made from the table."""
+    app = typer.Typer(
+        name="ultima",
+        help="Gradient averaging for training clusters on plain Ethernet, bounded in time.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    for verb in VERBS:
+        app.command(verb.name, help=verb.help)(ends_well(verb.function))
+    return app
+
+
+def ends_well(function: Callable[..., None]) -> Callable[..., None]:
+    """Turns what a verb raises into one sentence and an exit status."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> None:
+        try:
+            function(*args, **options)
+        except UltimaError as error:
+            typer.echo(f"ultima: {error}", err=True)
+            raise typer.Exit(exit_status(error)) from None
+        except BrokenPipeError:
+            # The reader went away (`ultima status | head`): keep the interpreter from flushing into the pipe again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_FAILED) from None
+        except KeyboardInterrupt:
+            typer.echo("ultima: interrupted", err=True)
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def exit_status(error: UltimaError) -> int:
+    if isinstance(error, DaemonUnavailable):
+        return EXIT_NO_DAEMON
+    return EXIT_USAGE if isinstance(error, InvalidArgument) else EXIT_FAILED
+
+
+def main() -> None:
+    """The console script. Exits with the status that the module's first lines explain."""
+    build()()
+
+
+if __name__ == "__main__":
+    main()

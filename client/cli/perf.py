@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima perf`: the time of all-reduce, asked and told as nccl-tests does it.
+
+Start one process per rank, with the variables that torchrun sets and ULTIMA_SOCKET where a host's daemon is elsewhere
+than by default. Rank 0 prints the table and writes the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ultima.errors import InvalidArgument, UltimaError
+
+if TYPE_CHECKING:
+    from ultima import Job
+    from ultima.cli.perf_bench import Plan
+
+SIZE_MAX = 2**32 - 1
+SIZE_ALLOWED = f"bytes from 1 to {SIZE_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Mode(StrEnum):
+    BOUNDED = "bounded"
+    BEST_EFFORT = "best_effort"
+    RELIABLE = "reliable"
+
+
+class WrongValues(UltimaError):
+    """Some result was not what it had to be."""
+
+
+def perf(
+    begin: Annotated[str, typer.Option("-b", "--minbytes", help="Smallest size: 64K, 25M, 25000000.")] = "32M",
+    end: Annotated[
+        str | None, typer.Option("-e", "--maxbytes", help="Largest size; without it only the smallest.")
+    ] = None,
+    step: Annotated[str, typer.Option("-i", "--stepbytes", help="Bytes from one size to the next.")] = "1M",
+    factor: Annotated[int, typer.Option("-f", "--stepfactor", min=1, help="Or the factor; 1 means to add -i.")] = 1,
+    iterations: Annotated[
+        int, typer.Option("-n", "--iters", min=1, max=1_000_000, help="Timed ops of each size.")
+    ] = 20,
+    warmup: Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Ops before those.")] = 5,
+    checks: Annotated[int, typer.Option("-c", "--check", min=0, help="Ops after those whose values are checked.")] = 1,
+    datatype: Annotated[
+        str, typer.Option("-d", "--datatype", help="float double half bfloat16 int32 int64 all")
+    ] = "float",
+    op: Annotated[str, typer.Option("-o", "--op", help="sum prod max min avg all")] = "sum",
+    output: Annotated[Path | None, typer.Option("-J", "--output_file", help="Write JSON there, on rank 0.")] = None,
+    loss_columns: Annotated[
+        bool,
+        typer.Option("--loss-columns", help="Time ops one by one; add p50 p99 p99/p50 loss%, of the in-place half."),
+    ] = False,
+    mode: Annotated[
+        Mode, typer.Option(help="What to do about loss; min, max and prod are always reliable.")
+    ] = Mode.BOUNDED,
+    deadline: Annotated[str | None, typer.Option(help="Longest time of one op: 300ms, 2s.")] = None,
+) -> None:
+    from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
+
+    sizes = sizes_of(begin, end, step, factor)
+    types = _chosen("-d", SYNONYMS.get(datatype, datatype), tuple(TYPES))
+    ops = _chosen("-o", op, OPS)
+    import ultima
+    from ultima.cli.perf_bench import Plan, scratch_bytes
+    from ultima.config import duration_s
+
+    if deadline is not None:
+        duration_s(deadline, "--deadline")
+    if output is not None and not output.parent.is_dir():
+        raise InvalidArgument("-J", str(output), "a file in a folder that exists")
+    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns)
+    largest = max(*sizes, scratch_bytes(plan))
+    # Two arrays of the largest size, what the ranks tell one another, and what rounding takes.
+    arena = 2 * largest + 2 * scratch_bytes(plan) + 65536
+    config = {
+        "nthreads": 1,
+        "ngpus": 1,
+        "minimum_bytes": sizes[0],
+        "maximum_bytes": sizes[-1],
+        **({"step_factor": factor} if factor > 1 else {"step_bytes": size_of("-i", step)}),
+        "warmup_iters": warmup,
+        "iterations": iterations,
+        "aggregated_iterations": 1,
+        "validation": checks,
+        "graph": 0,
+        "mode": mode.value,
+        "deadline": deadline,
+        "loss_columns": loss_columns,
+    }
+    with ultima.connect(arena=arena, bucket_bytes_max=largest) as job:
+        _measure(job, plan, sizes, types, ops, config, output)
+
+
+def _measure(
+    job: Job,
+    plan: Plan,
+    sizes: list[int],
+    types: list[str],
+    ops: list[str],
+    config: dict[str, Any],
+    output: Path | None,
+) -> None:
+    from ultima.cli import perf_table
+    from ultima.cli.perf_bench import Bench
+    from ultima.cli.perf_values import TYPES
+
+    say = typer.echo if job.rank == 0 else _nothing
+    report = perf_table.Report(config, [_rank_facts(job, rank) for rank in range(job.world_size)])
+    say(preamble(config, report.ranks))
+    say(perf_table.header(plan.loss_columns))
+    bench = Bench(job, plan, sizes[-1])
+    for op in ops:
+        for type_name in types:
+            for size in sizes:
+                row = bench.row(size // TYPES[type_name][1], type_name, op)
+                report.rows.append(row)
+                say(perf_table.line(row))
+                sys.stdout.flush()
+    say(perf_table.footer(report))
+    if output is not None and job.rank == 0:
+        write_json(output, perf_table.to_json(report, sys.argv))
+    if report.out_of_bounds():
+        raise WrongValues(f"{report.out_of_bounds()} measurements held wrong values")
+
+
+def _nothing(text: str) -> None:
+    """What ranks other than 0 have to say."""
+
+
+def _rank_facts(job: Job, rank: int) -> dict[str, Any]:
+    """Of other ranks the host is known, not the process."""
+    host = next(host for host in job.hosts if rank in host.ranks)
+    here = rank == job.rank
+    return {
+        "rank": rank,
+        "group": 0,
+        "pid": os.getpid() if here else None,
+        "hostname": socket.gethostname() if here else host.address,
+        "device": 0,
+        "device_info": f"host {host.index} at {host.address}",
+    }
+
+
+def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
+    """The lines over the header. Those that nccl-tests has are in its form."""
+    from ultima.cli.perf_table import PROGRAM
+    from ultima.cli.version import version_of
+
+    by = f"{config['step_factor']}(factor)" if "step_factor" in config else f"{config['step_bytes']}(bytes)"
+    lines = [
+        f"# ultima version {version_of('ultima')}",
+        f"# Collective test starting: {PROGRAM}",
+        f"# nThread 1 nGpus 1 minBytes {config['minimum_bytes']} maxBytes {config['maximum_bytes']} step: {by} "
+        f"warmup iters: {config['warmup_iters']} iters: {config['iterations']} agg iters: 1 "
+        f"validation: {config['validation']} graph: 0",
+        f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}, "
+        + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
+        "#",
+        "# Using devices",
+        *(
+            f"#  Rank {rank['rank']:2d} Group  0 on {rank['hostname']:>10} device  0 {rank['device_info']}"
+            for rank in ranks
+        ),
+        "#",
+    ]
+    return "\n".join(lines)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(json.dumps(content, indent=1) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise InvalidArgument("-J", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def sizes_of(begin: str, end: str | None, step: str, factor: int) -> list[int]:
+    """All sizes from -b to -e, by factor or by step. Raises InvalidArgument."""
+    first = size_of("-b", begin)
+    last = first if end is None else size_of("-e", end)
+    if last < first:
+        raise InvalidArgument("-e", end, f"at least {first}, which is -b")
+    sizes = [first]
+    by = size_of("-i", step)
+    while (following := sizes[-1] * factor if factor > 1 else sizes[-1] + by) <= last:
+        sizes.append(following)
+    return sizes
+
+
+def size_of(flag: str, text: str) -> int:
+    """Bytes of a size as nccl-tests writes it; a fraction such as 1.5M is allowed. Raises InvalidArgument."""
+    match = re.fullmatch(r"(\d+|\d*\.\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = int(float(match[1]) * UNITS[match[2].upper()]) if match else 0
+    if not 1 <= size <= SIZE_MAX:
+        raise InvalidArgument(flag, text, SIZE_ALLOWED)
+    return size
+
+
+def _chosen(flag: str, named: str, known: tuple[str, ...]) -> list[str]:
+    if named == "all":
+        return list(known)
+    if named not in known:
+        raise InvalidArgument(flag, named, f"{', '.join(known)} or all")
+    return [named]

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures all-reduce on one rank of `ultima perf`, in step with the others.
+
+Two clocks. Without `--loss-columns` it is nccl-tests': so many ops back to back, divided by their number, averaged
+over the ranks. With it each op stands alone: the ranks meet at a barrier, each takes its time until its own result is
+there, and the time of the op is that of the slowest. What the ranks have to tell one another they tell after the last
+op, so nothing but the barrier lies between two ops; the barrier is a reliable all-reduce of one element and is not
+timed.
+
+Arrays lie in the arena: no copy is in the figures.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from ultima import Job, Receipt
+from ultima.cli.perf_table import Half, Row, Tail, quantile
+from ultima.cli.perf_values import TYPES, Array, contribution, expected, wrong
+from ultima.words import RELIABLE_ONLY
+
+SCRATCH_BYTES_MIN = 4096
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure every size."""
+
+    iterations: int
+    warmup: int
+    checks: int
+    mode: str
+    deadline: str | None
+    loss_columns: bool
+
+
+@dataclass
+class Account:
+    """Sums over receipts; they add up over ranks as well."""
+
+    expected_bytes: int = 0
+    missing_bytes: int = 0
+    incomplete_ops: int = 0
+
+    def add(self, receipt: Receipt) -> None:
+        self.expected_bytes += receipt.bytes_expected
+        self.missing_bytes += receipt.bytes_missing
+        self.incomplete_ops += not receipt.complete
+
+
+def scratch_bytes(plan: Plan) -> int:
+    """Memory for what the ranks tell one another: a float64 per iteration at most."""
+    return max(SCRATCH_BYTES_MIN, 8 * plan.iterations)
+
+
+class Bench:
+    """One rank's arrays, and the job that they are reduced in. |bytes_max| is the largest size to come."""
+
+    def __init__(self, job: Job, plan: Plan, bytes_max: int) -> None:
+        self._job = job
+        self._plan = plan
+        self._send, self._receive = (_words(job, bytes_max) for _ in range(2))
+        self._scratch = _words(job, scratch_bytes(plan))
+        self._token = job.empty(1, "int32")
+
+    def row(self, count: int, type_name: str, op: str) -> Row:
+        """Measures one size, out of place and in place."""
+        size = count * TYPES[type_name][1]
+        halves = [self._half(count, size, type_name, op, in_place) for in_place in (False, True)]
+        return Row(size, count, type_name, op, self._plan.iterations, *halves)
+
+    def _half(self, count: int, size: int, type_name: str, op: str, in_place: bool) -> Half:
+        kind = TYPES[type_name][2]
+        source = self._send.view(np.uint8)[:size].view(kind)
+        target = source if in_place else self._receive.view(np.uint8)[:size].view(kind)
+        source[:] = contribution(self._job.rank, self._job.world_size, count, type_name, op)
+        for _ in range(self._plan.warmup):
+            self._reduce(source, target, type_name, op)
+        account = Account()
+        tail = None
+        if self._plan.loss_columns:
+            slowest_us = self._alone(source, target, type_name, op, account)
+            time_us = float(np.mean(slowest_us))
+        else:
+            time_us = self._back_to_back(source, target, type_name, op, account)
+        total = self._sum_up(account, 0)[0]
+        if self._plan.loss_columns:
+            loss = 100 * total.missing_bytes / total.expected_bytes if total.expected_bytes else 0.0
+            tail = Tail(quantile(slowest_us, 50), quantile(slowest_us, 99), loss)
+        found = self._check(source, target, count, type_name, op) if self._plan.checks else None
+        world = self._job.world_size
+        gbs = size / time_us * 1e-3 if time_us else 0.0
+        return Half(time_us, gbs, gbs * 2 * (world - 1) / world, found, bool(self._plan.checks), tail)
+
+    def _back_to_back(self, source: Array, target: Array, type_name: str, op: str, account: Account) -> float:
+        """Microseconds of one op of many in a row, averaged over the ranks."""
+        receipts = []
+        self._barrier()
+        started = time.perf_counter()
+        for _ in range(self._plan.iterations):
+            receipts.append(self._reduce(source, target, type_name, op))
+        mine = (time.perf_counter() - started) / self._plan.iterations * 1e6
+        for receipt in receipts:
+            account.add(receipt)
+        return float(self._agree([mine], "sum")[0]) / self._job.world_size
+
+    def _alone(self, source: Array, target: Array, type_name: str, op: str, account: Account) -> list[float]:
+        """Microseconds of every op, from a barrier until the slowest rank has its result."""
+        times_us = []
+        for _ in range(self._plan.iterations):
+            self._barrier()
+            started = time.perf_counter()
+            receipt = self._reduce(source, target, type_name, op)
+            times_us.append((time.perf_counter() - started) * 1e6)
+            account.add(receipt)
+        return [float(value) for value in self._agree(times_us, "max")]
+
+    def _check(self, source: Array, target: Array, count: int, type_name: str, op: str) -> int | None:
+        """Elements that came out wrong, over all ranks and checks; None when some were bound to, for bytes are
+        missing.
+        """
+        world = self._job.world_size
+        want = expected(world, count, type_name, op)
+        account, found = Account(), 0
+        given = contribution(self._job.rank, world, count, type_name, op)
+        for _ in range(self._plan.checks):
+            source[:] = given
+            if target is not source:
+                target.view(np.uint8)[:] = 0xFF
+            account.add(self._reduce(source, target, type_name, op))
+            found += wrong(target, want)
+        total, found = self._sum_up(account, found)
+        return None if total.incomplete_ops else found
+
+    def _reduce(self, source: Array, target: Array, type_name: str, op: str) -> Receipt:
+        return self._job.allreduce(
+            source,
+            op=op,
+            out=None if target is source else target,
+            dtype=TYPES[type_name][0],
+            mode="reliable" if op in RELIABLE_ONLY else self._plan.mode,
+            deadline=self._plan.deadline,
+        )
+
+    def _barrier(self) -> None:
+        self._token[0] = 1
+        self._job.allreduce(self._token, op="sum", mode="reliable")
+
+    def _agree(self, values: list[float], op: str) -> Array:
+        """The values of all ranks, added up or the largest of each."""
+        shared = self._scratch.view(np.float64)[: len(values)]
+        shared[:] = values
+        self._job.allreduce(shared, op=op, mode="reliable")
+        return shared.copy()
+
+    def _sum_up(self, account: Account, found: int) -> tuple[Account, int]:
+        shared = self._scratch.view(np.int64)[:4]
+        shared[:] = (account.expected_bytes, account.missing_bytes, account.incomplete_ops, found)
+        self._job.allreduce(shared, op="sum", mode="reliable")
+        total = [int(value) for value in shared]
+        return Account(total[0], total[1], total[2]), total[3]
+
+
+def _words(job: Job, nbytes: int) -> Array:
+    """At least |nbytes| of the arena, in whole words of 8 bytes."""
+    return job.empty(-(-nbytes // 8), "int64")

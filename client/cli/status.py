@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima status`: what the daemon on this host is, whom it talks to and how its jobs fare."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from rich.console import Console
+    from rich.table import Table
+
+    from ultima.v1 import admin_pb2
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; its keys are the fields of the API.")] = False,
+    job: Annotated[str, typer.Option(help="Show one job only.")] = "",
+    socket: Annotated[
+        str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
+    ] = None,
+) -> None:
+    from ultima.admin import get_status
+    from ultima.config import DEFAULT_SOCKET, socket_path
+
+    named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
+    answer = get_status(socket_path(named, "--socket" if socket else "ULTIMA_SOCKET"), job)
+    if as_json:
+        typer.echo(json.dumps(to_dict(answer), indent=2))
+        return
+    from rich.console import Console
+
+    show(Console(), answer)
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """Every field under its own name, set or not.
+
+    Integers stay integers, but a fixed64 names something and is 16 hex digits: JSON readers round integers that large.
+    Enums become words: HOST_STATE_UP is "up".
+    """
+    return {field.name: _plain(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+
+
+def _plain(field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return {key: value[key] for key in sorted(value)}
+    if field.is_repeated:
+        return [_one(field, item) for item in value]
+    return _one(field, value)
+
+
+def _one(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return to_dict(value)
+    if field.enum_type is not None:
+        return _word(field.enum_type, value)
+    return f"{value:016x}" if field.type == field.TYPE_FIXED64 else value
+
+
+def _word(kind: Any, number: int) -> str | int:
+    """HOST_STATE_UP of HostState is "up"; a number that this client does not know stays a number."""
+    known = kind.values_by_number.get(number)
+    if known is None:
+        return number
+    prefix = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in kind.name).lstrip("_") + "_"
+    return str(known.name).removeprefix(prefix).lower()
+
+
+def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
+    """For people: the daemon in a few lines, then a table of jobs and one of their hosts."""
+    engine = answer.engine
+    offloads = [name for name, on in (("GSO", engine.gso), ("GRO", engine.gro)) if on]
+    _say(console, f"ultimad {answer.version}, pid {answer.pid}, up {duration(answer.uptime_ms / 1e3)}")
+    _say(
+        console,
+        f"peers on {answer.address}: gRPC {answer.grpc_port}, data {engine.data_port}, feedback {engine.feedback_port}"
+        + (", NOT authenticated" if answer.insecure else ""),
+    )
+    _say(
+        console,
+        f"packets of {engine.packet_bytes} B, {' and '.join(offloads) or 'no offloads'}, {engine.simd}, "
+        f"socket buffers {size(engine.receive_buffer_bytes)} in, {size(engine.send_buffer_bytes)} out",
+    )
+    if not answer.jobs:
+        _say(console, "no jobs")
+        return
+    console.print(_job_table(answer))
+    console.print(_host_table(answer))
+
+
+def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="Jobs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("job", overflow="fold")
+    for name in ("ranks", "next op", "complete", "partial", "own only", "failed", "missing", "p50", "p99"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in answer.jobs:
+        table.add_row(
+            job.job,
+            str(job.world_size),
+            str(job.next_op_seq),
+            str(job.ops_complete_count),
+            str(job.ops_partial_count),
+            str(job.ops_insufficient_count),
+            str(job.ops_failed_count),
+            size(job.missing_bytes),
+            f"{job.op_p50_us / 1e3:.2f} ms",
+            f"{job.op_p99_us / 1e3:.2f} ms",
+        )
+    return table
+
+
+def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from ultima.receipt import ranks_text
+    from ultima.v1 import types_pb2
+
+    table = Table(title="Hosts", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("job", overflow="fold")
+    table.add_column("host")
+    table.add_column("ranks")
+    table.add_column("state")
+    for name in ("rtt", "sent", "received", "lost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in answer.jobs:
+        for row in job.hosts:
+            here = row.host.index == job.host_index
+            table.add_row(
+                job.job,
+                f"{row.host.address}:{row.host.grpc_port}",
+                ranks_text(row.host.ranks).removeprefix("ranks ").removeprefix("rank "),
+                "here" if here else str(_word(types_pb2.HostState.DESCRIPTOR, row.state)),
+                "-" if here else f"{row.srtt_us} us",
+                size(row.sent_bytes),
+                size(row.received_bytes),
+                size(row.lost_bytes),
+            )
+    return table
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def size(count: int) -> str:
+    """Bytes with a binary unit, four characters of number at most."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 12 s, 3 min, 5 h, 8 days."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the demo's daemons and ranks on this machine, and stops every one of them whatever happens.
+
+Each daemon gets a runtime directory of its own and ports that were free, so nothing here meets a daemon that the
+machine really runs. Children are stopped by their own process id, in reverse order; should this program be killed
+outright, the kernel ends them (PR_SET_PDEATHSIG). They run in process groups of their own: a Ctrl-C reaches this
+program alone, which then stops them in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+DAEMON_START_S = 20.0
+STOP_S = 5.0
+LOG_LINES_SHOWN = 15
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ChildFailed(Exception):
+    """A daemon or a rank ended that should not have; the message holds the end of its log."""
+
+
+@dataclass
+class Child:
+    """One process: its name for messages, the process, and the file that holds what it said."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+class Cluster:
+    """A context manager that owns child processes and a private folder."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ultima-demo-"))
+        self.sockets: list[Path] = []
+        self._daemons: list[Child] = []
+        self._ranks: list[Child] = []
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_ranks()
+        _stop(self._daemons)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_daemons(self, count: int) -> None:
+        """Starts |count| daemons on loopback and returns when each takes connections. Raises ChildFailed."""
+        for index in range(count):
+            folder = self.folder / f"host{index}"
+            folder.mkdir()
+            arguments = ["--runtime-dir", str(folder), "--bind", "127.0.0.1", "--port", "0", "--log-level", "warning"]
+            command = [sys.executable, "-m", "ultima.daemon.main", *arguments]
+            self._daemons.append(self._start(f"daemon {index}", command, dict(os.environ)))
+            self.sockets.append(folder / "ultimad.sock")
+        limit = time.monotonic() + DAEMON_START_S
+        for child, path in zip(self._daemons, self.sockets, strict=True):
+            while not answers(path):
+                if child.process.poll() is not None:
+                    raise ChildFailed(describe(child))
+                if time.monotonic() > limit:
+                    raise ChildFailed(
+                        f"{child.name} did not listen on {path} within {DAEMON_START_S:g} s\n{tail(child.log)}"
+                    )
+                time.sleep(0.02)
+
+    def run_ranks(self, count: int, arguments: list[str], backend: str, on_line: Callable[[bytes], None]) -> None:
+        """Runs |count| ranks of `ultima.demo.train` to their end; each line of rank 0's output goes to |on_line|.
+
+        Raises ChildFailed as soon as a rank ends with another status than 0, or a daemon ends at all.
+        """
+        port = free_port()
+        command = [sys.executable, "-m", "ultima.demo.train", "--events", "--backend", backend, *arguments]
+        for rank in range(count):
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            }
+            if self.sockets:
+                environment["ULTIMA_SOCKET"] = str(self.sockets[rank % len(self.sockets)])
+            self._ranks.append(self._start(f"rank {rank}", command, environment, output=rank == 0))
+        for line in self._lines(self._ranks[0].process):
+            on_line(line)
+        self._ranks.clear()
+
+    def stop_ranks(self) -> None:
+        _stop(self._ranks)
+        self._ranks.clear()
+
+    def _start(self, name: str, command: list[str], environment: dict[str, str], output: bool = False) -> Child:
+        log = self.folder / f"{name.replace(' ', '')}.log"
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if output else file,
+                stderr=file,
+                process_group=0,
+                preexec_fn=_die_with_parent,
+            )
+        return Child(name, process, log)
+
+    def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        """Lines of a process until all ranks have ended, watching the others meanwhile."""
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        rest = b""
+        open_still = True
+        with selectors.DefaultSelector() as selector, process.stdout as stream:
+            selector.register(stream, selectors.EVENT_READ)
+            while open_still or any(child.process.poll() is None for child in self._ranks):
+                self._check()
+                if not open_still:
+                    time.sleep(0.02)
+                elif selector.select(0.1):
+                    chunk = os.read(stream.fileno(), 65536)
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    yield from lines
+                    if not chunk:
+                        open_still = False
+                        selector.unregister(stream)
+            self._check()
+
+    def _check(self) -> None:
+        for child in self._ranks:
+            if child.process.poll():
+                raise ChildFailed(describe(child))
+        for child in self._daemons:
+            if child.process.poll() is not None:
+                raise ChildFailed(describe(child))
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody has now. The kernel goes round them all before it names one again."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(path: Path) -> bool:
+    """True if somebody takes connections on a Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def describe(child: Child) -> str:
+    """One line of how a child ended, and the end of its log."""
+    status = child.process.returncode
+    how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+    return f"{child.name} ended {how}\n{tail(child.log)}"
+
+
+def tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:]) or "  (it said nothing)"
+
+
+def _stop(children: list[Child]) -> None:
+    """SIGTERM in reverse order, SIGKILL for those that outlast the grace; returns when all are gone."""
+    for child in reversed(children):
+        with suppress(ProcessLookupError):
+            child.process.terminate()
+    limit = time.monotonic() + STOP_S
+    for child in children:
+        try:
+            child.process.wait(max(0.0, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+        if child.process.stdout is not None:
+            child.process.stdout.close()
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo shows while it trains and what it says at the end: bars and tables on a terminal, plain lines
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any, Protocol
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+PLAIN_PERIOD_S = 2.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: its seed, how it was set up, and what rank 0 reported."""
+
+    seed: int
+    start: dict[str, Any]
+    result: dict[str, Any]
+
+
+class Watcher(Protocol):
+    """Sees every event of a training as it comes."""
+
+    def on_event(self, event: dict[str, Any]) -> None: ...
+
+
+class PlainWatcher:
+    """A line at the start, and one every couple of seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last_said = 0.0
+        self._steps = 0
+        self._epochs = 0
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "start":
+            self._steps, self._epochs = event["steps"], event["epochs"]
+            self._say(describe_start(event))
+        elif event["event"] == "step":
+            last = event["epoch"] == self._epochs and event["step"] == self._steps
+            now = time.monotonic()
+            if last or now - self._last_said >= PLAIN_PERIOD_S:
+                self._last_said = now
+                at = f"epoch {event['epoch']}/{self._epochs}  step {event['step']}/{self._steps}"
+                self._say(f"  {at}  loss {event['loss']:.3f}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class BarWatcher:
+    """A bar for the training under way, and a line over it that says what it is."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+        self._task: TaskID | None = None
+        self._steps = 0
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "start":
+            self._steps = event["steps"]
+            self._progress.console.print(describe_start(event), markup=False, highlight=False)
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task("starting", total=event["steps"] * event["epochs"])
+        elif event["event"] == "step" and self._task is not None:
+            self._progress.update(
+                self._task,
+                completed=(event["epoch"] - 1) * self._steps + event["step"],
+                description=f"epoch {event['epoch']}  loss {event['loss']:.3f}",
+            )
+
+
+def progress_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+    )
+
+
+def describe_start(event: dict[str, Any]) -> str:
+    return (
+        f"LeNet-5 ({event['parameters']:,} parameters) on {event['data']}: {event['train_images']:,} images, "
+        f"{event['ranks']} ranks, {event['epochs']} x {event['steps']} steps of {event['batch']} images a rank, "
+        f"backend {event['backend']}, seed {event['seed']}"
+    )
+
+
+def accuracy_mean(runs: list[Run]) -> float:
+    return mean(float(run.result["accuracy"]) for run in runs)
+
+
+def receipts_of(runs: list[Run]) -> list[dict[str, Any]]:
+    """The receipt summaries of every rank of every run."""
+    return [summary for run in runs for summary in run.result["receipts"]]
+
+
+def add_up(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of counts and bytes; of the percentiles the median rank's p50 and the worst rank's p99."""
+    total = {
+        name: sum(summary[name] for summary in summaries)
+        for name in (
+            "ops",
+            "complete",
+            "partial",
+            "insufficient",
+            "failed",
+            "expected_bytes",
+            "missing_bytes",
+            "repaired_bytes",
+        )
+    }
+    total["p50_us"] = median(summary["p50_us"] for summary in summaries)
+    total["p99_us"] = max(summary["p99_us"] for summary in summaries)
+    return total
+
+
+def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
+    """The end of the demo: accuracy and step time per seed, then what the receipts say."""
+    table = _table("Training")
+    for name in ("seed", "accuracy", "step p50", "training", "replicas"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in runs:
+        table.add_row(
+            str(run.seed),
+            f"{run.result['accuracy']:.2%}",
+            f"{run.result['step_ms']:.1f} ms",
+            f"{run.result['train_s']:.1f} s",
+            "equal" if run.result["replicas_equal"] else "differ",
+        )
+    console.print(table)
+    if len(runs) > 1:
+        say(console, f"Mean accuracy of {len(runs)} seeds: {accuracy_mean(runs):.2%}")
+    summaries = receipts_of(runs)
+    if summaries:
+        total = add_up(summaries)
+        table = _table("Receipts of all ranks")
+        table.add_column("what")
+        table.add_column("value", justify="right", no_wrap=True)
+        for name in ("ops", "complete", "partial", "insufficient", "failed"):
+            table.add_row(name, f"{total[name]:,}")
+        missing = total["missing_bytes"] / total["expected_bytes"] if total["expected_bytes"] else 0.0
+        table.add_row("bytes expected from peers", f"{total['expected_bytes']:,}")
+        table.add_row("missing", f"{total['missing_bytes']:,} ({missing:.4%})")
+        table.add_row("repaired", f"{total['repaired_bytes']:,}")
+        table.add_row("op time p50", f"{total['p50_us'] / 1e3:.2f} ms")
+        table.add_row("op time p99, slowest rank", f"{total['p99_us'] / 1e3:.2f} ms")
+        console.print(table)
+    else:
+        say(console, "No receipts: this backend keeps no account of its ops.")
+    say(console, f"Took {wall_s:.0f} s in all.")
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
+def say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def to_json(backend: str, runs: list[Run], wall_s: float) -> dict[str, Any]:
+    """The same for programs. Keys stay; more may come."""
+    summaries = receipts_of(runs)
+    return {
+        "backend": backend,
+        "accuracy_mean": accuracy_mean(runs),
+        "step_ms_median": median(run.result["step_ms"] for run in runs),
+        "wall_s": wall_s,
+        "receipts": add_up(summaries) if summaries else None,
+        "runs": [{"seed": run.seed, **without_event(run.start), **without_event(run.result)} for run in runs],
+    }
+
+
+def without_event(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name != "event"}

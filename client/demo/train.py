@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains LeNet-5 with stock DistributedDataParallel; which library averages the gradients is one word.
+
+    torchrun --nproc-per-node 4 -m ultima.demo.train --backend ultima
+
+Nothing here knows of Ultima but the import that registers the backend and the receipts read at the end. One process per
+rank, with the variables that torchrun sets. `--events` makes rank 0 write one JSON object a line for the program that
+started it; without it the lines are for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from hashlib import sha256
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ultima.demo import data
+from ultima.demo.model import LeNet5
+
+EVENT_PERIOD_S = 0.25
+EVALUATION_BATCH = 500
+# Steps before the allocator, the threads and the transport have settled; left out of the step time.
+STEPS_SETTLING = 10
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains, evaluates, and reports on rank 0. Returns the exit status."""
+    options = parse(arguments)
+    torch.set_num_threads(1)
+    if options.backend == "ultima":
+        import ultima.torch  # noqa: F401  # registers the backend
+    dist.init_process_group(options.backend)
+    try:
+        result = train(options)
+    finally:
+        dist.destroy_process_group()
+    if result:
+        say(options, "result", **result)
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ultima.demo.train", description="LeNet-5 under unmodified DDP.")
+    parser.add_argument("--backend", choices=("ultima", "gloo"), default="ultima")
+    parser.add_argument("--data", choices=("auto", "fashion-mnist", "digits"), default="auto")
+    parser.add_argument("--epochs", type=int, help="passes over the training images; by default what suits them")
+    parser.add_argument("--batch", type=int, help="images per rank and step; by default what suits them")
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--events", action="store_true", help="JSON lines on rank 0, for a program that reads them")
+    return parser.parse_args(arguments)
+
+
+def say(options: argparse.Namespace, event: str, **facts: Any) -> None:
+    """Tells what happened, on rank 0 only."""
+    if int(os.environ.get("RANK", "0")):
+        return
+    if options.events:
+        print(json.dumps({"event": event, **facts}), flush=True)
+    else:
+        shown = (
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+        )
+        print(f"{event}: {', '.join(shown)}", flush=True)
+
+
+def train(options: argparse.Namespace) -> dict[str, Any]:
+    """The loop that every DDP tutorial has. Returns the result on rank 0, an empty dict elsewhere."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    images = data.load(options.data)
+    torch.manual_seed(options.seed)
+    model = DistributedDataParallel(LeNet5())
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
+    loss_of = nn.CrossEntropyLoss()
+    epochs, share = options.epochs or images.epochs, options.batch or images.batch
+    batch = share * world
+    steps = len(images.train_labels) // batch
+    if not steps:
+        raise SystemExit(f"{len(images.train_labels)} training images are fewer than one batch of {world} x {share}")
+    say(
+        options, "start", backend=options.backend, data=images.source, ranks=world, seed=options.seed,
+        train_images=len(images.train_labels), test_images=len(images.test_labels), epochs=epochs, steps=steps,
+        batch=share, parameters=sum(p.numel() for p in model.parameters()),
+    )  # fmt: skip
+    # A linear decay to nothing: the accuracy at the end depends less on the last few batches.
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=epochs * steps)
+    times: list[float] = []
+    last_said = 0.0
+    loss = torch.zeros(())
+    for epoch in range(epochs):
+        # The same order on every rank; each takes its own slice of every batch.
+        order = np.random.default_rng((options.seed, epoch)).permutation(len(images.train_labels))
+        for step in range(steps):
+            started = time.perf_counter()
+            mine = order[step * batch + rank * share :][:share]
+            pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
+            optimizer.zero_grad()
+            loss = loss_of(model(pixels), labels)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            now = time.perf_counter()
+            times.append(now - started)
+            if now - last_said >= EVENT_PERIOD_S or step == steps - 1:
+                last_said = now
+                say(options, "step", epoch=epoch + 1, step=step + 1, loss=float(loss.detach()))
+    right = evaluate(model, images, rank, world)
+    settled = times[STEPS_SETTLING:] or times
+    result = {
+        "accuracy": right / len(images.test_labels),
+        "test_images": len(images.test_labels),
+        "loss": float(loss.detach()),
+        "step_ms": median(settled) * 1e3,
+        "train_s": sum(times),
+        "replicas_equal": replicas_equal(model),
+        "receipts": receipts(options.backend),
+    }
+    return {} if rank else result
+
+
+def to_batch(images: data.Images, pixels: data.Bytes, labels: data.Bytes) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bytes to what the model reads: float32[n, 1, 28, 28] of mean 0 and deviation 1, int64[n]."""
+    scaled = torch.from_numpy(np.ascontiguousarray(pixels)).unsqueeze(1).float() / 255
+    return (scaled - images.mean) / images.deviation, torch.from_numpy(labels.astype(np.int64))
+
+
+def evaluate(model: nn.Module, images: data.Images, rank: int, world: int) -> int:
+    """Test images that the model names rightly; every rank looks at its own share."""
+    right = torch.zeros((), dtype=torch.int64)
+    model.eval()
+    with torch.no_grad():
+        mine = np.arange(rank, len(images.test_labels), world)
+        for start in range(0, len(mine), EVALUATION_BATCH):
+            part = mine[start : start + EVALUATION_BATCH]
+            pixels, labels = to_batch(images, images.test_images[part], images.test_labels[part])
+            right += (model(pixels).argmax(1) == labels).sum()
+    dist.all_reduce(right)
+    return int(right)
+
+
+def replicas_equal(model: nn.Module) -> bool:
+    """True if every rank holds the very same parameters, bit for bit."""
+    digests: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(digests, [sha256(p.detach().numpy().tobytes()).hexdigest() for p in model.parameters()])
+    return all(digest == digests[0] for digest in digests)
+
+
+def receipts(backend: str) -> list[dict[str, Any]]:
+    """What each rank's receipts add up to, in order of rank; empty for a backend that keeps none."""
+    if backend != "ultima":
+        return []
+    import ultima.torch
+
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, asdict(ultima.torch.receipt_summary()))
+    return everyone
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One op on its way: what was asked, where its bytes lie, and what became of it."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import numpy as np
+
+from .arena import Arena, Block
+from .attachment import Completion
+from .buffers import AnyArray, as_bytes
+from .errors import (
+    DeadlineExceeded,
+    Desync,
+    InvalidArgument,
+    ProtocolError,
+    RanksGone,
+    ResourceExhausted,
+    UltimaError,
+)
+from .receipt import Host, Receipt, ranks_text
+from .words import (
+    ERR_ABSENT,
+    ERR_ARGUMENT,
+    ERR_DESYNC,
+    ERR_DTYPE,
+    ERR_FULL,
+    ERR_RANGE,
+    ERR_REDOP,
+    ERR_TIMEOUT,
+    ERR_TOO_LARGE,
+    FIELD_BY_CODE,
+    DType,
+    field_value,
+)
+
+
+class OpState(Enum):
+    """Forward only, though COPYING is skipped when there is nothing to copy."""
+
+    FLYING = auto()
+    """Not ended; the engine may read and write its memory."""
+    ENDED = auto()
+    """The engine is through with it; the result waits in the arena to be copied out."""
+    COPYING = auto()
+    """Some thread is copying the result out."""
+    DONE = auto()
+
+
+class Op:
+    """A checked request and its fate. The link that it flies on guards all that changes."""
+
+    __slots__ = (
+        "abandoned",
+        "block",
+        "count",
+        "deadline_ns",
+        "dst",
+        "expires_ns",
+        "failure",
+        "kind",
+        "mode",
+        "nbytes",
+        "receipt",
+        "redop",
+        "result",
+        "seq",
+        "source",
+        "src",
+        "state",
+        "target",
+    )
+
+    def __init__(
+        self,
+        source: AnyArray,
+        target: AnyArray,
+        result: object,
+        kind: DType,
+        redop: int,
+        mode: int,
+        deadline_ns: int,
+        expires_ns: int,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.result = result
+        """The object that the caller gave for the result."""
+        self.kind = kind
+        self.nbytes = source.nbytes
+        self.count = source.nbytes // kind.itemsize
+        self.redop = redop
+        self.mode = mode
+        self.deadline_ns = deadline_ns
+        self.expires_ns = expires_ns
+        self.seq = -1
+        self.src = 0
+        self.dst = 0
+        self.block: Block | None = None
+        """Staging memory from which the result must be copied to `target`."""
+        self.state = OpState.FLYING
+        self.abandoned = False
+        """The caller was told that it failed: whatever still comes must not reach his array."""
+        self.receipt: Receipt | None = None
+        self.failure: UltimaError | None = None
+
+    def place(self, arena: Arena, allowed_in_place: bool) -> int:
+        """Finds out how much staging memory the op needs, in bytes, and sets src and dst as far as they lie in the
+        arena.
+
+        `allowed_in_place` is False when the arena memory of this op is still in the hands of an abandoned one.
+        """
+        if not self.nbytes:
+            return 0
+        inside = allowed_in_place
+        src = _offset(arena, self.source, self.kind) if inside else None
+        dst = src if self.target is self.source else _offset(arena, self.target, self.kind) if inside else None
+        if src is not None and dst is not None:
+            self.src, self.dst = src, dst
+            return 0
+        if dst is not None:
+            # Only the target lies in the arena: reduce in place there.
+            arena.view(dst, self.nbytes)[:] = as_bytes(self.source)
+            self.src = self.dst = dst
+            return 0
+        self.src = -1 if src is None else src
+        return self.nbytes
+
+    def stage(self, arena: Arena, block: Block) -> None:
+        """Takes `block` as staging memory, filled with the contribution unless that lies in the arena itself."""
+        self.block = block
+        self.dst = block.offset
+        if self.src < 0:
+            arena.view(block.offset, self.nbytes)[:] = as_bytes(self.source)
+            self.src = block.offset
+        else:
+            arena.touch(block)
+
+    def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
+        """Takes in what the engine says."""
+        if self.abandoned:
+            self.block = None
+            return
+        if completion.error:
+            self.failure = failure_of(completion, hosts, rank)
+        else:
+            self.receipt = completion.receipt
+        copy = self.block is not None and self.failure is None and not self.abandoned
+        self.state = OpState.ENDED if copy else OpState.DONE
+        if not copy:
+            self.block = None
+
+    def fail(self, failure: UltimaError) -> None:
+        """Ends it without a result; the caller's array stays as it is."""
+        self.failure = failure
+        self.receipt = None
+        self.block = None
+        self.state = OpState.DONE
+
+    def copy_out(self) -> None:
+        """Brings the result from the staging memory into the caller's array."""
+        assert self.block is not None
+        np.copyto(as_bytes(self.target), self.block.arena.view(self.block.offset, self.nbytes))
+
+    def conflicts(self, low: int, high: int, writes: bool) -> bool:
+        """Whether the engine may still write to arena bytes low..high, or read them while someone `writes`."""
+        end = self.nbytes
+        return (self.dst < high and low < self.dst + end) or (writes and self.src < high and low < self.src + end)
+
+
+def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int) -> UltimaError:
+    """The exception, on `rank`, for an op that the engine ended without a result."""
+    number, error = completion.op_seq, completion.error
+    if error == ERR_DESYNC:
+        field = FIELD_BY_CODE.get(completion.field, "op_seq")
+        host = completion.culprit
+        # Ranks of one host can differ among themselves, and then the host is our own.
+        there = hosts[host].ranks if host is not None and host < len(hosts) else ()
+        others = [other for other in there if other != rank]
+        blamed = others[0] if others and (rank not in there or len(others) == 1) else None
+        mine, theirs = field_value(field, completion.value_here), field_value(field, completion.value_there)
+        return Desync(blamed, field, mine, theirs, number)
+    if error == ERR_TIMEOUT:
+        receipt = completion.receipt
+        blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""
+        return DeadlineExceeded(f"op {number}: reliable, and not finished by its deadline{blame}", receipt)
+    if error == ERR_ABSENT:
+        gone = completion.receipt.culprit
+        text = f"op {number}: reliable, and {ranks_text(gone) if gone else 'some rank'} cannot take part any more"
+        return RanksGone(text, gone, completion.receipt)
+    if error == ERR_TOO_LARGE:
+        return ResourceExhausted("bucket_bytes_max", f"op {number}: larger than the job's largest bucket")
+    if error == ERR_FULL:
+        return ResourceExhausted("engine", f"op {number}: the daemon has no room for it")
+    if error in (ERR_ARGUMENT, ERR_DTYPE, ERR_REDOP, ERR_RANGE):
+        what = {ERR_DTYPE: "dtype", ERR_REDOP: "op", ERR_RANGE: "array"}.get(error, "submission")
+        return InvalidArgument(
+            what, f"refused by the daemon (op {number}, error {error})", "what this daemon's release takes"
+        )
+    return ProtocolError(f"op {number}: the daemon's engine reports error {error}")
+
+
+def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:
+    """Where an array lies in the arena, if it does and its elements are aligned there."""
+    offset = arena.offset_of(array.ctypes.data, array.nbytes)
+    return offset if offset is not None and offset % kind.itemsize == 0 else None

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of one op: what went into the result, what did not, and why.
+
+A receipt is made by the engine of this rank's own host, so two ranks may hold different receipts for one op: each says
+what *its* result contains. Bytes obey `bytes_expected == bytes_used + bytes_missing`; repaired bytes are among the used
+ones, duplicates are apart. All bytes are of payload that crosses the network; ranks on one host are summed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How much an op reached."""
+
+    COMPLETE = "COMPLETE"
+    """Every element holds the contribution of every rank."""
+    PARTIAL = "PARTIAL"
+    """Usable: each element is reduced over the ranks that reached it, and an average is divided by their number."""
+    INSUFFICIENT = "INSUFFICIENT"
+    """Nothing of any other host is in it: the result is this host's own value."""
+    FAILED = "FAILED"
+    """There is no result. Only the receipt that an exception carries says so."""
+
+
+class StageEnd(StrEnum):
+    """What ended a stage of the op."""
+
+    NONE = "none"
+    COMPLETE = "complete"
+    DEADLINE = "deadline"
+    ABSENT = "absent"
+    """Nothing more could come: all that was missing belongs to hosts known to be gone."""
+
+
+class Why(StrEnum):
+    """Why bytes of a host are missing."""
+
+    NOTHING = "nothing missing"
+    ABSENT = "absent"
+    """The host is known to be gone."""
+    SILENT = "silent"
+    """Nothing was heard of it during the op."""
+    LOST = "lost"
+    """It sent, but some packets did not come through in time."""
+    CLOSED = "closed"
+    """It left the job."""
+
+
+# In the order of the numbers in shared memory (ring.h).
+STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
+STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT)
+WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of the job: a daemon and the ranks that are attached to it, in ascending order."""
+
+    index: int
+    address: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReceipt:
+    """What one host of the job brought to the op. The row of this rank's own host has no bytes: nothing crosses the
+    network.
+    """
+
+    host: int
+    ranks: tuple[int, ...]
+    expected_bytes: tuple[int, int]
+    """Of the first stage (its contribution to our shard) and the second (the shard that it reduced)."""
+    missing_bytes: tuple[int, int]
+    """Of those, what had not come when the stage ended."""
+    weight: int
+    """Ranks summed in what it sent; 0 if nothing came."""
+    why: Why
+    last_s: float | None
+    """When its last byte came, in seconds after the start of the op; None if none came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The account of one op, as the host of this rank saw it. Times in seconds."""
+
+    op_seq: int
+    """Number of the op in the job, the same on every rank."""
+    status: Status
+    world_size: int
+    contributors: tuple[int, ...]
+    """Ranks known to be in every element of the result, ascending."""
+    partly: tuple[int, ...]
+    """Ranks known to be in some elements but not known to be in all."""
+    weight_min: int
+    """Number of ranks in the least covered element."""
+    peers: tuple[PeerReceipt, ...]
+    """One row per host of the job, by host index."""
+    culprit: tuple[int, ...]
+    """Ranks of the host to blame for what is missing; empty for nobody."""
+    stage_ends: tuple[StageEnd, StageEnd]
+    stage_s: tuple[float, float]
+    """Duration of each stage, counted from the start of the op."""
+    elapsed_s: float
+    """From submission to completion, as the engine saw it."""
+    bytes_expected: int
+    bytes_used: int
+    bytes_missing: int
+    bytes_repaired: int
+    """Of the used ones, those that were lost first and came as repairs."""
+    bytes_duplicate: int
+    """Came again and were thrown away."""
+    nonfinite: int
+    """NaN or Inf elements in the result."""
+    drops_host: int
+    """Datagrams that this host's kernel dropped meanwhile, of all jobs: if not 0, raise net.core.rmem_max."""
+
+    @property
+    def complete(self) -> bool:
+        """True when every element holds every rank's contribution."""
+        return self.status is Status.COMPLETE
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks that are not known to be in every element, ascending."""
+        there = set(self.contributors)
+        return tuple(rank for rank in range(self.world_size) if rank not in there)
+
+    @property
+    def loss(self) -> float:
+        """Share of the expected bytes that is missing, 0 to 1."""
+        return self.bytes_missing / self.bytes_expected if self.bytes_expected else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it in types that json.dumps takes. Keys are the names of the fields and do not change between
+        releases.
+        """
+        return {
+            "op_seq": self.op_seq,
+            "status": str(self.status),
+            "world_size": self.world_size,
+            "contributors": list(self.contributors),
+            "partly": list(self.partly),
+            "weight_min": self.weight_min,
+            "culprit": list(self.culprit),
+            "stage_ends": [str(end) for end in self.stage_ends],
+            "stage_s": list(self.stage_s),
+            "elapsed_s": self.elapsed_s,
+            "bytes_expected": self.bytes_expected,
+            "bytes_used": self.bytes_used,
+            "bytes_missing": self.bytes_missing,
+            "bytes_repaired": self.bytes_repaired,
+            "bytes_duplicate": self.bytes_duplicate,
+            "nonfinite": self.nonfinite,
+            "drops_host": self.drops_host,
+            "peers": [
+                {
+                    "host": peer.host,
+                    "ranks": list(peer.ranks),
+                    "expected_bytes": list(peer.expected_bytes),
+                    "missing_bytes": list(peer.missing_bytes),
+                    "weight": peer.weight,
+                    "why": str(peer.why),
+                    "last_s": peer.last_s,
+                }
+                for peer in self.peers
+            ],
+        }
+
+    def __str__(self) -> str:
+        """One line for a complete op; otherwise a line more per host that is missing something."""
+        parts = [f"op {self.op_seq}: {self.status} after {self.elapsed_s * 1e3:.3f} ms"]
+        if self.complete:
+            parts.append(f"all {self.world_size} ranks" if self.world_size > 1 else "the only rank")
+        else:
+            parts.append(f"{ranks_text(self.contributors)} in every element")
+            if self.partly:
+                parts.append(f"{ranks_text(self.partly)} in some")
+        if self.bytes_missing:
+            parts.append(
+                f"{_size(self.bytes_missing)} of {_size(self.bytes_expected)} missing ({100 * self.loss:.3g} %)"
+            )
+        if self.bytes_repaired:
+            parts.append(f"{_size(self.bytes_repaired)} repaired")
+        if self.nonfinite:
+            parts.append(f"{self.nonfinite} elements NaN or Inf")
+        if self.drops_host:
+            parts.append(f"{self.drops_host} datagrams dropped by this host's kernel")
+        lines = [", ".join(parts)]
+        lines += [_peer_line(peer) for peer in self.peers if any(peer.missing_bytes) or peer.why is not Why.NOTHING]
+        return "\n".join(lines)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """ "rank 3", "ranks 0-2 5", "no rank"."""
+    if not ranks:
+        return "no rank"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    runs: list[tuple[int, int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], rank)
+        else:
+            runs.append((rank, rank))
+    return "ranks " + " ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _peer_line(peer: PeerReceipt) -> str:
+    stages = [
+        f"{_size(missing)} of {_size(expected)} of stage {stage}"
+        for stage, (missing, expected) in enumerate(zip(peer.missing_bytes, peer.expected_bytes, strict=True), 1)
+        if missing
+    ]
+    last = "never heard" if peer.last_s is None else f"last byte at {peer.last_s * 1e3:.3f} ms"
+    missing_text = " and ".join(stages) if stages else "0 B"
+    return f"  host {peer.host} ({ranks_text(peer.ranks)}): {missing_text} missing, {peer.why}, {last}"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an op must yield, in plain numpy: the arithmetic of the fake daemon, and the oracle of tests.
+
+The halves (float16, bfloat16) are added in float32 and rounded once, integers wrap, integer averages round toward zero:
+as in `transport_c/kernels`. Ranks are added in the order given; the engine may add in another, so compare floats with a
+tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .buffers import AnyArray
+from .words import BFLOAT16, FLOAT16, DType
+
+
+def reduce_arrays(arrays: Sequence[AnyArray], kind: DType, op: str) -> AnyArray:
+    """`op` over arrays of `kind`, element by element; the result is of `kind` too (bfloat16 as uint16)."""
+    with np.errstate(all="ignore"):
+        total = _widened(arrays[0], kind).copy()
+        for array in arrays[1:]:
+            other = _widened(array, kind)
+            match op:
+                case "sum" | "avg":
+                    total += other
+                case "min":
+                    np.minimum(total, other, out=total)
+                case "max":
+                    np.maximum(total, other, out=total)
+                case "prod":
+                    total *= other
+                case _:
+                    raise ValueError(f"op is {op!r}; allowed: sum, avg, min, max, prod")
+        if op == "avg":
+            total = _divided(total, len(arrays))
+        return _narrowed(total, kind)
+
+
+def bfloat16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
+    """float32 values as bfloat16, rounded to the nearest (ties to even), held as uint16. A NaN stays a NaN."""
+    wide = np.array(values, dtype=np.float32, order="C")
+    bits = wide.view(np.uint32)
+    rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(wide), ((bits >> 16) | 0x40).astype(np.uint16), rounded)
+
+
+def bfloat16_values(bits: AnyArray) -> npt.NDArray[np.float32]:
+    """The float32 values of bfloat16 elements held as uint16."""
+    return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def nonfinite_count(array: AnyArray, kind: DType) -> int:
+    """NaN and Inf elements; 0 for integers."""
+    wide = _widened(array, kind)
+    return 0 if wide.dtype.kind == "i" else int(array.size - np.count_nonzero(np.isfinite(wide)))
+
+
+def _widened(array: AnyArray, kind: DType) -> AnyArray:
+    if kind is BFLOAT16:
+        return bfloat16_values(array)
+    return array.astype(np.float32) if kind is FLOAT16 else array
+
+
+def _narrowed(array: AnyArray, kind: DType) -> AnyArray:
+    if kind is BFLOAT16:
+        return bfloat16_bits(array)
+    return array.astype(kind.numpy, copy=False)
+
+
+def _divided(total: AnyArray, divisor: int) -> AnyArray:
+    if total.dtype.kind != "i":
+        mean: AnyArray = total / total.dtype.type(divisor)
+        return mean.astype(total.dtype, copy=False)
+    down: AnyArray = total // divisor
+    down += (total < 0) & (down * divisor != total)
+    return down

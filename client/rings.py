@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The submission and completion rings through the extension: the one file of the client that imports `ultima._native`.
+
+Everything above works with offsets, numbers and Receipts and runs as well on the fake of `ultima.testing`. The structs
+that cross into C are allocated once. Not safe for several threads: the link that owns the rings has the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from ultima._native import ffi as _ffi
+from ultima._native import lib as _lib
+
+from .attachment import Completion
+from .memory import SharedMap
+from .receipt import STAGE_ENDS, STATUSES, WHYS, Host, PeerReceipt, Receipt, Status
+from .words import CULPRIT_NOBODY, STATUS_FAILED
+
+
+class _Library(Protocol):
+    """The part of the extension that the client uses."""
+
+    def ut_ring_submit(self, submissions: Any, completions: Any, entry: Any, /) -> int: ...
+    def ut_ring_take_completion(self, submissions: Any, completions: Any, ret: Any, /) -> int: ...
+
+
+Word = TypeVar("Word")
+
+lib = cast(_Library, _lib)
+ffi: Any = _ffi
+
+SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
+COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
+
+
+class NativeRings:
+    """Both rings of one session, over two mappings that are kept alive."""
+
+    def __init__(
+        self, submissions: SharedMap, completions: SharedMap, hosts: Sequence[Host], rank: int, world_size: int
+    ) -> None:
+        self._maps = (submissions, completions)
+        self._submissions = ffi.cast("ut_submission_ring *", submissions.address)
+        self._completions = ffi.cast("ut_completion_ring *", completions.address)
+        self._entry = ffi.new("ut_submission *")
+        self._raw = ffi.new("ut_receipt *")
+        self._hosts = tuple(hosts)
+        self._rank = rank
+        self._world_size = world_size
+
+    def submit(
+        self, op_seq: int, src: int, dst: int, count: int, deadline_ns: int, dtype: int, redop: int, mode: int
+    ) -> bool:
+        """Writes one request. False when 64 are outstanding."""
+        entry = self._entry
+        entry.op_seq = op_seq
+        entry.src = src
+        entry.dst = dst
+        entry.count = count
+        entry.deadline_ns = deadline_ns
+        entry.dtype = dtype
+        entry.redop = redop
+        entry.mode = mode
+        return lib.ut_ring_submit(self._submissions, self._completions, entry) == 0
+
+    def take(self) -> Completion | None:
+        """The next completion, or None."""
+        raw = self._raw
+        if lib.ut_ring_take_completion(self._submissions, self._completions, raw) != 1:
+            return None
+        culprit = raw.culprit
+        return Completion(
+            raw.op_seq,
+            raw.error if raw.status == STATUS_FAILED else 0,
+            None if culprit == CULPRIT_NOBODY else culprit,
+            raw.field,
+            raw.value_here,
+            raw.value_there,
+            decode_receipt(raw, self._hosts, self._rank, self._world_size),
+        )
+
+    def after_fork(self) -> None:
+        """In a forked child: the mappings are gone."""
+        for mapping in self._maps:
+            mapping.reserve_after_fork()
+
+
+def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:
+    """The Receipt of `rank` from a `ut_receipt *`: host masks become ranks, nanoseconds become seconds."""
+    status = STATUSES[raw.status] if 0 < raw.status < len(STATUSES) else None
+    rows = [raw.peer[index] for index in range(min(raw.hosts, len(hosts)))]
+    full, some = raw.full_mask, raw.any_mask
+    contributors: list[int] = []
+    partly: list[int] = []
+    if status is Status.COMPLETE:
+        contributors = list(range(world_size))
+    else:
+        for host, row in zip(hosts, rows, strict=False):
+            bit = 1 << host.index
+            if full & bit and row.weight >= len(host.ranks):
+                contributors += host.ranks
+            elif (full | some) & bit:
+                # A host that sums fewer ranks than it has does not say which are missing; but we know of ourselves.
+                mine = [rank] if full & bit and rank in host.ranks else []
+                contributors += mine
+                partly += [other for other in host.ranks if other not in mine]
+        contributors.sort()
+        partly.sort()
+    culprit = raw.culprit
+    return Receipt(
+        op_seq=raw.op_seq,
+        status=status or Status.FAILED,
+        world_size=world_size,
+        contributors=tuple(contributors),
+        partly=tuple(partly),
+        weight_min=raw.weight_min,
+        peers=tuple(_peer(host, row) for host, row in zip(hosts, rows, strict=False)),
+        culprit=hosts[culprit].ranks if culprit < len(hosts) else (),
+        stage_ends=(_one_of(STAGE_ENDS, raw.stage_end[0]), _one_of(STAGE_ENDS, raw.stage_end[1])),
+        stage_s=(raw.stage_ns[0] * 1e-9, raw.stage_ns[1] * 1e-9),
+        elapsed_s=raw.elapsed_ns * 1e-9,
+        bytes_expected=raw.bytes_expected,
+        bytes_used=raw.bytes_used,
+        bytes_missing=raw.bytes_missing,
+        bytes_repaired=raw.bytes_repaired,
+        bytes_duplicate=raw.bytes_duplicate,
+        nonfinite=raw.nonfinite,
+        drops_host=raw.drops_host,
+    )
+
+
+def _peer(host: Host, row: Any) -> PeerReceipt:
+    return PeerReceipt(
+        host=host.index,
+        ranks=host.ranks,
+        expected_bytes=(row.expected[0], row.expected[1]),
+        missing_bytes=(row.missing[0], row.missing[1]),
+        weight=row.weight,
+        why=_one_of(WHYS, row.why),
+        last_s=row.last_us * 1e-6 if row.last_us else None,
+    )
+
+
+def _one_of(words: Sequence[Word], number: int) -> Word:
+    """A number that this release does not know reads as the first word, "nothing special"."""
+    return words[number] if number < len(words) else words[0]

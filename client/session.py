@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`connect` and the Job that it returns: what a training program uses.
+
+A Job outlives the daemon. When the daemon is lost, the op that notices raises DaemonLost; the next one attaches again
+within its own deadline, takes the number at which the job stands by then, and goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from . import config
+from .attachment import ENGINE_SHARE, GRACE_NS, Connector
+from .buffers import AnyArray, dtype_named, elements
+from .config import Duration, Settings, Size, duration_s
+from .errors import DaemonLost, InvalidArgument, ResourceExhausted
+from .handle import Handle
+from .link import Link, LinkState
+from .op import Op
+from .receipt import Host, Receipt
+from .words import MODES, MODES_OFFERED, OPS, RELIABLE_ONLY, DType
+
+# How long connect() keeps trying while no daemon answers at all: it may be starting.
+START_PATIENCE_NS = 2_000_000_000
+LEAVE_TIMEOUT_S = 1.0
+
+_OPS_ALLOWED = "one of " + ", ".join(OPS)
+_MODES_ALLOWED = "one of " + ", ".join(MODES_OFFERED)
+
+# The fake of `ultima.testing` puts itself here for the time of a test.
+connector_override: Connector | None = None
+
+
+def connect(
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    rendezvous: str | None = None,
+    *,
+    rank_addresses: Sequence[str] | None = None,
+    timeout: Duration | None = None,
+    deadline: Duration | None = None,
+    arena: Size | None = None,
+    bucket_bytes_max: Size | None = None,
+    rate: Size | None = None,
+    reconnect: bool | None = None,
+) -> Job:
+    """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
+
+    What is not given comes from the environment, as torchrun sets it, and then from defaults; `ultima.config` has the
+    table.
+
+    job: name, the same on all ranks. rank, world_size: of this process. socket: of the daemon. rendezvous: "host:port"
+    of the daemon of rank 0, "" when all ranks are on this host. rank_addresses: instead, one "address:port" per rank.
+    timeout: of all that this call does (60 s). deadline: of ops that are not given one (30 s). arena: bytes of memory
+    to share with the daemon.
+    bucket_bytes_max: largest array. rate: this job's share of the link, bytes per second. reconnect: whether an op
+    after DaemonLost attaches again.
+
+    Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
+    Desync (another rank gave another world size), ResourceExhausted or ProtocolError; never later than `timeout` and 50
+    ms.
+    """
+    settings = config.resolve(
+        os.environ,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        socket=socket,
+        rendezvous=rendezvous,
+        rank_addresses=rank_addresses,
+        timeout=timeout,
+        deadline=deadline,
+        arena=arena,
+        bucket_bytes_max=bucket_bytes_max,
+        rate=rate,
+        reconnect=reconnect,
+    )
+    return Job(settings, connector_override or _daemon_connector())
+
+
+def _daemon_connector() -> Connector:
+    # Imported only here: grpc and the extension are not needed for the fake, nor for reading receipts.
+    from .attach import DaemonConnector
+
+    return DaemonConnector()
+
+
+class Job:
+    """One rank of a job. Made by `connect`; a context manager. Safe for several threads.
+
+    Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th of the others: all ranks
+    must make the same calls in the same order (threads: keep them in order yourself). A call that is refused here
+    (InvalidArgument, ResourceExhausted) uses no number.
+    """
+
+    def __init__(self, settings: Settings, connector: Connector) -> None:
+        self._settings = settings
+        self._connector = connector
+        self._rejoining = threading.Lock()
+        self._closed = threading.Event()
+        self.reconnects = 0
+        """How often this job has attached again after it lost its daemon."""
+        now = time.monotonic_ns()
+        until = now + int(settings.timeout_s * 1e9)
+        self._link = Link(connector.attach(settings, until, now + START_PATIENCE_NS))
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self._settings.job
+
+    @property
+    def rank(self) -> int:
+        """This process among the ranks, from 0."""
+        return self._settings.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._settings.world_size
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts of the job and the ranks on each, by host index."""
+        return self._link.hosts
+
+    @property
+    def host_index(self) -> int:
+        """Index of the host that this rank is on."""
+        return self._link.host_index
+
+    @property
+    def bucket_bytes_max(self) -> int:
+        """Largest array that this job takes, in bytes."""
+        return self._link.bucket_bytes_max
+
+    @property
+    def arena_bytes(self) -> int:
+        """Shared memory of this rank, in bytes."""
+        return self._link.arena.nbytes
+
+    @property
+    def deadline_s(self) -> float:
+        """Deadline of ops that are not given one, in seconds."""
+        return self._settings.deadline_s
+
+    @property
+    def connected(self) -> bool:
+        """False once the daemon is known to be lost, or the job is closed. True says little: only an op finds out."""
+        return self._link.state is LinkState.OPEN
+
+    # What it does
+
+    def allreduce(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+    ) -> Receipt:
+        """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
+
+        array: any shape, C-contiguous, of float32, float64, float16, bfloat16, int32 or int64, the same on all ranks: a
+        numpy
+            array, anything with a buffer, a CPU tensor. Not copied if it comes from `empty`.
+        op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
+        deadline: seconds, a timedelta, or text such as "250ms"; the job's by default. The call returns by then, give or
+        take
+            50 ms, whatever happens to network, peers and daemon.
+        out: where the result goes instead: same number of elements and type as `array`, and not overlapping it.
+        mode: "bounded" (default: lost data is repaired as long as there is time) or "reliable" (complete, or
+            DeadlineExceeded; the default of min, max and prod).
+        dtype: of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
+
+        Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
+        DeadlineExceeded and RanksGone;
+        DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
+        untouched.
+        """
+        return self.allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype).wait()
+
+    def allreduce_async(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+    ) -> Handle:
+        """Starts what `allreduce` does and returns a Handle. The arrays belong to the op until the handle says that it
+        ended.
+
+        Any number may be under way. 64 are handed to the daemon at once, as memory allows; beyond that this call waits
+        for a place, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
+        """
+        now = time.monotonic_ns()
+        request = self._request(now, array, op, deadline, out, mode, dtype)
+        link = self._link
+        if link.state is not LinkState.OPEN:
+            link = self._ready_link(request.expires_ns)
+        link.start(request)
+        return Handle(link, request)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
+        """A numpy array in the shared memory, with arbitrary content: reduced without copies.
+
+        bfloat16 comes as uint16. The memory is given back when the last array over it is gone; the array itself stays
+        usable after the job is closed or its daemon lost. Do not use it in a forked child. Raises ResourceExhausted
+        when the arena is full, InvalidArgument for a dtype or shape that is none, ForkedHandle.
+        """
+        kind = _storage(dtype)
+        sizes = _shape(shape)
+        link = self._link
+        if link.state is LinkState.FORKED:
+            raise link.failure()
+        nbytes = math.prod(sizes) * kind.itemsize
+        block = link.arena.allocate(nbytes)
+        if block is None:
+            _, largest = link.arena.free_bytes()
+            text = f"{nbytes} bytes asked, {largest} of {link.arena.nbytes} are free in one piece (connect(arena=...))"
+            raise ResourceExhausted("arena_bytes", text, nbytes, largest)
+        link.arena.touch(block)
+        return np.asarray(block).view(kind).reshape(sizes)
+
+    def close(self, timeout: Duration = LEAVE_TIMEOUT_S) -> None:
+        """Leaves the job, within `timeout`. Ops under way end with ClosedHandle here and go on without this rank
+        elsewhere.
+
+        Idempotent. In a forked child it does nothing: the parent's session goes on.
+        """
+        seconds = duration_s(timeout, "timeout")
+        self._closed.set()
+        self._link.close(seconds)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed.is_set() else self._link.state.name.lower()
+        return f"<ultima.Job {self.name!r} rank {self.rank} of {self.world_size}, {state}>"
+
+    # How
+
+    def _request(
+        self, now: int, array: Any, op: str, deadline: Duration | None, out: Any, mode: str | None, dtype: Any
+    ) -> Op:
+        """Checks everything that can be checked here. Raises InvalidArgument."""
+        redop = OPS.get(op)
+        if redop is None:
+            raise InvalidArgument("op", op, _OPS_ALLOWED)
+        if mode is None:
+            mode = "reliable" if op in RELIABLE_ONLY else "bounded"
+        if mode not in MODES_OFFERED:
+            raise InvalidArgument("mode", mode, _MODES_ALLOWED)
+        if op in RELIABLE_ONLY and mode != "reliable":
+            raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
+        seconds = self._settings.deadline_s if deadline is None else duration_s(deadline, "deadline")
+        asked = None if dtype is None else dtype_named(dtype)
+        source, kind = elements(array, asked, "array", writable=out is None)
+        target = source if out is None or out is array else self._target(source, kind, out, asked)
+        span = int(seconds * 1e9)
+        return Op(
+            source,
+            target,
+            array if out is None else out,
+            kind,
+            redop,
+            MODES[mode],
+            now + int(span * ENGINE_SHARE),
+            now + span + GRACE_NS,
+        )
+
+    @staticmethod
+    def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:
+        target, out_kind = elements(out, asked, "out", writable=True)
+        if out_kind is not kind:
+            raise InvalidArgument("out", f"an array of {out_kind.name}", f"{kind.name}, as array")
+        if target.nbytes != source.nbytes:
+            held = target.nbytes // kind.itemsize
+            raise InvalidArgument("out", f"{held} elements", f"{source.nbytes // kind.itemsize}, as array")
+        mine, its = source.ctypes.data, target.ctypes.data
+        if mine == its:
+            return source if source.flags.writeable else target
+        if mine < its + target.nbytes and its < mine + source.nbytes:
+            raise InvalidArgument("out", "memory that overlaps array", "array itself, or memory apart from it")
+        return target
+
+    def _ready_link(self, expires_ns: int) -> Link:
+        """The slow path: the session has ended. Attaches again if that is wanted, within the time of the op."""
+        link = self._link
+        if self._closed.is_set() or link.state in (LinkState.FORKED, LinkState.CLOSED):
+            raise link.failure()
+        if not self._settings.reconnect:
+            raise link.failure()
+        until = expires_ns - GRACE_NS
+        if not self._rejoining.acquire(timeout=max(0.0, (until - time.monotonic_ns()) / 1e9)):
+            raise DaemonLost(
+                "hangup", "the daemon was lost, and another thread could not attach again by this op's deadline"
+            )
+        try:
+            if self._link.state is LinkState.LOST:
+                fresh = Link(self._connector.attach(self._settings, until, until))
+                if self._closed.is_set():
+                    fresh.close(LEAVE_TIMEOUT_S)
+                self._link = fresh
+                self.reconnects += 1
+            return self._link
+        finally:
+            self._rejoining.release()
+
+
+def _storage(dtype: Any) -> np.dtype[Any]:
+    """The numpy type that holds elements of `dtype`. Types that are not ours are fine: memory to take views of."""
+    try:
+        kind: np.dtype[Any] = dtype_named(dtype).numpy
+    except InvalidArgument:
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            kind = np.dtype(object)
+        if kind.hasobject or not kind.itemsize:
+            raise
+    return kind
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    allowed = "a whole number of 0 or more, or a sequence of them"
+    try:
+        sizes = (
+            (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(size) for size in shape)
+        )
+    except TypeError:
+        raise InvalidArgument("shape", shape, allowed) from None
+    if any(size < 0 for size in sizes):
+        raise InvalidArgument("shape", shape, allowed)
+    return sizes

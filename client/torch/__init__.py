@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import ultima.torch` makes torch know the backend "ultima".
+
+    import ultima.torch
+    torch.distributed.init_process_group("ultima")
+    model = DistributedDataParallel(model)      # and nothing else changes
+
+Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is not at /run/ultima/ultimad.sock.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from ultima.errors import InvalidArgument
+from ultima.receipt import Receipt
+from ultima.torch.backend import PIECE_BYTES_MAX, UltimaProcessGroup, register
+from ultima.torch.hooks import average_hook
+from ultima.torch.receipts import ReceiptSummary
+
+__all__ = [
+    "PIECE_BYTES_MAX",
+    "ReceiptSummary",
+    "UltimaProcessGroup",
+    "average_hook",
+    "last_receipts",
+    "receipt_summary",
+]
+
+register()
+
+
+def last_receipts(count: int | None = None, group: dist.ProcessGroup | None = None) -> list[Receipt]:
+    """The receipts of this rank's last all-reduces in a group (None: the default one), oldest first, up to 1024.
+
+    Raises InvalidArgument when the group is of another backend.
+    """
+    return _of(group).log.last(count)
+
+
+def receipt_summary(group: dist.ProcessGroup | None = None) -> ReceiptSummary:
+    """What the receipts of all of this rank's ops in a group add up to. Raises InvalidArgument as `last_receipts`."""
+    return _of(group).log.summary()
+
+
+def _of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
+    found = dist.group.WORLD if group is None else group
+    if not isinstance(found, UltimaProcessGroup):
+        raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
+    return found

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group "ultima" on stock torch: its own all-reduce, and Gloo for everything else.
+
+A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. It does
+so by registering an inner Gloo group as its backend for the CPU: what is not overridden here falls through torch's
+own dispatch to Gloo, with no list of collectives to keep in step with torch's. Gloo also takes the all-reduces that
+Ultima has no elements or operation for.
+
+How long an op may take: ULTIMA_DEADLINE if that is set, else the timeout of the group (30 minutes unless you say
+otherwise), so a script that names no deadline is as patient as it was with Gloo. A timeout on the call itself goes
+first.
+
+What may be lossy: sums and averages of floating-point numbers, in the mode that ULTIMA_MODE names (bounded). Integers
+are counts and indices, MIN, MAX and PRODUCT have no meaning in part: they always go in reliable mode.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store, Work
+
+import ultima
+from ultima.config import DEFAULT_SOCKET, DURATION_MAX_S, duration_s, socket_path
+from ultima.errors import InvalidArgument, UltimaError
+from ultima.torch.receipts import ReceiptLog
+from ultima.torch.rendezvous import meet
+from ultima.torch.work import Finishers, UltimaWork
+from ultima.words import MODES
+
+NAME = "ultima"
+# A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
+# desync.
+PIECE_BYTES_MAX = 64 << 20
+
+FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+INTEGERS = frozenset({torch.int32, torch.int64})
+GLOO_ONLY = frozenset({torch.uint8, torch.int8, torch.bool})
+
+_OPS: dict[Any, str] = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "avg",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.PRODUCT: "prod",
+}
+
+_open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
+
+
+def register() -> None:
+    """Makes `init_process_group("ultima")` known to torch. May be called again."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        atexit.register(_close_all)
+
+
+def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup:
+    return UltimaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+
+
+def _close_all() -> None:
+    """A script that ends without destroy_process_group: its daemon should hear it from us, not from a broken socket."""
+    for group in list(_open_groups):
+        with suppress(Exception):
+            group.abort()
+
+
+class UltimaProcessGroup(dist.ProcessGroup):
+    """Ranks that all-reduce through the daemons of their hosts.
+
+    Raises DaemonError when a rank's daemon does not answer, JoinTimeout when a rank does not come, InvalidArgument
+    for a wrong environment variable, all within |timeout|. A group of one rank needs no daemon: Gloo does all its
+    work.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, group_name: str) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self.log = ReceiptLog()
+        self._store = store
+        self._timeout = timeout
+        self._mode = _mode()
+        self._deadline_s = _deadline_s()
+        self._finishers = Finishers()
+        self._job: ultima.Job | None = None
+        if size > 1:
+            # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
+            self._job = self._join(store, rank, size, group_name)
+        self._gloo = ProcessGroupGloo(store, rank, size, timeout)
+        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        for device in devices:
+            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        _open_groups.add(self)
+
+    def _join(self, store: Store, rank: int, size: int, group_name: str) -> ultima.Job:
+        path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
+        seconds = _seconds(self._timeout)
+        meeting = meet(store, rank, size, group_name, path, seconds)
+        return ultima.connect(
+            job=meeting.job,
+            rank=rank,
+            world_size=size,
+            socket=path,
+            rank_addresses=meeting.rank_addresses,
+            timeout=seconds,
+            bucket_bytes_max=None if os.environ.get("ULTIMA_BUCKET_MAX") else PIECE_BYTES_MAX,
+        )
+
+    # --- what torch calls -------------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def get_group_store(self) -> Store:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self._gloo.set_timeout(timeout)
+
+    def allreduce(
+        self,
+        tensors: list[torch.Tensor] | torch.Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        """Reduces one tensor in place over all ranks. Any shape; strided memory goes through a contiguous copy.
+
+        Raises InvalidArgument for elements that neither Ultima nor Gloo can reduce, and ResourceExhausted when a
+        piece of the tensor does not fit into the arena (ULTIMA_ARENA). What happens under way (Desync, DaemonLost,
+        DeadlineExceeded) the Work raises.
+        """
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        opts = _options(opts, timeout)
+        op = _OPS.get(opts.reduceOp.op)
+        job = self._job
+        if job is None or op is None or len(tensors) != 1 or not _ours(tensors[0]):
+            return self._by_gloo(tensors, opts)
+        return self._by_ultima(job, tensors, op, opts)
+
+    def abort(self) -> None:
+        self._close()
+        self._gloo.abort()
+
+    def shutdown(self) -> None:
+        self._close()
+        self._gloo.shutdown()
+
+    # --- how it is done ---------------------------------------------------------------------------------------------
+
+    def _by_gloo(self, tensors: list[torch.Tensor], opts: AllreduceOptions) -> Work:
+        for tensor in tensors:
+            if tensor.dtype not in FLOATS | INTEGERS | GLOO_ONLY:
+                raise InvalidArgument(
+                    "tensor.dtype", tensor.dtype, ", ".join(sorted(map(str, FLOATS | INTEGERS | GLOO_ONLY)))
+                )
+        work: Work = self._gloo.allreduce(tensors, opts)  # type: ignore[attr-defined]  # torch's stub leaves it out
+        return work
+
+    def _by_ultima(
+        self,
+        job: ultima.Job,
+        tensors: list[torch.Tensor],
+        op: str,
+        opts: AllreduceOptions,
+    ) -> Work:
+        tensor = tensors[0].detach()
+        packed = tensor if tensor.is_contiguous() else tensor.contiguous()
+        lossy = op in ("sum", "avg") and tensor.dtype in FLOATS
+        mode = self._mode if lossy else "reliable"
+        deadline = self._patience_s(opts.timeout)
+        flat = packed.view(-1)
+        length = max(1, min(job.bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
+        handles: list[ultima.Handle] = []
+        try:
+            for start in range(0, max(1, flat.numel()), length):
+                piece = flat[start : start + length]
+                handles.append(job.allreduce_async(piece, op=op, mode=mode, deadline=deadline))
+        except Exception:
+            # The pieces that went out must end before their memory may be touched again.
+            if handles:
+                with suppress(UltimaError):
+                    UltimaWork(tensors, handles, None, self.log, self._finishers).wait()
+            raise
+        copy_back = None if packed is tensor else _copier(tensor, packed)
+        work = UltimaWork(tensors, handles, copy_back, self.log, self._finishers)
+        if opts.asyncOp:
+            work.start()
+        return work
+
+    def _patience_s(self, timeout: timedelta) -> float:
+        """Seconds that an op may take. Torch says -1 ms (or nothing) when the call named no timeout."""
+        if timeout > timedelta(0):
+            return _seconds(timeout)
+        return self._deadline_s or _seconds(self._timeout)
+
+    def _close(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            job.close()
+        self._finishers.close()
+        _open_groups.discard(self)
+
+
+def _mode() -> str:
+    text = os.environ.get("ULTIMA_MODE") or "bounded"
+    if text not in MODES:
+        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
+    return text
+
+
+def _deadline_s() -> float | None:
+    text = os.environ.get("ULTIMA_DEADLINE")
+    return duration_s(text, "ULTIMA_DEADLINE") if text else None
+
+
+def _seconds(timeout: timedelta) -> float:
+    return min(timeout.total_seconds(), DURATION_MAX_S)
+
+
+def _options(opts: Any, timeout: timedelta | None) -> AllreduceOptions:
+    """The options of any of the three forms in which torch lets a group's `allreduce` be called."""
+    if isinstance(opts, AllreduceOptions):
+        return opts
+    made = AllreduceOptions()
+    if opts is not None:
+        made.reduceOp = opts
+    if timeout is not None:
+        made.timeout = timeout
+    return made
+
+
+def _ours(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and (tensor.dtype in FLOATS or tensor.dtype in INTEGERS)
+    )
+
+
+def _copier(target: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
+    def copy() -> None:
+        target.copy_(source)
+
+    return copy

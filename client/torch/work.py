@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One all-reduce under way, as torch sees it: a Work that holds a Future.
+
+Somebody has to wait for the op and fill the Future, since DDP waits for it in C++. For an asynchronous op that is a
+thread of `Finishers`; a synchronous one is finished by the caller in `wait`, which saves two switches of thread.
+
+Callbacks of a Future run in the thread that fills it, and some hooks (PowerSGD's) start an op there and wait for it.
+One thread for all would then wait for itself: so there are as many as ops are being finished at once, and they stay
+for reuse.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from ultima.errors import NotDone
+from ultima.torch.receipts import ReceiptLog
+
+if TYPE_CHECKING:
+    from ultima import Handle, Receipt
+
+
+class Finishers:
+    """Threads that each run one task at a time; a new one starts when none is idle. They never hold up the process's
+    end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle = 0
+        self._threads = 0
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Runs |task|, which must not raise, in some thread, at once."""
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"ultima-torch-{self._threads}", daemon=True).start()
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        """Lets the threads end when they have done what they were given."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._tasks.put(None)
+            self._threads = self._idle = 0
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            with self._lock:
+                self._idle += 1
+
+
+class UltimaWork(Work):
+    """An all-reduce of one tensor, in one piece or in several ops."""
+
+    def __init__(
+        self,
+        tensors: list[torch.Tensor],
+        handles: Sequence[Handle],
+        copy_back: Callable[[], None] | None,
+        log: ReceiptLog,
+        finishers: Finishers,
+    ) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._handles = handles
+        self._copy_back = copy_back
+        self._log = log
+        self._finishers = finishers
+        self._future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        self._error: Exception | None = None
+        self._claim = threading.Lock()
+        self._claimed = False
+        self._ended = threading.Event()
+        self.receipts: list[Receipt] = []
+        """The accounts of its ops, once it has ended: one, or more where the tensor was larger than a bucket may be."""
+
+    def start(self) -> None:
+        """Has a thread finish it. Does nothing when somebody is at it already."""
+        if self._take():
+            self._finishers.run(self._finish)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Returns True when the result is in the tensor. Raises what the op raised, or NotDone after |timeout| (0:
+        never).
+        """
+        if timeout > timedelta(0):
+            self.start()
+            if not self._ended.wait(timeout.total_seconds()):
+                raise NotDone(f"the all-reduce has not ended within {timeout.total_seconds():g} s; it goes on")
+        elif self._take():
+            self._finish()
+        else:
+            self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        self.start()
+        return self._future
+
+    def is_completed(self) -> bool:
+        self.start()
+        return self._ended.is_set()
+
+    def is_success(self) -> bool:
+        return self._ended.is_set() and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors; waits for them."""
+        self.wait()
+        return self._tensors
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def _take(self) -> bool:
+        with self._claim:
+            if self._claimed:
+                return False
+            self._claimed = True
+            return True
+
+    def _finish(self) -> None:
+        """Waits for every op, even after one has failed: until then the daemon may still write into the tensor."""
+        for handle in self._handles:
+            try:
+                receipt = handle.wait()
+            except Exception as error:
+                self._error = self._error or error
+                self._log.add_failure()
+            else:
+                self.receipts.append(receipt)
+                self._log.add(receipt)
+        self._handles = ()
+        if self._error is None and self._copy_back is not None:
+            self._copy_back()
+        self._ended.set()
+        if self._error is None:
+            self._future.set_result(self._tensors)
+        else:
+            self._future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of the interface and the numbers that stand for them in shared memory.
+
+The numbers are those of `transport_c/core/ut.h` and `ring.h`. They are written again here so that the fake of
+`ultima.testing` needs no extension; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type: its name, its number, bytes of one element, and the numpy type that holds it.
+
+    numpy has no bfloat16: such elements travel as uint16, the upper half of the float32 that they stand for.
+    """
+
+    name: str
+    code: int
+    itemsize: int
+    numpy: np.dtype[np.generic]
+
+
+FLOAT32 = DType("float32", 1, 4, np.dtype(np.float32))
+FLOAT64 = DType("float64", 2, 8, np.dtype(np.float64))
+FLOAT16 = DType("float16", 3, 2, np.dtype(np.float16))
+BFLOAT16 = DType("bfloat16", 4, 2, np.dtype(np.uint16))
+INT32 = DType("int32", 5, 4, np.dtype(np.int32))
+INT64 = DType("int64", 6, 8, np.dtype(np.int64))
+
+DTYPES = {kind.name: kind for kind in (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT32, INT64)}
+DTYPE_BY_CODE = {kind.code: kind for kind in DTYPES.values()}
+# C has two 64-bit integers on most machines, and numpy tells them apart by number: both mean int64.
+DTYPE_BY_NUMPY_NUM = {
+    np.dtype(letter).num: DTYPES[np.dtype(letter).name] for letter in "efdilq" if np.dtype(letter).name in DTYPES
+}
+
+OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
+OP_BY_CODE = {code: name for name, code in OPS.items()}
+# Without a value from every rank these would be wrong rather than less exact.
+RELIABLE_ONLY = frozenset({"min", "max", "prod"})
+
+MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
+# Those that the engine takes. The number of best_effort is kept for it.
+MODES_OFFERED = ("bounded", "reliable")
+MODE_BY_CODE = {code: name for name, code in MODES.items()}
+
+FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode"}
+
+STATUS_FAILED = 4
+CULPRIT_NOBODY = 0xFFFF
+RING_ENTRIES = 64
+
+ERR_ARGUMENT = -1
+ERR_FULL = -5
+ERR_DESYNC = -7
+ERR_DTYPE = -8
+ERR_REDOP = -9
+ERR_RANGE = -10
+ERR_TOO_LARGE = -11
+ERR_TIMEOUT = -12
+ERR_SEQUENCE = -13
+ERR_CLOSED = -14
+ERR_ABSENT = -16
+
+
+def field_value(field: str, number: int) -> object:
+    """What `number` means as a value of `field`, for the message of a desync: a word, or the number itself."""
+    if field == "dtype":
+        kind = DTYPE_BY_CODE.get(number)
+        return kind.name if kind is not None else number
+    if field == "op":
+        return OP_BY_CODE.get(number, number)
+    if field == "mode":
+        return MODE_BY_CODE.get(number, number)
+    return number
