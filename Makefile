@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# The verbs of this repository. `make test` on a fresh machine sets everything up first; later it only does what is stale.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+# Arguments for the tool behind a verb: make test ARGS="-k desync", make demo ARGS="--backend gloo"
+ARGS ?=
+
+# Exactly this one: the process group relies on what this release was seen to do.
+TORCH := torch==2.13.0
+
+C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
+	transport_c/udp/*.[ch])
+
+.PHONY: help setup demo test test-long lint format proto bench lab clean
+
+help:
+	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
+	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
+	@echo "make test       all quick tests; what needs root is skipped without it, and says so"
+	@echo "make test-long  the slow ones too"
+	@echo "make lint       style, types, and that generated code is current"
+	@echo "make format     rewrites the C and Python sources in the house's style"
+	@echo "make proto      regenerates the code of proto/ultima/v1"
+	@echo "make bench      Ultima beside Gloo in a lab of namespaces (root; minutes)"
+	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
+	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
+
+setup: $(VENV)/.installed
+
+# Packages first, the extension after: a changed C file rebuilds the one without looking at the other.
+$(VENV)/.packages: pyproject.toml
+	@.ci/packages
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Python packages into $(VENV) (torch is large: minutes on the first run)"
+	@$(PY) -m pip install --quiet --upgrade "setuptools>=80" "wheel>=0.48" "cffi>=2.1"
+	@$(PY) .ci/requirements torch demo dev | $(PY) -m pip install --quiet --requirement /dev/stdin "$(TORCH)"
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages setup.py $(C_FILES)
+	@echo "Building the extension"
+	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+demo: setup
+	@.ci/dataset
+	@$(VENV)/bin/ultima demo $(ARGS)
+
+test: setup
+	@$(PYTEST) -q -m "not long" $(ARGS)
+
+test-long: setup
+	@$(PYTEST) -q $(ARGS)
+
+lint: setup
+	@.ci/lint
+
+format: setup
+	@$(PY) -m ruff format --quiet client daemon tests proto setup.py
+	@$(PY) -m ruff check --quiet --fix client daemon tests proto setup.py
+	@find transport_c tests -name '*.[ch]' -not -path '*/build/*' -exec $(VENV)/bin/clang-format -i {} +
+
+proto: setup
+	@$(PY) proto/generate.py
+
+bench: setup
+	@$(PY) -m tests.bench.allreduce_bench $(ARGS)
+
+lab: setup
+	@$(PY) -m tests.lab.lab $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info client/*.so transport_c/build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find client daemon proto tests transport_c -name __pycache__ -prune -exec rm -rf {} +
+	rm -f $(VENV)/.installed

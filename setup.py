@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from setuptools import setup
+
+setup(cffi_modules=["transport_c/build_engine.py:ffibuilder"], options={"bdist_wheel": {"py_limited_api": "cp311"}})

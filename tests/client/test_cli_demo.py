@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima demo`: its images, that it trains and tells what came of it, and that it never leaves a process behind."""
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ultima.cli import main
+from ultima.demo import data, report
+from ultima.demo.cluster import ChildFailed, Cluster
+
+runner = CliRunner()
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+QUICK = ["--data", "digits", "--ranks", "2", "--epochs", "2"]
+
+
+def test_digits__are_those_of_the_readme() -> None:
+    raw = gzip.decompress(data.DIGITS_FILE.read_bytes())
+    readme = (data.DIGITS_FILE.parent / "README.md").read_text()
+    assert hashlib.sha256(raw).hexdigest() in readme
+    assert "CC BY 4.0" in readme and "Alpaydin" in readme
+
+
+def test_digits__all_images_are_there_once() -> None:
+    images = data.load("digits")
+    assert images.train_images.shape == (1197, 28, 28)
+    assert images.test_images.shape == (600, 28, 28)
+    # The source has these numbers of the digits 0 to 9.
+    counts = np.bincount(images.train_labels, minlength=10) + np.bincount(images.test_labels, minlength=10)
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert images.train_images.max() == 255
+
+
+def test_digits__enlarging_keeps_what_is_where() -> None:
+    """One bright pixel of 8 by 8 becomes a spot of the same weight around the same place of 28 by 28."""
+    small = np.zeros((1, 8, 8), np.uint8)
+    small[0, 2, 5] = 16
+    large = data._enlarge(small)[0].astype(float)
+    rows, columns = np.indices(large.shape)
+    assert (large * rows).sum() / large.sum() == pytest.approx((2 + 0.5) * 3.5 - 0.5, abs=0.01)
+    assert (large * columns).sum() / large.sum() == pytest.approx((5 + 0.5) * 3.5 - 0.5, abs=0.01)
+    assert large.sum() == pytest.approx(255 * 3.5**2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("raw", "complaint"),
+    [
+        (b"\0\0\x08", "starts with 00 00 08"),
+        (b"\0\0\x0d\1\0\0\0\1\0\0\0\0", "an IDX file of bytes starts with 00 00 08"),
+        (b"\0\0\x08\1\0\0\0\5abc", r"holds 3 values; its header says \(5,\)"),
+    ],
+)
+def test_read_idx__names_what_is_wrong(raw: bytes, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(raw))
+    with pytest.raises(ValueError, match=complaint):
+        data.read_idx(path)
+
+
+def test_load__fashion_mnist_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Debian's layout; auto takes it where it is and the digits where it is not."""
+    monkeypatch.setattr(data, "FASHION_FOLDERS", (tmp_path,))
+    assert data.load("auto").name == "digits"
+    with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
+        data.load("fashion-mnist")
+    for name, count in zip(data.FASHION_FILES, (6, 6, 4, 4), strict=True):
+        shape = (count, 28, 28) if "images" in name else (count,)
+        head = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+        content = np.arange(np.prod(shape)) % (256 if "images" in name else 10)
+        (tmp_path / name).write_bytes(gzip.compress(head + content.astype(np.uint8).tobytes()))
+    images = data.load("auto")
+    assert images.name == "fashion-mnist"
+    assert images.test_labels.tolist() == [0, 1, 2, 3]
+    assert images.train_images[0, 1, 0] == 28
+
+
+def summary(**changes: float) -> dict[str, float]:
+    counts = {"ops": 10, "complete": 9, "partial": 1, "insufficient": 0, "failed": 0}
+    amounts = {"expected_bytes": 1000, "missing_bytes": 10, "repaired_bytes": 5, "p50_us": 1500.0, "p99_us": 2500.0}
+    return {**counts, **amounts, **changes}
+
+
+def a_run(seed: int, accuracy: float, receipts: list[dict[str, float]]) -> report.Run:
+    result = {"accuracy": accuracy, "step_ms": 20.0, "train_s": 9.0, "replicas_equal": True, "receipts": receipts}
+    return report.Run(seed, {"event": "start", "ranks": 2}, {"event": "result", **result})
+
+
+def test_report__adds_up_receipts_of_all_ranks_and_seeds() -> None:
+    runs = [a_run(1, 0.5, [summary(), summary(p99_us=9000.0)]), a_run(2, 0.75, [summary(), summary(p50_us=1700.0)])]
+    facts = report.to_json("ultima", runs, 12.0)
+    assert facts["accuracy_mean"] == 0.625
+    assert facts["receipts"]["ops"] == 40
+    assert facts["receipts"]["missing_bytes"] == 40
+    assert facts["receipts"]["p50_us"] == 1500.0
+    assert facts["receipts"]["p99_us"] == 9000.0
+    assert [run["seed"] for run in facts["runs"]] == [1, 2]
+    console = Console(width=80, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
+    report.print_summary(console, runs, 12.0)
+    text = console.export_text()
+    for piece in ("50.00%", "75.00%", "Mean accuracy of 2 seeds: 62.50%", "40 (1.0000%)", "1.50 ms", "9.00 ms"):
+        assert piece in text, piece
+
+
+def test_cluster__a_child_that_fails_is_reported_with_its_last_words() -> None:
+    with Cluster() as cluster:
+        command = [sys.executable, "-c", "import sys; sys.exit('the reason')"]
+        child = cluster._start("rank 7", command, dict(os.environ), output=True)
+        cluster._ranks.append(child)
+        with pytest.raises(ChildFailed, match="rank 7 ended with status 1\n  the reason"):
+            for _ in cluster._lines(child.process):
+                pass
+        folder = cluster.folder
+    assert not folder.exists()
+
+
+def test_cluster__a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultima.demo.cluster.STOP_S", 0.3)
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    )
+    with Cluster() as cluster:
+        child = cluster._start("rank 0", [sys.executable, "-c", stubborn], dict(os.environ), output=True)
+        cluster._ranks.append(child)
+        assert child.process.stdout is not None
+        assert child.process.stdout.readline() == b"up\n"
+    assert child.process.returncode == -signal.SIGKILL
+
+
+@needs_torch
+def test_demo__with_gloo_trains_and_prints_a_summary() -> None:
+    result = runner.invoke(main.build(), ["demo", "--backend", "gloo", *QUICK])
+    assert result.exit_code == 0, result.output
+    assert "2 ranks, 2 x 37 steps of 16 images a rank, backend gloo, seed 1" in result.output
+    assert "epoch 2/2  step 37/37" in result.output
+    assert "equal" in result.output
+    assert "No receipts" in result.output
+
+
+@needs_torch
+@pytest.mark.timeout(120)
+def test_demo__with_ultima_says_what_the_receipts_say() -> None:
+    result = runner.invoke(main.build(), ["demo", *QUICK, "--json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    (run,) = facts["runs"]
+    assert run["replicas_equal"] is True
+    assert 0 <= facts["accuracy_mean"] <= 1
+    # Each rank: an all-reduce of the one bucket in each of 74 steps (DDP may cut the first one in two), one to count.
+    assert facts["receipts"]["ops"] >= 2 * 75
+    assert facts["receipts"]["complete"] == facts["receipts"]["ops"]
+    assert facts["receipts"]["missing_bytes"] == 0
+    assert facts["receipts"]["expected_bytes"] >= 2 * 74 * 61706 * 4
+    assert facts["receipts"]["p50_us"] > 0
+
+
+@needs_torch
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_demo__leaves_no_process_behind(how: signal.Signals) -> None:
+    """Stopped in the middle, in three ways: the last one cannot be caught, so the kernel has to see to the children."""
+    command = [sys.executable, "-m", "ultima.cli", "demo", "--backend", "gloo", "--data", "digits", "--ranks", "2"]
+    command += ["--epochs", "10000"]
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children: list[psutil.Process] = []
+    try:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "epoch" in line and "loss" in line:
+                break
+        children = psutil.Process(demo.pid).children(recursive=True)
+        assert len(children) == 2
+        demo.send_signal(how)
+        _, errors = demo.communicate(timeout=30)
+        assert demo.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[how]
+        assert "Traceback" not in errors
+        _, left = psutil.wait_procs(children, timeout=10)
+        assert not left
+    finally:
+        for process in (demo, *children):
+            if isinstance(process, subprocess.Popen):
+                process.kill()
+                process.wait()
+            elif process.is_running():
+                process.kill()
+
+
+@needs_torch
+def test_demo__a_rank_that_cannot_start_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nonexistent")
+    monkeypatch.setattr("ultima.demo.cluster.sys.executable", "/bin/false")
+    started = time.monotonic()
+    result = runner.invoke(main.build(), ["demo", "--backend", "gloo", *QUICK])
+    assert result.exit_code == 1
+    assert "rank" in result.stderr and "ended with status 1" in result.stderr
+    assert time.monotonic() - started < 20

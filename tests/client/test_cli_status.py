@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima status` against a server that answers what the test says."""
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ultima.admin import get_status
+from ultima.cli import main, status
+from ultima.errors import DaemonUnavailable, ProtocolError
+from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
+
+runner = CliRunner()
+
+
+def an_answer() -> admin_pb2.GetStatusResponse:
+    answer = admin_pb2.GetStatusResponse(
+        version="0.1.0", incarnation=2**63 + 5, uptime_ms=7_300_000, pid=12, address="127.0.0.1", grpc_port=29520
+    )
+    answer.engine.gso = True
+    answer.engine.simd = "avx2"
+    answer.engine.counters["packets_sent"] = 2**40
+    answer.limits["limits.jobs"] = 16
+    job = answer.jobs.add(job="torch-0-1234", world_size=3, host_index=0, ops_complete_count=41, ops_partial_count=1)
+    job.op_p50_us, job.op_p99_us, job.missing_bytes = 1500, 2750, 4096
+    for index, ranks in enumerate(([0, 1], [2])):
+        host = job.hosts.add(state=types_pb2.HOST_STATE_UP, srtt_us=40, sent_bytes=123456789)
+        host.host.index, host.host.address, host.host.grpc_port = index, f"10.0.0.{index + 1}", 29520
+        host.host.ranks.extend(ranks)
+    return answer
+
+
+class Servicer(admin_pb2_grpc.AdminServiceServicer):
+    def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
+        if request.job == "slow":
+            time.sleep(2)
+        if request.job == "strange":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "never heard of it")
+        answer = an_answer()
+        if request.job:
+            kept = [job for job in answer.jobs if job.job == request.job]
+            del answer.jobs[:]
+            answer.jobs.extend(kept)
+        return answer
+
+
+@pytest.fixture
+def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    path = str(tmp_path / "ultimad.sock")
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(Servicer(), server)
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    monkeypatch.setenv("ULTIMA_SOCKET", f"unix://{path}")
+    yield path
+    server.stop(None).wait()
+
+
+def test_status__json_has_every_field_in_its_own_type(socket: str) -> None:
+    result = runner.invoke(main.build(), ["status", "--json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.output)
+    assert set(facts) == {field.name for field in admin_pb2.GetStatusResponse.DESCRIPTOR.fields}
+    assert facts["incarnation"] == "8000000000000005", "a number of that size is rounded by most readers of JSON"
+    assert facts["engine"]["counters"] == {"packets_sent": 2**40}
+    assert facts["engine"]["gro"] is False
+    (job,) = facts["jobs"]
+    assert job["ops_complete_count"] == 41
+    assert job["op_p99_us"] == 2750
+    assert [host["state"] for host in job["hosts"]] == ["up", "up"]
+    assert job["hosts"][0]["host"]["ranks"] == [0, 1]
+
+
+def test_status__of_one_job(socket: str) -> None:
+    assert json.loads(runner.invoke(main.build(), ["status", "--json", "--job", "other"]).output)["jobs"] == []
+    found = json.loads(runner.invoke(main.build(), ["status", "--json", "--job", "torch-0-1234"]).output)["jobs"]
+    assert len(found) == 1
+
+
+def test_status__table_for_people(socket: str) -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    status.show(console, an_answer())
+    text = console.export_text()
+    assert "ultimad 0.1.0, pid 12, up 2 h" in text
+    for piece in ("torch-0-1234", "41", "1.50 ms", "2.75 ms", "4 KiB", "10.0.0.2:29520", "0-1", "118 MiB", "here"):
+        assert piece in text, piece
+
+
+def test_status__without_jobs(socket: str) -> None:
+    answer = an_answer()
+    del answer.jobs[:]
+    console = Console(width=100, record=True, file=io.StringIO())
+    status.show(console, answer)
+    assert "no jobs" in console.export_text()
+
+
+def test_status__no_daemon_is_exit_status_3_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ULTIMA_SOCKET", str(tmp_path / "none.sock"))
+    for arguments in (["status"], ["status", "--json"]):
+        result = runner.invoke(main.build(), arguments)
+        assert result.exit_code == 3
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+        assert str(tmp_path / "none.sock") in result.stderr
+
+
+def test_status__wrong_socket_is_exit_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ULTIMA_SOCKET", "http://localhost")
+    result = runner.invoke(main.build(), ["status"])
+    assert result.exit_code == 2
+    assert "ULTIMA_SOCKET" in result.stderr
+
+
+def test_get_status__gives_up_in_time(socket: str) -> None:
+    with pytest.raises(DaemonUnavailable, match=r"no answer within 0\.2 s"):
+        get_status(socket, "slow", timeout_s=0.2)
+
+
+def test_get_status__a_daemon_that_does_not_know_the_question(socket: str) -> None:
+    with pytest.raises(ProtocolError, match="UNIMPLEMENTED: never heard of it"):
+        get_status(socket, "strange")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (10 * 86400, "10 days")]
+)
+def test_duration__as_people_say_it(seconds: float, text: str) -> None:
+    assert status.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1024, "1 KiB"), (10**9, "954 MiB"), (2**50, "1.02e+03 TiB")]
+)
+def test_size__with_a_binary_unit(count: int, text: str) -> None:
+    assert status.size(count) == text

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rings of the extension, with the engine's side played by the test."""
+
+import os
+from typing import Any
+
+import pytest
+
+from ultima import rings
+from ultima._native import ffi, lib
+from ultima.memory import SharedMap
+from ultima.receipt import Host, StageEnd, Status, Why
+from ultima.words import BFLOAT16, ERR_DESYNC, MODES, OPS, RING_ENTRIES
+
+HOSTS = (Host(0, "10.0.0.1", (0, 1)), Host(1, "10.0.0.2", (2,)), Host(2, "10.0.0.3", (3, 4)))
+WORLD = 5
+
+
+class EngineSide:
+    """The other end of both rings."""
+
+    def __init__(self, submissions: SharedMap, completions: SharedMap) -> None:
+        self.submissions = ffi.cast("ut_submission_ring *", submissions.address)
+        self.completions = ffi.cast("ut_completion_ring *", completions.address)
+        self.taken = ffi.new("uint64_t *")
+        self.written = ffi.new("uint64_t *")
+
+    def take(self) -> Any:
+        entry = ffi.new("ut_submission *")
+        return entry if lib.ut_ring_take_submission(self.submissions, self.completions, self.taken, entry) else None
+
+    def complete(self, receipt: Any) -> None:
+        assert lib.ut_ring_complete(self.submissions, self.completions, self.written, receipt) == 0
+
+
+def shared(nbytes: int) -> SharedMap:
+    fd = os.memfd_create("test-ring")
+    try:
+        os.ftruncate(fd, nbytes)
+        return SharedMap(fd, nbytes, writable=True)
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def pair() -> tuple[rings.NativeRings, EngineSide]:
+    submissions, completions = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
+    return rings.NativeRings(submissions, completions, HOSTS, 0, WORLD), EngineSide(submissions, completions)
+
+
+def raw_receipt(**fields: Any) -> Any:
+    raw = ffi.new("ut_receipt *", {"hosts": 3, "culprit": 0xFFFF, "status": 1, **fields})
+    for index, host in enumerate(HOSTS):
+        raw.peer[index].weight = len(host.ranks)
+    return raw
+
+
+def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    assert engine.take() is None
+    assert ours.submit(7, 64, 128, 1000, 2**63 + 5, BFLOAT16.code, OPS["avg"], MODES["reliable"])
+    entry = engine.take()
+    assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
+    assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
+    assert (entry.flags, entry.reserved, list(entry.reserved2)) == (0, 0, [0, 0])
+
+
+def test_submit__full_until_completions_are_taken(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    for seq in range(RING_ENTRIES):
+        assert ours.submit(seq, 0, 0, 0, 0, 1, 1, 1)
+    assert not ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)
+    assert engine.take().op_seq == 0
+    engine.complete(raw_receipt(op_seq=0))
+    assert not ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1), "its completion has not been taken"
+    completion = ours.take()
+    assert completion is not None and completion.op_seq == 0
+    assert ours.take() is None
+    assert ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)
+
+
+def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    raw = raw_receipt(
+        op_seq=3,
+        weight_min=5,
+        full_mask=7,
+        any_mask=7,
+        bytes_expected=100,
+        bytes_used=100,
+        bytes_repaired=20,
+        bytes_duplicate=4,
+        nonfinite=2,
+        elapsed_ns=1_500_000,
+        drops_host=6,
+        stage_ns=[500_000, 1_000_000],
+        stage_end=[1, 1],
+    )
+    raw.peer[1].expected = [60, 40]
+    raw.peer[1].last_us = 1234
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None
+    receipt = completion.receipt
+    assert (receipt.op_seq, receipt.status) == (3, Status.COMPLETE)
+    assert (receipt.contributors, receipt.partly) == ((0, 1, 2, 3, 4), ())
+    assert (receipt.weight_min, receipt.culprit, receipt.world_size) == (5, (), 5)
+    assert (receipt.elapsed_s, *receipt.stage_s) == pytest.approx((0.0015, 0.0005, 0.001))
+    assert receipt.stage_ends == (StageEnd.COMPLETE, StageEnd.COMPLETE)
+    assert (receipt.bytes_expected, receipt.bytes_used, receipt.bytes_missing) == (100, 100, 0)
+    assert (receipt.bytes_repaired, receipt.bytes_duplicate, receipt.nonfinite, receipt.drops_host) == (20, 4, 2, 6)
+    assert [peer.ranks for peer in receipt.peers] == [(0, 1), (2,), (3, 4)]
+    assert receipt.peers[1].expected_bytes == (60, 40)
+    assert receipt.peers[1].last_s == pytest.approx(0.001234)
+    assert receipt.peers[2].last_s is None
+
+
+def test_take__partial_masks_become_ranks(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    raw = raw_receipt(status=2, full_mask=0b001, any_mask=0b011, culprit=2, stage_end=[2, 3])
+    raw.peer[1].missing = [10, 20]
+    raw.peer[1].why = 3
+    raw.peer[2].why = 1
+    raw.peer[2].weight = 0
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None and completion.error == 0
+    receipt = completion.receipt
+    assert (receipt.status, receipt.contributors, receipt.partly) == (Status.PARTIAL, (0, 1), (2,))
+    assert (receipt.culprit, completion.culprit) == ((3, 4), 2)
+    assert receipt.stage_ends == (StageEnd.DEADLINE, StageEnd.ABSENT)
+    assert (receipt.peers[1].missing_bytes, receipt.peers[1].why) == ((10, 20), Why.LOST)
+    assert receipt.peers[2].why is Why.ABSENT
+
+
+def test_take__host_that_sums_fewer_ranks_than_it_has(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    raw = raw_receipt(status=2, full_mask=0b111, any_mask=0b111)
+    raw.peer[0].weight = 1  # this rank's own host: one of ranks 0 and 1 is missing, and it is not us
+    raw.peer[2].weight = 1  # one of ranks 3 and 4
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None
+    assert (completion.receipt.contributors, completion.receipt.partly) == ((0, 2), (1, 3, 4))
+
+
+def test_take__failure_keeps_the_numbers_of_a_desync(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    engine.complete(raw_receipt(status=4, error=lib.UT_ERR_DESYNC, culprit=1, field=3, value_here=10, value_there=12))
+    completion = ours.take()
+    assert completion is not None
+    assert (completion.error, completion.culprit, completion.field) == (ERR_DESYNC, 1, lib.UT_FIELD_COUNT)
+    assert (completion.value_here, completion.value_there) == (10, 12)
+    assert completion.receipt.status is Status.FAILED
+
+
+def test_take__unknown_numbers_do_not_break_it(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    raw = raw_receipt(status=2, stage_end=[250, 0], culprit=63)
+    raw.hosts = 64
+    raw.peer[1].why = 99
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None
+    assert completion.receipt.stage_ends == (StageEnd.NONE, StageEnd.NONE)
+    assert completion.receipt.peers[1].why is Why.NOTHING
+    assert completion.receipt.culprit == ()

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for all tests: which may be skipped."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from tests.lab.lab import unavailable
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, object, object]:
+    """With ULTIMA_NO_SKIP=1 a skipped test is a failed one, save those marked `gpu`.
+
+    Continuous integration has root and namespaces. A test that skips there guards nothing, and nobody would notice.
+    """
+    report = yield
+    assert isinstance(report, pytest.TestReport)
+    strict = os.environ.get("ULTIMA_NO_SKIP") == "1"
+    if strict and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is None:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} may not be skipped here: {report.longrepr}"
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `root` are skipped, with the reason, where no lab of namespaces can be made."""
+    marked = [item for item in items if item.get_closest_marker("root") is not None]
+    reason = unavailable() if marked else None
+    if reason is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dissector against the golden packets, and against core/wire.c packet by packet."""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.dissector.golden import PACKETS, ULTIMA_HEADERS, Golden
+from tests.dissector.ultima_scapy import (
+    UltimaData,
+    UltimaFeedback,
+    UltimaRecord,
+    UltimaUnknown,
+    crc32c,
+    dissect,
+    problems,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA_ORDER = "flags stage step coverage connection number op_seq sent_us bucket offset timeout last incast".split()
+FEEDBACK_ORDER = (
+    "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
+    "hold_us word_count"
+).split()
+RECORD_ORDER = "op_seq count dtype reduction mode flags weight left_us full_mask any_mask".split()
+
+
+def test_crc32c__check_value_of_rfc_3720() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720 B.4, 32 bytes of zeros
+
+
+@pytest.mark.parametrize("golden", PACKETS, ids=lambda golden: golden.name)
+def test_dissect__golden(golden: Golden) -> None:
+    packet = dissect(golden.bytes())
+    assert {name: int(packet.getfieldval(name)) for name in golden.fields} == golden.fields
+    if golden.fields["kind"] == 1:
+        assert bytes(packet.payload) == bytes.fromhex(golden.payload)
+    else:
+        records = [{name: int(one.getfieldval(name)) for name in golden.records[0]} for one in packet.records]
+        assert records == list(golden.records)
+        assert packet.words == list(golden.words)
+    assert problems(golden.bytes()) == []
+
+
+@pytest.mark.parametrize("golden", PACKETS, ids=lambda golden: golden.name)
+def test_build__golden(golden: Golden) -> None:
+    """From the fields alone, checksum and counts left to the builder, come the same octets."""
+    left_out = {"checksum", "record_count", "word_count"}
+    fields = {name: value for name, value in golden.fields.items() if name not in left_out}
+    if golden.fields["kind"] == 1:
+        packet = UltimaData(**fields) / bytes.fromhex(golden.payload)
+    else:
+        records = [UltimaRecord(**one) for one in golden.records]
+        packet = UltimaFeedback(**fields, records=records, words=list(golden.words))
+    assert bytes(packet).hex() == golden.bytes().hex()
+
+
+@pytest.mark.parametrize(("values", "octets"), ULTIMA_HEADERS)
+def test_ultima_header__spec_vectors(values: tuple[int, ...], octets: str) -> None:
+    fields = dict(zip(("bucket", "offset", "timeout", "last", "incast"), values, strict=True))
+    whole = bytes(UltimaData(**fields) / b"x")
+    assert whole[23:32].hex() == octets
+    packet = dissect(whole)
+    assert {name: packet.getfieldval(name) for name in fields} == fields
+
+
+def test_acknowledged__words_count_back_from_the_highest() -> None:
+    packet = dissect(next(golden for golden in PACKETS if golden.words).bytes())
+    # 65 and 64 from the first word's lowest bits, 2 from its highest, 1 from the lowest bit of the second.
+    assert packet.acknowledged() == [65, 64, 2, 1]
+
+
+@pytest.mark.parametrize("golden", PACKETS, ids=lambda golden: golden.name)
+def test_problems__every_flipped_bit_is_noticed(golden: Golden) -> None:
+    """CRC32C finds each single error; a bit outside it would be one that nobody protects."""
+    whole = golden.bytes()
+    for bit in range(8 * len(whole)):
+        spoiled = bytearray(whole)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        assert problems(bytes(spoiled)), f"bit {bit} of {golden.name} may change unseen"
+
+
+def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
+    changed = packet.copy()
+    changed.checksum = None
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "word"),
+    [
+        ("data__scatter_of_two_floats", {"flags": 2}, "flags"),
+        ("data__scatter_of_two_floats", {"stage": 3}, "stage"),
+        ("data__scatter_of_two_floats", {"coverage": 0}, "coverage"),
+        ("data__scatter_of_two_floats", {"bucket": 1}, "bucket"),
+        ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
+        ("data__scatter_of_two_floats", {"version": 2}, "unknown"),
+        ("data__scatter_of_two_floats", {"kind": 3}, "unknown"),
+        ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
+        ("feedback__two_ops_and_two_words", {"word_count": 17}, "acknowledgement words"),
+        ("feedback__two_ops_and_two_words", {"reserved": 1}, "reserved"),
+        ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
+    ],
+)
+def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int], word: str) -> None:
+    packet = dissect(next(golden for golden in PACKETS if golden.name == name).bytes())
+    assert any(word in problem for problem in problems(_again(packet, **changes)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x11", bytes(72), b"\x11" + bytes(31), b"\x12" + bytes(70), b"\xff" * 1472])
+def test_dissect__garbage_is_unknown(data: bytes) -> None:
+    assert isinstance(dissect(data), UltimaUnknown)
+    assert problems(data)
+
+
+def _random_data(rng: random.Random) -> bytes:
+    op_seq = rng.getrandbits(32)
+    packet = UltimaData(
+        flags=rng.getrandbits(1), stage=rng.randint(1, 2), step=rng.randrange(64), coverage=rng.randint(1, 255),
+        connection=rng.getrandbits(32), number=rng.getrandbits(32), op_seq=op_seq, sent_us=rng.getrandbits(24),
+        bucket=op_seq % 65536, offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),
+        last=rng.choice((0, 1, 15)), incast=rng.randrange(16),
+    )  # fmt: skip
+    return bytes(packet / rng.randbytes(8 * rng.randint(1, 180)))
+
+
+def _random_feedback(rng: random.Random) -> bytes:
+    full = rng.getrandbits(64)
+    records = [
+        UltimaRecord(
+            op_seq=rng.getrandbits(64), count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 5),
+            mode=rng.randint(1, 3), flags=rng.randrange(32), weight=rng.randint(1, 16), left_us=rng.getrandbits(32),
+            full_mask=full, any_mask=full | rng.getrandbits(64),
+        )
+        for _ in range(rng.randint(0, 4))
+    ]  # fmt: skip
+    packet = UltimaFeedback(
+        flags=rng.getrandbits(1), incast=rng.randrange(64), connection=rng.getrandbits(32), number=rng.getrandbits(32),
+        grant=rng.getrandbits(64), received=rng.getrandbits(64), receive_floor=rng.getrandbits(64),
+        send_floor=rng.getrandbits(64), highest=rng.getrandbits(32), marked=rng.getrandbits(32),
+        drops=rng.getrandbits(32), echo_us=rng.choice((rng.getrandbits(24), 0xFFFFFFFF)), hold_us=rng.getrandbits(32),
+        records=records, words=[rng.getrandbits(64) for _ in range(rng.randint(0, 16))],
+    )  # fmt: skip
+    return bytes(packet)
+
+
+def _fields(data: bytes) -> str:
+    """A packet as wire_cross.c prints it."""
+    packet = dissect(data)
+    if isinstance(packet, UltimaData):
+        values = ["data", *(int(packet.getfieldval(name)) for name in DATA_ORDER)]
+    else:
+        values = ["feedback", *(int(packet.getfieldval(name)) for name in FEEDBACK_ORDER)]
+        for record in packet.records:
+            values += [int(record.getfieldval(name)) for name in RECORD_ORDER]
+        values += packet.words
+    return " ".join(str(value) for value in [*values, data.hex()])
+
+
+@pytest.fixture(scope="module")
+def wire_cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("wire") / "wire_cross"
+    sources = [ROOT / "tests/dissector/wire_cross.c", ROOT / "transport_c/core/wire.c"]
+    flags = "-std=c11 -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all".split()
+    command = [os.environ.get("CC", "gcc"), *flags, "-o", program, *sources]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+    return program
+
+
+def _through_c(program: Path, packets: list[bytes]) -> list[str]:
+    lines = "\n".join(packet.hex() for packet in packets) + "\n"
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_wire_c__reads_and_writes_what_the_page_says(wire_cross: Path) -> None:
+    """Every field of every golden and 600 random packets, read by the C code, and the same octets written again."""
+    seed = int(os.environ.get("ULTIMA_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    rng = random.Random(seed)
+    packets = [golden.bytes() for golden in PACKETS]
+    packets += [rng.choice((_random_data, _random_feedback))(rng) for _ in range(600)]
+    for index, (packet, seen) in enumerate(zip(packets, _through_c(wire_cross, packets), strict=True)):
+        replay = f"packet {index}; replay with ULTIMA_TEST_SEED={seed}"
+        assert problems(packet) == [], replay
+        assert seen == _fields(packet), replay
+
+
+def test_wire_c__refuses_what_the_page_forbids(wire_cross: Path) -> None:
+    data, feedback = (dissect(PACKETS[index].bytes()) for index in (0, 4))
+    spoiled = bytearray(PACKETS[0].bytes())
+    spoiled[-1] ^= 1
+    rows = [
+        (bytes(spoiled), "refused checksum"),
+        (_again(data, version=2), "refused malformed"),
+        (_again(data, kind=3), "refused malformed"),
+        (_again(data, stage=0), "refused malformed"),
+        (_again(data, stage=3), "refused malformed"),
+        (_again(data, coverage=0), "refused malformed"),
+        (PACKETS[0].bytes()[:32], "refused malformed"),
+        (b"", "refused malformed"),
+        (_again(feedback, word_count=17), "refused malformed"),
+        (_again(feedback, word_count=1), "refused malformed"),
+        (_again(feedback, record_count=5), "refused malformed"),
+    ]
+    answers = _through_c(wire_cross, [packet for packet, _ in rows])
+    assert answers == [answer for _, answer in rows]

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ultima's packets for scapy, written from transport_c/PROTOCOL.md and from nothing else.
+
+A second implementation of the wire, by another reader of the same page: where it and the C code disagree, one of them
+or the page is wrong. It dissects captures, builds packets for tests, and names everything about a packet that the page
+does not allow. `bind_ports` makes scapy's own tools (sniff, rdpcap, show) speak it.
+"""
+
+from scapy.fields import (
+    BitField,
+    ByteEnumField,
+    ByteField,
+    FieldLenField,
+    FieldListField,
+    FlagsField,
+    IntField,
+    LongField,
+    PacketListField,
+    ShortField,
+    ThreeBytesField,
+    XIntField,
+    XLongField,
+)
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, Raw, bind_layers
+
+VERSION = 1
+KIND_DATA, KIND_FEEDBACK = 1, 2
+DATA_HEADER, FEEDBACK_HEADER, OP_RECORD = 32, 72, 48
+RECORDS_MAX, WORDS_MAX = 4, 16
+NOTHING_YET = 0xFFFFFFFF
+
+DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64"}
+REDUCTIONS = {1: "sum", 2: "avg", 3: "min", 4: "max", 5: "prod"}
+MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
+
+
+def _crc32c_table() -> list[int]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+_TABLE = _crc32c_table()
+
+
+def crc32c(data: bytes) -> int:
+    """CRC32C (Castagnoli) of |data|: crc32c(b"123456789") == 0xe3069283."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+class _Checked(Packet):
+    """A packet with a checksum over the whole datagram, its own four bytes taken as zero."""
+
+    checksum_at = 0
+
+    def post_build(self, header: bytes, payload: bytes) -> bytes:
+        whole = header + payload
+        if self.checksum is not None:
+            return whole
+        at = self.checksum_at
+        crc = crc32c(whole[:at] + bytes(4) + whole[at + 4 :])
+        return whole[:at] + crc.to_bytes(4, "big") + whole[at + 4 :]
+
+
+class UltimaData(_Checked):
+    """Kind 1: one slot of a transfer. The payload follows as Raw."""
+
+    name = "Ultima data"
+    checksum_at = 19
+    fields_desc = [
+        BitField("version", VERSION, 4),
+        BitField("kind", KIND_DATA, 4),
+        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "phase", "bit5", "bit6", "bit7"]),
+        BitField("stage", 1, 2),
+        BitField("step", 0, 6),
+        ByteField("coverage", 1),
+        XIntField("connection", 0),
+        IntField("number", 0),
+        IntField("op_seq", 0),
+        ThreeBytesField("sent_us", 0),
+        XIntField("checksum", None),
+        ShortField("bucket", 0),
+        IntField("offset", 0),
+        ShortField("timeout", 0),
+        BitField("last", 0, 4),
+        BitField("incast", 0, 4),
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return Raw
+
+
+class UltimaRecord(Packet):
+    """What a host says of one op."""
+
+    name = "Ultima op record"
+    fields_desc = [
+        LongField("op_seq", 0),
+        LongField("count", 0),
+        ByteEnumField("dtype", 1, DTYPES),
+        ByteEnumField("reduction", 1, REDUCTIONS),
+        ByteEnumField("mode", 1, MODES),
+        FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "bit5", "bit6", "bit7"]),
+        ShortField("weight", 1),
+        ShortField("reserved", 0),
+        IntField("left_us", NOTHING_YET),
+        IntField("reserved2", 0),
+        XLongField("full_mask", 0),
+        XLongField("any_mask", 0),
+    ]
+
+    def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
+        return b"", rest
+
+
+class UltimaFeedback(_Checked):
+    """Kind 2: cumulative news of one path, and of the ops that are open."""
+
+    name = "Ultima feedback"
+    checksum_at = 12
+    fields_desc = [
+        BitField("version", VERSION, 4),
+        BitField("kind", KIND_FEEDBACK, 4),
+        FlagsField("flags", 0, 8, ["ask", "bit1", "bit2", "bit3", "bit4", "bit5", "bit6", "bit7"]),
+        FieldLenField("record_count", None, fmt="B", count_of="records"),
+        ByteField("incast", 0),
+        XIntField("connection", 0),
+        IntField("number", 0),
+        XIntField("checksum", None),
+        LongField("grant", 0),
+        LongField("received", 0),
+        LongField("receive_floor", 0),
+        LongField("send_floor", 0),
+        IntField("highest", 0),
+        IntField("marked", 0),
+        IntField("drops", 0),
+        IntField("echo_us", NOTHING_YET),
+        IntField("hold_us", 0),
+        FieldLenField("word_count", None, fmt="H", count_of="words"),
+        ShortField("reserved", 0),
+        PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
+        FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
+    ]
+
+    def acknowledged(self) -> list[int]:
+        """Packet numbers (mod 2^32) that came, newest first."""
+        bits = ((64 * w + i, word >> i & 1) for w, word in enumerate(self.words) for i in range(64))
+        return [(self.highest - back) % 2**32 for back, bit in bits if bit]
+
+
+class UltimaUnknown(Packet):
+    """A datagram on Ultima's ports that is none of the kinds above."""
+
+    name = "Ultima unknown"
+
+
+def packet_class(data: bytes) -> type[Packet]:
+    """Which layer |data| is, by its first byte and its least length."""
+    first = data[0] if data else 0
+    if first == VERSION << 4 | KIND_DATA and len(data) > DATA_HEADER:
+        return UltimaData
+    if first == VERSION << 4 | KIND_FEEDBACK and len(data) >= FEEDBACK_HEADER:
+        return UltimaFeedback
+    return UltimaUnknown
+
+
+class Ultima(Packet):
+    """Dispatches on the first byte; never appears in a dissected packet itself."""
+
+    @classmethod
+    def dispatch_hook(cls, data: bytes | None = None, *arguments: object, **options: object) -> type[Packet]:
+        return packet_class(data or b"")
+
+
+def dissect(data: bytes) -> Packet:
+    """|data| is one UDP payload. What is no packet of ours comes back as UltimaUnknown."""
+    return packet_class(data)(data)
+
+
+def bind_ports(*ports: int) -> None:
+    """Makes scapy dissect UDP datagrams from and to |ports| as Ultima's."""
+    for port in ports:
+        bind_layers(UDP, Ultima, dport=port)
+        bind_layers(UDP, Ultima, sport=port)
+
+
+def problems(data: bytes) -> list[str]:
+    """All that PROTOCOL.md does not allow in the datagram |data|; empty for a good one."""
+    packet = dissect(data)
+    if isinstance(packet, UltimaUnknown):
+        return [f"unknown packet of {len(data)} bytes, begins with {data[:2].hex() or 'nothing'}"]
+    found = _data_problems(packet) if isinstance(packet, UltimaData) else _feedback_problems(packet, len(data))
+    at = packet.checksum_at
+    crc = crc32c(data[:at] + bytes(4) + data[at + 4 :])
+    if crc != packet.checksum:
+        found.append(f"checksum is {packet.checksum:#010x}, computed {crc:#010x}")
+    return found
+
+
+def _data_problems(packet: UltimaData) -> list[str]:
+    bucket = packet.op_seq % 65536
+    rules = [
+        (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 is used yet"),
+        (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
+        (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 255"),
+        (packet.bucket == bucket, f"bucket {packet.bucket}: op_seq mod 65536 is {bucket}"),
+        (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
+    ]
+    return [complaint for holds, complaint in rules if not holds]
+
+
+def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
+    expected = FEEDBACK_HEADER + OP_RECORD * packet.record_count + 8 * packet.word_count
+    echo, none = packet.echo_us, packet.echo_us == NOTHING_YET
+    rules = [
+        (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 exists"),
+        (packet.record_count <= RECORDS_MAX, f"{packet.record_count} op records: 0 to {RECORDS_MAX}"),
+        (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
+        (packet.reserved == 0, f"reserved is {packet.reserved}: 0"),
+        (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
+        (length == expected, f"{length} bytes: {expected} with these records and words"),
+    ]
+    found = [complaint for holds, complaint in rules if not holds]
+    if length != expected:
+        return found  # what stands in the records is anybody's guess
+    for record in packet.records:
+        found += [f"op {record.op_seq}: {complaint}" for complaint in _record_problems(record)]
+    return found
+
+
+def _record_problems(record: UltimaRecord) -> list[str]:
+    rules = [
+        (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
+        (record.reduction in REDUCTIONS, f"reduction {record.reduction}: 1 to {max(REDUCTIONS)}"),
+        (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
+        (record.flags & ~0x1F == 0, f"flags {int(record.flags):#04x}: 0x1f at most"),
+        (record.reserved == 0 and record.reserved2 == 0, "reserved bytes: 0"),
+        (record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
+    ]
+    return [complaint for holds, complaint in rules if not holds]

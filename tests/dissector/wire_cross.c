@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The C side of the wire as a filter, so that the dissector can be held against it packet by packet. Reads one datagram
+ * in hex a line; prints its fields as the C decoder saw them, in the order of PROTOCOL.md, and what the C encoder makes
+ * of them again. The checksum is computed bit by bit here: core/wire.c is the only file under test.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "../../transport_c/core/wire.h"
+#include "../../transport_c/kernels/kernels.h"
+
+uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
+{
+    crc = ~crc;
+    for (size_t i = 0; i < len; i++) {
+        crc ^= ((const uint8_t *)data)[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+static void print_hex(const uint8_t *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        printf("%02x", bytes[i]);
+    printf("\n");
+}
+
+static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
+{
+    printf("data %u %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->step, h->coverage, h->cid, h->pn,
+           h->op_seq, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
+           h->ultima.incast);
+    uint8_t again[UT_PACKET_MAX];
+    memcpy(again + UT_DATA_HEADER, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    ut_data_encode(again, h, again + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    print_hex(again, len);
+}
+
+static void show_feedback(const ut_feedback *f)
+{
+    printf("feedback %u %u %u %u %u", f->flags, f->records, f->incast, f->cid, f->number);
+    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
+    printf(" %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words);
+    for (unsigned i = 0; i < f->records; i++) {
+        const ut_record *r = &f->record[i];
+        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, r->redop, r->mode, r->flags,
+               r->weight, r->time_left_us);
+        printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
+    }
+    for (unsigned i = 0; i < f->ack_words; i++)
+        printf(" %" PRIu64, f->ack[i]);
+    uint8_t again[UT_FEEDBACK_MAX];
+    size_t len = ut_feedback_encode(again, f);
+    printf(" ");
+    print_hex(again, len);
+}
+
+int main(void)
+{
+    static char line[2 * UT_PACKET_MAX + 2];
+    while (fgets(line, sizeof line, stdin)) {
+        uint8_t packet[UT_PACKET_MAX];
+        size_t len = 0;
+        for (unsigned byte; len < sizeof packet && sscanf(line + 2 * len, "%2x", &byte) == 1; len++)
+            packet[len] = (uint8_t)byte;
+        ut_data data;
+        ut_feedback feedback;
+        int as_data = ut_data_decode(&data, packet, len), as_feedback = ut_feedback_decode(&feedback, packet, len);
+        if (as_data == UT_OK)
+            show_data(&data, packet, len);
+        else if (as_feedback == UT_OK)
+            show_feedback(&feedback);
+        else
+            printf("refused %s\n",
+                   as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM ? "checksum" : "malformed");
+    }
+    return 0;
+}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real daemons on loopback for the end-to-end tests, and ranks that talk to them from this process.
+
+Each daemon is a process with its own runtime folder and ports, as on a host of its own. They are stopped by their
+process id, whatever a test left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ultima
+from ultima.admin import get_status
+
+ADDRESS = "127.0.0.1"
+START_S = 30.0
+Place = TypeVar("Place")
+_job_numbers = iter(range(10**6))
+
+
+def free_port() -> int:
+    """A port P with TCP P and UDP P+1, P+2 free just now, below the range from which the kernel picks by itself."""
+    for _ in range(200):
+        port = random.SystemRandom().randrange(10240, 32700)
+        wanted = ((socket.SOCK_STREAM, port), (socket.SOCK_DGRAM, port + 1), (socket.SOCK_DGRAM, port + 2))
+        with ExitStack() as held:
+            try:
+                for kind, number in wanted:
+                    held.enter_context(socket.socket(socket.AF_INET, kind)).bind((ADDRESS, number))
+            except OSError:
+                continue
+        return port
+    raise RuntimeError("no three free ports in a row")
+
+
+class DaemonProcess:
+    """One `ultimad` with its folder. May be killed, stopped, continued and started again in the same place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "run" / "ultimad.sock"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / "run").mkdir(parents=True)
+
+    @property
+    def rendezvous(self) -> str:
+        return f"{ADDRESS}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def launch(self) -> None:
+        """Starts it; `wait_until_ready` is a second step so that several start at once."""
+        command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self.folder / "run")]
+        command += ["--bind", ADDRESS, "--port", str(self.port)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def wait_until_ready(self) -> None:
+        limit = time.monotonic() + START_S
+        assert self._process is not None
+        while True:
+            try:
+                get_status(str(self.socket), timeout_s=1.0)
+                return
+            except ultima.DaemonError:
+                if self._process.poll() is not None or time.monotonic() > limit:
+                    raise RuntimeError(f"the daemon did not start:\n{self.log()}") from None
+                time.sleep(0.05)
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def suspend(self) -> None:
+        """SIGSTOP, and waits until it stands still. SIGCONT wakes it."""
+        self.signal(signal.SIGSTOP)
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+
+    def kill(self) -> None:
+        """As when its machine loses power. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def stop(self) -> int:
+        """Asks it to end and returns its exit status; kills it when it does not."""
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            return process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait(10)
+
+
+Hosts = list[DaemonProcess]
+
+
+@contextmanager
+def running(count: int) -> Iterator[Hosts]:
+    """`count` daemons, ready."""
+    with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
+        hosts = [DaemonProcess(Path(folder) / f"host{index}") for index in range(count)]
+        try:
+            for host in hosts:
+                host.launch()
+            for host in hosts:
+                host.wait_until_ready()
+            yield hosts
+        finally:
+            for host in hosts:
+                host.kill()
+
+
+def new_job_name() -> str:
+    return f"test-{os.getpid()}-{next(_job_numbers)}"
+
+
+def connect_all(places: Sequence[DaemonProcess], job: str | None = None, **options: Any) -> list[ultima.Job]:
+    """A rank on each of `places` (a host may appear several times), all in this process, when all have joined."""
+    name = job or new_job_name()
+    everything = {"timeout": 30, "deadline": 20, "arena": "16M", **options}
+
+    def one(rank: int) -> ultima.Job:
+        host = places[rank]
+        return ultima.connect(name, rank, len(places), host.socket, places[0].rendezvous, **everything)
+
+    with ThreadPoolExecutor(len(places)) as threads:
+        return list(threads.map(one, range(len(places))))
+
+
+@contextmanager
+def ranks(places: Sequence[DaemonProcess], **options: Any) -> Iterator[list[ultima.Job]]:
+    """`connect_all`, and closed at the end."""
+    jobs = connect_all(places, **options)
+    try:
+        yield jobs
+    finally:
+        for job in jobs:
+            job.close()
+
+
+def everywhere(places: Sequence[Place], call: Callable[[int, Place], Any]) -> list[Any]:
+    """`call(rank, place)` for all ranks at once; its results, or the exceptions that it ended with, by rank."""
+
+    def one(rank: int) -> Any:
+        try:
+            return call(rank, places[rank])
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(places)) as threads:
+        return list(threads.map(one, range(len(places))))

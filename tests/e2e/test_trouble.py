@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons stopped and killed, trainers killed at every step, ranks that disagree.
+
+The only clock asserted is "returns by its deadline", with generous grace: the machine of a test is busy.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import ADDRESS, DaemonProcess, Hosts, connect_all, everywhere, new_job_name, ranks
+from tests.e2e.trainer import LARGE, STEPS
+from ultima import DaemonLost, Desync, Status, Why
+
+Daemons = Callable[[int], Hosts]
+ROOT = Path(__file__).resolve().parents[2]
+GRACE_S = 3.0
+
+
+@contextmanager
+def ends_within(seconds: float) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds + GRACE_S
+
+
+def until(what: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Waits for something to become true, and says whether it did."""
+    limit = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def complete_soon(jobs: list[ultima.Job]) -> bool:
+    """True once an op is complete on all ranks: whoever was away is back.
+
+    Each rank goes at its own pace, as in a training: one that comes back may be an op ahead of the others.
+    """
+
+    def one(rank: int, job: ultima.Job) -> int | None:
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit:
+            data = np.full(500, 1.0 + rank)
+            try:
+                receipt = job.allreduce(data, "sum", deadline="3s")
+            except ultima.DaemonError:
+                continue
+            if receipt.complete:
+                assert (data == sum(range(1, len(jobs) + 1))).all()
+                return receipt.op_seq
+        return None
+
+    ends = everywhere(jobs, one)
+    return ends[0] is not None and ends == [ends[0]] * len(jobs)
+
+
+def join(name: str, rank: int, world: int, host: DaemonProcess, first: DaemonProcess) -> ultima.Job:
+    """One rank, on `host`; the others join elsewhere."""
+    return ultima.connect(name, rank, world, host.socket, first.rendezvous, timeout=30, deadline=20, arena="16M")
+
+
+# A daemon stopped
+
+
+def test_stopped_daemon__costs_its_trainer_the_deadline_and_no_more(daemons: Daemons) -> None:
+    hosts = daemons(3)
+    with ranks(hosts) as jobs:
+        assert complete_soon(jobs)
+        hosts[2].suspend()
+        data = [np.full(1000, 1.0 + rank) for rank in range(3)]
+        with ends_within(0.5):
+            results = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline="500ms"))
+        assert isinstance(results[2], DaemonLost) and results[2].reason == "unresponsive"
+        assert (data[2] == 3.0).all(), "untouched"
+        for rank in (0, 1):
+            assert results[rank].status is Status.PARTIAL, results[rank]
+            assert 2 in results[rank].missing_ranks and results[rank].culprit == (2,)
+        # Whatever its daemon got through before it was stopped, every element is a sum of ranks.
+        assert set(np.concatenate(data[:2]).tolist()) <= {1.0, 2.0, 3.0, 6.0}
+        with ends_within(0.3), pytest.raises(ultima.DaemonUnavailable):
+            ultima.connect(new_job_name(), 0, 1, hosts[2].socket, timeout="300ms")
+        hosts[2].signal(signal.SIGCONT)
+        assert complete_soon(jobs), "the session goes on where it was"
+        assert jobs[2].reconnects == 0
+
+
+def test_stopped_daemon__close_is_bounded(daemons: Daemons) -> None:
+    (host,) = daemons(1)
+    (job,) = connect_all([host])
+    host.suspend()
+    handle = job.allreduce_async(np.ones(10), deadline=20)
+    with ends_within(0.2):
+        job.close("200ms")
+    with pytest.raises(ultima.ClosedHandle):
+        handle.wait()
+    host.signal(signal.SIGCONT)
+
+
+# A daemon killed
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_killed_daemon__is_told_at_once_and_rejoined(daemons: Daemons, victim: int) -> None:
+    """Rank 0's daemon is the coordinator of the job, so its death is a case of its own."""
+    hosts = daemons(3)
+    with ranks(hosts) as jobs:
+        assert complete_soon(jobs)
+        mine = np.full(1000, 7.0)
+        handle = jobs[victim].allreduce_async(mine, deadline=20)
+        hosts[victim].kill()
+        with ends_within(0.1), pytest.raises(DaemonLost) as caught:
+            handle.wait()
+        assert caught.value.reason == "hangup"
+        assert (mine == 7.0).all()
+        others = [rank for rank in range(3) if rank != victim]
+        survivors = [jobs[rank] for rank in others]
+        for receipt in everywhere(survivors, lambda _, job: job.allreduce(np.ones(1000), deadline="1s")):
+            assert receipt.status is Status.PARTIAL and victim in receipt.missing_ranks, receipt
+            assert receipt.culprit == (victim,)
+
+        def they_go_on() -> bool:
+            receipts = everywhere(survivors, lambda _, job: job.allreduce(np.ones(1000), deadline="1s"))
+            return all(receipt.peers[rank].missing_bytes == (0, 0) for receipt in receipts for rank in others)
+
+        assert until(they_go_on), "the survivors do not find each other any more"
+        with ends_within(0.3), pytest.raises(ultima.DaemonError):
+            jobs[victim].allreduce(np.ones(1000), deadline="300ms")
+        hosts[victim].launch()
+        hosts[victim].wait_until_ready()
+        assert complete_soon(jobs), hosts[victim].log()
+        assert jobs[victim].reconnects >= 1
+        assert [jobs[rank].reconnects for rank in others] == [0, 0]
+
+
+def test_killed_daemon__arena_arrays_outlive_it(daemons: Daemons) -> None:
+    (host,) = daemons(1)
+    with ranks([host]) as jobs:
+        data = jobs[0].empty(1000)
+        data[:] = 5
+        host.kill()
+        with pytest.raises(DaemonLost):
+            jobs[0].allreduce(data)
+        data[:] = 6
+        host.launch()
+        assert jobs[0].allreduce(data, "sum", deadline=30).complete, "it waits for the daemon, within its deadline"
+        assert (data == 6).all()
+
+
+def test_told_to_stop__trainers_are_told(daemons: Daemons) -> None:
+    (host,) = daemons(1)
+    with ranks([host]) as jobs:
+        assert jobs[0].allreduce(np.ones(3)).complete
+        assert host.stop() == 0
+        with ends_within(0.1), pytest.raises(DaemonLost):
+            jobs[0].allreduce(np.ones(3), deadline=20)
+
+
+# A trainer killed
+
+
+def start_trainer(step: str, name: str, rank: int, world: int, host: DaemonProcess, first: DaemonProcess) -> Any:
+    command = [sys.executable, "-m", "tests.e2e.trainer", step, name, str(rank), str(world), str(host.socket)]
+    return subprocess.Popen(
+        [*command, first.rendezvous], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "attached"])
+def test_killed_trainer__others_go_on_and_its_place_is_free(four: Hosts, step: str) -> None:
+    name, data = new_job_name(), [np.full(LARGE, 1.0 + rank, dtype=np.float32) for rank in range(2)]
+    trainer = start_trainer(step, name, 2, 3, four[2], four[0])
+    try:
+        survivors = everywhere(four[:2], lambda rank, host: join(name, rank, 3, host, four[0]))
+        assert trainer.stdout.readline() == "ready\n"
+        handles = [job.allreduce_async(each, "sum", deadline="2s") for job, each in zip(survivors, data, strict=True)]
+        trainer.stdin.write("\n")
+        trainer.stdin.flush()
+        with ends_within(2.0):
+            receipts = [handle.wait() for handle in handles]
+        assert trainer.wait(10) == -signal.SIGKILL
+    finally:
+        trainer.kill()
+        trainer.wait()
+        trainer.stdin.close()
+        trainer.stdout.close()
+    for receipt, result in zip(receipts, data, strict=True):
+        # With it or without it, and in part if it died half way; but nobody else is lost, and nothing is counted twice.
+        assert receipt.status in (Status.COMPLETE, Status.PARTIAL), receipt
+        assert set(np.unique(result)) <= {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+        if step in ("completed", "received"):
+            assert receipt.complete, receipt
+        if step == "joined":
+            assert 2 in receipt.missing_ranks and receipt.culprit == (2,), receipt
+            # The sum of both that are left, but for the shard of the dead host: there everyone has its own value.
+            assert np.count_nonzero(result == 3.0) > LARGE // 2 and 6.0 not in result
+            assert receipt.elapsed_s < 1.9, "a dead trainer is not waited for"
+    with ends_within(1.0):
+        back = join(name, 2, 3, four[2], four[0])
+    jobs = [*survivors, back]
+    assert complete_soon(jobs)
+    for job in jobs:
+        job.close()
+
+
+def test_killed_trainer__before_it_joined(four: Hosts) -> None:
+    trainer = start_trainer("attached", new_job_name(), 0, 1, four[0], four[0])
+    try:
+        assert trainer.stdout.readline() == "ready\n"
+    finally:
+        trainer.communicate("\n", timeout=10)
+    with ranks(four[:1]) as jobs:
+        assert jobs[0].allreduce(np.ones(3)).complete
+
+
+def test_killed_trainer__with_a_fellow_on_its_host(four: Hosts) -> None:
+    """The host goes on with the rank that it has left; which one it is, the receipt knows at home."""
+    name = new_job_name()
+    trainer = start_trainer("joined", name, 2, 3, four[1], four[0])
+    try:
+        jobs = everywhere(four[:2], lambda rank, host: join(name, rank, 3, host, four[0]))
+        assert trainer.stdout.readline() == "ready\n"
+    finally:
+        trainer.communicate("\n", timeout=10)
+    results = everywhere(jobs, lambda rank, job: job.allreduce(np.full(900, 1.0 + rank), deadline="2s"))
+    for receipt in results:
+        assert receipt.status is Status.PARTIAL and receipt.weight_min == 2, receipt
+        assert receipt.elapsed_s < 1.9
+    assert results[1].contributors == (0, 1) and results[1].partly == (2,)
+    for job in jobs:
+        job.close()
+
+
+def test_closed_rank__is_absent_at_once(four: Hosts) -> None:
+    jobs = connect_all(four[:3])
+    assert complete_soon(jobs)
+    jobs[2].close()
+
+    def one(rank: int, job: ultima.Job) -> ultima.Receipt:
+        return job.allreduce(np.ones(1000), deadline=20)
+
+    assert until(lambda: all(r.peers[2].why is Why.ABSENT for r in everywhere(jobs[:2], one)))
+    with ends_within(0.0):
+        results = everywhere(jobs[:2], lambda _, job: job.allreduce(np.ones(10), "max", deadline=20))
+    assert [type(error) for error in results] == [ultima.RanksGone] * 2
+    assert [error.ranks for error in results] == [(2,), (2,)]
+    for job in jobs:
+        job.close()
+
+
+def test_reliable__silent_peer_is_named_at_the_deadline(four: Hosts) -> None:
+    with ranks(four[:2]) as jobs:
+        mine = np.ones(100)
+        with ends_within(0.3), pytest.raises(ultima.DeadlineExceeded) as caught:
+            jobs[0].allreduce(mine, "sum", mode="reliable", deadline="300ms")
+        assert caught.value.receipt is not None and caught.value.receipt.status is Status.FAILED
+        assert (mine == 1).all()
+
+
+# Ranks that disagree
+
+DIFFERENT: list[tuple[str, dict[str, Any], object, object]] = [
+    ("dtype", {"array": np.zeros(1000, dtype=np.float64)}, "float32", "float64"),
+    ("count", {"array": np.zeros(999, dtype=np.float32)}, 1000, 999),
+    ("op", {"op": "sum"}, "avg", "sum"),
+    ("mode", {"mode": "reliable"}, "bounded", "reliable"),
+]
+
+
+@pytest.mark.parametrize(("field", "odd", "usual_value", "odd_value"), DIFFERENT, ids=[row[0] for row in DIFFERENT])
+@pytest.mark.parametrize("layout", [(0, 1, 2), (0, 1, 1)], ids=["host each", "two on a host"])
+def test_desync__every_rank_is_told(
+    four: Hosts, field: str, odd: dict[str, Any], usual_value: object, odd_value: object, layout: tuple[int, ...]
+) -> None:
+    usual = {"op": "avg", "mode": "bounded", "deadline": "2s"}
+
+    def one(rank: int, job: ultima.Job) -> ultima.Receipt:
+        mine = {**usual, "array": np.zeros(1000, dtype=np.float32), **(odd if rank == 2 else {})}
+        return job.allreduce(**mine)
+
+    with ranks([four[host] for host in layout]) as jobs:
+        with ends_within(2.0):
+            errors = everywhere(jobs, one)
+        for rank, error in enumerate(errors):
+            assert isinstance(error, Desync), f"rank {rank}: {error!r}"
+            assert error.field == field
+            assert {error.mine, error.theirs} == {usual_value, odd_value}
+            assert error.rank != rank
+        if layout == (0, 1, 2):
+            assert (errors[2].mine, errors[2].theirs) == (odd_value, usual_value)
+            assert errors[0].rank == errors[1].rank == 2
+        # The mistake is over: the next calls meet again.
+        for receipt in everywhere(jobs, lambda _, job: job.allreduce(np.ones(10), deadline="10s")):
+            assert receipt.complete
+
+
+def test_desync__world_size_at_the_join(four: Hosts) -> None:
+    name = new_job_name()
+
+    def join(rank: int, host: DaemonProcess) -> ultima.Job:
+        return ultima.connect(name, rank, 2 + rank, host.socket, four[0].rendezvous, timeout="2s")
+
+    with ends_within(2.0):
+        errors = everywhere(four[:2], join)
+    told = [error for error in errors if isinstance(error, Desync)]
+    assert told and all(isinstance(error, ultima.UltimaError) for error in errors), errors
+    for error in told:
+        assert error.field == "world_size"
+        assert "world_size" in str(error) and "2" in str(error) and "3" in str(error)
+
+
+# Joining
+
+
+def test_join__missing_rank_is_named(four: Hosts) -> None:
+    with ends_within(1.0), pytest.raises(ultima.JoinTimeout) as caught:
+        ultima.connect(new_job_name(), 0, 2, four[0].socket, four[0].rendezvous, timeout="1s")
+    assert "ranks 1 of world_size 2 have not joined" in str(caught.value)
+
+
+def test_join__rank_that_is_taken(four: Hosts) -> None:
+    name = new_job_name()
+    with ranks(four[:1], job=name), pytest.raises(ultima.JoinRefused):
+        ultima.connect(name, 0, 1, four[0].socket, four[0].rendezvous, timeout="1s", arena="64K")
+
+
+def test_join__addresses_of_ranks_instead_of_a_rendezvous(four: Hosts) -> None:
+    name, addresses = new_job_name(), [f"{ADDRESS}:{host.port}" for host in four[:2]]
+
+    def join(rank: int, host: DaemonProcess) -> ultima.Job:
+        return ultima.connect(name, rank, 2, host.socket, rank_addresses=addresses, timeout=30, arena="1M")
+
+    jobs = everywhere(four[:2], join)
+    assert complete_soon(jobs)
+    for job in jobs:
+        job.close()
+
+
+def test_join__arena_over_the_daemons_limit(four: Hosts) -> None:
+    with pytest.raises(ultima.ResourceExhausted, match="arena_bytes"):
+        ultima.connect(new_job_name(), 0, 1, four[0].socket, arena="100G", timeout=5)
+
+
+def test_fork__child_of_a_trainer_ends_and_the_trainer_goes_on(four: Hosts) -> None:
+    with ranks(four[:2]) as jobs:
+        assert complete_soon(jobs)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                jobs[0].allreduce(np.ones(3))
+            except ultima.ForkedHandle:
+                for job in jobs:
+                    job.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert complete_soon(jobs)

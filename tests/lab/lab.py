@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small Ethernet on one machine: N hosts, each a network namespace with its own link to one switch.
+
+Loopback hides what a network does: it never loses, never queues, and knows no peers. Namespaces are real stacks with
+real addresses, so daemons, trainers and rival libraries run here as they do on machines. The lab shapes links (tbf) and
+drops what the switch forwards (nftables); it needs neither netem nor a kernel module.
+
+What a loss event takes depends on the offloads. Across a veth pair a segmentation burst of up to 64 KiB travels as one
+buffer, and a drop rule takes it whole: `unit="burst"`. With `unit="packet"` the offloads are turned off in front of the
+switch, so that one event is one packet of at most an MTU, at the price of more CPU per byte. Say with every loss figure
+which unit it had.
+
+Each lab has its own prefix, which holds the process id: runs do not collide, and what a killed run left is swept by the
+next one. Nothing here touches an interface, a route or a rule of the machine itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+HOSTS_MAX = 64  # what one job of Ultima can have
+PREFIX = "ultima-lab"
+PPM = 1_000_000
+_numbers = itertools.count()
+
+Unit = Literal["packet", "burst"]
+
+
+class LabError(RuntimeError):
+    """A command that builds the lab failed. The message holds the command and what it said."""
+
+
+def unavailable() -> str | None:
+    """Why there can be no lab on this machine, or None when there can. Tests skip with this sentence."""
+    if os.geteuid() != 0:
+        return "a lab of network namespaces needs root"
+    missing = [tool for tool in ("ip", "tc", "nft", "ethtool") if _find(tool) is None]
+    if missing:
+        return f"a lab needs {', '.join(missing)} (Debian: iproute2 nftables ethtool)"
+    probe = f"{PREFIX}-{os.getpid()}-probe"
+    try:
+        _do("ip", "netns", "add", probe)
+    except LabError as error:
+        return f"no network namespace can be made here: {error}"
+    _do("ip", "netns", "del", probe)
+    return None
+
+
+def _find(tool: str) -> str | None:
+    # An ordinary user's PATH, and that of some containers, leaves the sbin folders out.
+    return shutil.which(tool, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+def _do(tool: str, *arguments: str, namespace: str = "", check: bool = True) -> str:
+    """Runs |tool| (in |namespace|) and returns what it printed; raises LabError when it fails and |check| holds."""
+    command = [_find(tool) or tool, *arguments]
+    if namespace:
+        command = [_find("ip") or "ip", "netns", "exec", namespace, *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    if check and done.returncode != 0:
+        raise LabError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()} (exit status {done.returncode})")
+    return done.stdout
+
+
+def sweep() -> None:
+    """Removes the labs of processes that are gone: a run that was killed could not clean up."""
+    for line in _do("ip", "netns", "list", check=False).splitlines():
+        name = line.split()[0]
+        match = re.fullmatch(rf"{PREFIX}-(\d+)-.*", name)
+        if match and not os.path.exists(f"/proc/{match[1]}"):
+            _remove_namespace(name)
+
+
+def _remove_namespace(name: str) -> None:
+    # Whoever still runs in it was started by that lab: nobody else knows the name.
+    for pid in _do("ip", "netns", "pids", name, check=False).split():
+        with contextlib.suppress(ProcessLookupError):  # it may end between the two calls
+            os.kill(int(pid), signal.SIGKILL)
+    _do("ip", "netns", "del", name, check=False)
+
+
+class Host:
+    """One host of a lab. `address` and `address6` are its numeric addresses; `index` counts from 0."""
+
+    def __init__(self, lab: Lab, index: int) -> None:
+        self._lab = lab
+        self.index = index
+        self.namespace = f"{lab.prefix}-h{index}"
+        self.port = f"p{index}"  # the switch's end of its link
+        self.address = f"10.43.0.{index + 1}"
+        self.address6 = f"fd75:6c74:696d:61::{index + 1:x}"
+        self._children: list[subprocess.Popen[Any]] = []
+
+    def popen(self, command: Sequence[str], env: Mapping[str, str] | None = None, **rest: Any) -> subprocess.Popen[Any]:
+        """Starts |command| on this host. |env| is added to the caller's environment; |rest| goes to Popen.
+
+        The child's pid is the command's own. It is killed when the lab goes down, if it still runs.
+        """
+        environment = {**os.environ, **(env or {})}
+        enter = [_find("ip") or "ip", "netns", "exec", self.namespace]
+        child = subprocess.Popen([*enter, *command], env=environment, **rest)
+        self._children.append(child)
+        return child
+
+    def run(self, command: Sequence[str], timeout: float = 60, **rest: Any) -> subprocess.CompletedProcess[str]:
+        """Runs |command| here to its end and returns it with its text output; it may fail."""
+        enter = [_find("ip") or "ip", "netns", "exec", self.namespace]
+        return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=timeout, **rest)
+
+    def set_rate(self, mbit: float) -> None:
+        """Shapes the link in both directions to |mbit| Mbit/s; 0 takes the shaping away."""
+        for device, where in (("eth0", self.namespace), (self.port, self._lab.switch)):
+            _do("tc", "qdisc", "del", "dev", device, "root", namespace=where, check=False)
+            if mbit:
+                shape = f"tbf rate {mbit}mbit burst 256kb latency {self._lab.queue_ms}ms".split()
+                _do("tc", "qdisc", "add", "dev", device, "root", *shape, namespace=where)
+
+    def set_link(self, up: bool) -> None:
+        """Pulls the cable at the switch, or plugs it in again."""
+        _do("ip", "link", "set", self.port, "up" if up else "down", namespace=self._lab.switch)
+
+    def stop_children(self) -> None:
+        """Ends what popen started here and still runs: first politely, then for sure."""
+        running = [child for child in self._children if child.poll() is None]
+        for child in running:
+            child.terminate()
+        for child in running:
+            try:
+                child.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._children.clear()
+
+
+class Lab:
+    """N hosts behind one switch, up while the context lasts.
+
+    |n|: 1 to 64 hosts. |rate_mbit|: shape of every link, both directions, 0 for none (the lab then measures CPU per
+    byte, not a network). |loss_pct|: of what the switch forwards, 0 to 100. |unit|: what one loss event takes, see
+    above. |congestion|: TCP congestion control of every host, None for the kernel's default. |queue_ms|: how long a
+    shaped link queues before it drops. Raises ValueError naming the argument, and LabError when a command fails.
+    """
+
+    def __init__(self, n: int, rate_mbit: float = 0, loss_pct: float = 0, unit: Unit = "burst",
+                 congestion: str | None = None, queue_ms: int = 20) -> None:
+        if not 1 <= n <= HOSTS_MAX:
+            raise ValueError(f"n is {n}, must be 1 to {HOSTS_MAX}")
+        if rate_mbit < 0:
+            raise ValueError(f"rate_mbit is {rate_mbit}, must be 0 (unshaped) or more")
+        if unit not in ("packet", "burst"):
+            raise ValueError(f"unit is {unit!r}, must be 'packet' or 'burst'")
+        self.prefix = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
+        self.switch = f"{self.prefix}-sw"
+        self.unit = unit
+        self.queue_ms = queue_ms
+        self.hosts = [Host(self, index) for index in range(n)]
+        self._rate, self._loss, self._congestion = rate_mbit, _checked_loss(loss_pct), congestion
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.down()
+
+    def host(self, index: int) -> Host:
+        return self.hosts[index]
+
+    def up(self) -> None:
+        """Builds the lab; one that is up already is built anew."""
+        sweep()
+        self.down()
+        atexit.register(self.down)
+        try:
+            self._build()
+        except BaseException:
+            self.down()
+            raise
+
+    def _build(self) -> None:
+        _do("ip", "netns", "add", self.switch)
+        # No spanning tree and no delay: ports forward at once. The switch itself has no address.
+        _do("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0", namespace=self.switch)
+        _do("ip", "link", "set", "br0", "up", namespace=self.switch)
+        for host in self.hosts:
+            self._plug_in(host)
+        self.set_loss(self._loss)
+
+    def _plug_in(self, host: Host) -> None:
+        inside, port = host.namespace, host.port
+        _do("ip", "netns", "add", inside)
+        _do("ip", "link", "add", "eth0", "netns", inside, "type", "veth", "peer", "name", port, "netns", self.switch)
+        _do("ip", "link", "set", port, "master", "br0", "up", namespace=self.switch)
+        if self.unit == "packet":
+            for device, where in (("eth0", inside), (port, self.switch)):
+                features = ("tso", "gso", "tx-udp-segmentation")
+                _do("ethtool", "-K", device, *itertools.chain(*((name, "off") for name in features)), namespace=where)
+        _do("ip", "link", "set", "lo", "up", namespace=inside)
+        _do("ip", "addr", "add", f"{host.address}/24", "dev", "eth0", namespace=inside)
+        # nodad: an address that is still being checked for duplicates cannot be bound, and that lasts a second.
+        _do("ip", "addr", "add", f"{host.address6}/64", "dev", "eth0", "nodad", namespace=inside)
+        _do("ip", "link", "set", "eth0", "up", namespace=inside)
+        if self._congestion is not None:
+            self._route(host, self._congestion)
+        if self._rate:
+            host.set_rate(self._rate)
+
+    def _route(self, host: Host, congestion: str) -> None:
+        # On the route, because a namespace may not change the default of the machine.
+        route = ["10.43.0.0/24", "dev", "eth0", "src", host.address, "congctl", congestion]
+        _do("ip", "route", "replace", *route, namespace=host.namespace)
+
+    def set_congestion(self, name: str) -> None:
+        """TCP congestion control of connections that are made from here on, over IPv4."""
+        for host in self.hosts:
+            self._route(host, name)
+
+    def set_loss(self, pct: float, to: Iterable[int] | None = None) -> None:
+        """Drops |pct| percent of what the switch forwards, to the hosts |to| only if they are named; 0 ends it."""
+        below = round(_checked_loss(pct) / 100 * PPM)
+        _do("nft", "flush", "ruleset", namespace=self.switch)
+        if below == 0:
+            return
+        _do("nft", "add", "table", "bridge", "lab", namespace=self.switch)
+        chain = "{ type filter hook forward priority 0 ; policy accept ; }"
+        _do("nft", "add", "chain", "bridge", "lab", "forward", chain, namespace=self.switch)
+        ports = [f"oifname {self.hosts[index].port}" for index in to] if to is not None else [""]
+        for port in ports:
+            # nft refuses a comparison that always holds.
+            chance = f"numgen random mod {PPM} < {below}" if below < PPM else ""
+            rule = f"{port} {chance} counter drop".split()
+            _do("nft", "add", "rule", "bridge", "lab", "forward", *rule, namespace=self.switch)
+
+    def dropped(self) -> tuple[int, int]:
+        """Loss events and bytes taken since set_loss: a test of loss must show that there was some."""
+        listing = _do("nft", "-j", "list", "ruleset", namespace=self.switch)
+        rules = [item["rule"]["expr"] for item in json.loads(listing)["nftables"] if "rule" in item]
+        counters = [part["counter"] for rule in rules for part in rule if "counter" in part]
+        return sum(one["packets"] for one in counters), sum(one["bytes"] for one in counters)
+
+    def down(self) -> None:
+        """Ends every process on the hosts and removes them; nothing happens when the lab is down already."""
+        for host in self.hosts:
+            host.stop_children()
+        names = {line.split()[0] for line in _do("ip", "netns", "list", check=False).splitlines() if line}
+        for name in [*(host.namespace for host in self.hosts), self.switch]:
+            if name in names:
+                _remove_namespace(name)
+        atexit.unregister(self.down)
+
+
+def _checked_loss(pct: float) -> float:
+    if not 0 <= pct <= 100:
+        raise ValueError(f"loss_pct is {pct}, must be 0 to 100")
+    return pct
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make lab ARGS=...", description="A shell on host 0 of a lab.")
+    parser.add_argument("--hosts", type=int, default=4, metavar="N")
+    parser.add_argument("--rate", type=float, default=0, metavar="MBIT", help="of every link; 0: unshaped")
+    parser.add_argument("--loss", type=float, default=0, metavar="PCT", help="of what the switch forwards")
+    parser.add_argument("--unit", choices=("packet", "burst"), default="packet", help="what one loss event takes")
+    options = parser.parse_args()
+    reason = unavailable()
+    if reason is not None:
+        print(f"lab: {reason}", file=sys.stderr)
+        return 1
+    with Lab(options.hosts, options.rate, options.loss, options.unit) as lab:
+        for host in lab.hosts:
+            print(f"host {host.index}: {host.address}  {host.address6}  ip netns exec {host.namespace} ...")
+        print("This shell is on host 0; the lab goes when you leave it.")
+        return lab.host(0).popen([os.environ.get("SHELL", "/bin/sh")]).wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house that a reviewer would otherwise have to remember. Each test says why its rule is one."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Where each package of the distribution lives.
+PACKAGES = {"ultima.daemon": ROOT / "daemon", "ultima.v1": ROOT / "proto/ultima/v1", "ultima": ROOT / "client"}
+SOURCE_KINDS = {".py", ".c", ".h", ".proto", ".sh"}
+LINES_MAX = 500
+GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
+
+# What the core may ask of the world: moving bytes, and stopping on a mistake of its own.
+CORE_MAY_USE = {"memcpy", "memset", "memmove", "memcmp", "__assert_fail"}
+# Fortified and position-independent builds name these in addition; they are the compiler's, not the core's.
+COMPILER_MAY_ADD = {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
+
+
+def _sources() -> list[Path]:
+    """Every source file that we wrote."""
+    files = []
+    for folder in ("client", "daemon", "deploy", "proto", "tests", "transport_c"):
+        for path in (ROOT / folder).rglob("*"):
+            ours = path.suffix in SOURCE_KINDS and not GENERATED.search(path.name)
+            if ours and not {"build", "__pycache__"} & set(path.relative_to(ROOT).parts):
+                files.append(path)
+    return files
+
+
+def _module_name(path: Path) -> str:
+    for package, folder in PACKAGES.items():
+        if path.is_relative_to(folder):
+            return ".".join([package, *path.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__")
+    raise AssertionError(f"{path} belongs to no package")
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of all that |path| imports, at the top or in a function; `from a import b` gives a.b."""
+    module = _module_name(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def _who_imports(folder: Path, forbidden: tuple[str, ...]) -> dict[str, list[str]]:
+    """File -> the imports in it that lie in a |forbidden| module."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        bad = [f"line {line}: {name}" for line, name in _imports(path)
+               if any(name == module or name.startswith(module + ".") for module in forbidden)]  # fmt: skip
+        if bad:
+            found[str(path.relative_to(ROOT))] = bad
+    return found
+
+
+def test_imports__are_read_as_python_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader above is what the next tests stand on: each way to write an import must be seen."""
+    monkeypatch.setitem(PACKAGES, "ultima", tmp_path)
+    (tmp_path / "sub").mkdir()
+    path = tmp_path / "sub" / "file.py"
+    path.write_text("import a.b\nfrom .. import c\nfrom .d import e\ndef f():\n    from ultima import _native\n")
+    assert list(_imports(path)) == [(1, "a.b"), (2, "ultima.c"), (3, "ultima.sub.d.e"), (5, "ultima._native")]
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert _who_imports(tmp_path, ("ultima._native",)) == {"sub/file.py": ["line 5: ultima._native"]}
+
+
+def test_arrows__one_file_a_side_imports_the_extension() -> None:
+    """cffi's `lib` and `ffi` are untyped and can crash the process: two files hold them, typed for the rest."""
+    for folder, door in (("daemon", "daemon/engine.py"), ("client", "client/rings.py")):
+        users = _who_imports(ROOT / folder, ("ultima._native",))
+        assert set(users) == {door}, users
+
+
+def test_arrows__client_and_daemon_meet_only_in_proto() -> None:
+    """A trainer must not load the daemon's code, nor a daemon the client's: each could then no longer be replaced, and
+    the daemon would start with torch in it."""
+    assert _who_imports(ROOT / "client", ("ultima.daemon",)) == {}
+    entries = (ROOT / "client").iterdir()
+    modules = {path.name for path in entries if path.suffix == ".py" or (path / "__init__.py").exists()}
+    client = tuple(f"ultima.{name.removesuffix('.py')}" for name in sorted(modules - {"__init__.py"}))
+    assert len(client) > 5
+    assert _who_imports(ROOT / "daemon", client) == {}
+
+
+def test_arrows__nothing_shipped_imports_tests_or_scapy() -> None:
+    """scapy is GPL and a tool of the tests; the product may not need it."""
+    for folder in ("client", "daemon"):
+        assert _who_imports(ROOT / folder, ("tests", "scapy")) == {}
+
+
+def test_arrows__torch_stays_behind_its_own_doors() -> None:
+    """`import ultima` must work, and be quick, where torch is not installed."""
+    users = _who_imports(ROOT / "client", ("torch",)).keys() | _who_imports(ROOT / "daemon", ("torch",)).keys()
+    assert {name for name in users if not name.startswith(("client/torch/", "client/demo/"))} == set()
+
+
+def _includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE)
+
+
+def test_arrows__core_includes_no_system() -> None:
+    """The core is driven in virtual time by the simulator: a header of the system would be the first step out of it."""
+    allowed = {"assert.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
+    for path in [*(ROOT / "transport_c/core").glob("*.[ch]"), *(ROOT / "transport_c/kernels").glob("*.h")]:
+        for name in _includes(path):
+            own = (path.parent / name).resolve()
+            inside = own.parent in (ROOT / "transport_c/core", ROOT / "transport_c/kernels")
+            assert name in allowed or (own.exists() and inside), f"{path.relative_to(ROOT)} includes {name}"
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
+    """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""
+    sources = sorted((ROOT / "transport_c/core").glob("*.c"))
+    assert sources
+    compiler = os.environ.get("CC", "gcc")
+    command = [compiler, "-std=c11", level, "-Wall", "-Wextra", "-Werror", "-c", *map(str, sources)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    objects = sorted(tmp_path.glob("*.o"))
+    kernels = _declared(ROOT / "transport_c/kernels/kernels.h")
+    defined = _symbols(objects, "--defined-only")
+    for file in objects:
+        for name in _symbols([file], "--undefined-only") - CORE_MAY_USE - COMPILER_MAY_ADD:
+            assert name in defined or name in kernels, f"core/{file.stem}.c calls {name}"
+    writable = {name for name, kind in _kinds(objects).items() if kind in "BbCDd"}
+    assert writable == set(), "state outside of what the caller gave it: two engines would share it"
+
+
+def _declared(header: Path) -> set[str]:
+    return set(re.findall(r"\b(ut_\w+)\s*\(", header.read_text()))
+
+
+def _kinds(objects: list[Path], *options: str) -> dict[str, str]:
+    """Symbol -> its letter in nm's listing."""
+    listing = subprocess.run(["nm", "-P", *options, *map(str, objects)], capture_output=True, text=True, check=True)
+    rows = (line.split() for line in listing.stdout.splitlines() if not line.endswith(":"))
+    return {row[0]: row[1] for row in rows if len(row) >= 2}
+
+
+def _symbols(objects: list[Path], *options: str) -> set[str]:
+    return set(_kinds(objects, *options))
+
+
+def test_files__stay_small() -> None:
+    """A file past 500 lines has a second job. Cut it by the packet's stage, or by who calls it, before it grows on."""
+    long = {str(path.relative_to(ROOT)): count for path in _sources()
+            if (count := len(path.read_text().splitlines())) > LINES_MAX}  # fmt: skip
+    assert long == {}
+
+
+def test_files__name_their_licence() -> None:
+    """A file that is copied out of here still says under which terms."""
+    missing = [str(path.relative_to(ROOT)) for path in _sources()
+               if "SPDX-License-Identifier: Apache-2.0" not in path.read_text()[:200]]  # fmt: skip
+    assert missing == []
+
+
+def test_generated_code__is_what_the_proto_files_generate() -> None:
+    """Committed code that has drifted is a lie to whoever reads the .proto file."""
+    command = [sys.executable, str(ROOT / "proto/generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

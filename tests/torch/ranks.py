@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cases of `cases.py` as ranks: one process each, with torchrun's variables, never longer than asked."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ultima.demo.cluster import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Outcome:
+    """What one rank brought back: its exit status, result (None if it printed none) and standard error."""
+
+    status: int
+    result: Any
+    errors: str
+    seconds: float
+
+    def case(self, name: str) -> Any:
+        """The result of one shared case; a case that raised fails the test that asks for it, with its trace."""
+        assert self.result is not None, f"the rank ended with status {self.status}:\n{self.errors}"
+        assert name in self.result["results"], self.result["traces"].get(name, f"no case {name} ran:\n{self.errors}")
+        return self.result["results"][name]
+
+
+def run_ranks(
+    case: str,
+    world: int,
+    sockets: Sequence[Path | str],
+    timeout_s: float = 60,
+    environment: Mapping[str, str] | None = None,
+) -> list[Outcome]:
+    """Starts |world| ranks of |case|, rank r at socket r modulo their number, and waits for all; kills those that
+    linger.
+    """
+    port = free_port()
+    started = time.monotonic()
+    processes = []
+    for rank in range(world):
+        variables = {
+            **os.environ,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "ULTIMA_SOCKET": str(sockets[rank % len(sockets)]),
+            **(environment or {}),
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.torch.cases", case],
+                cwd=ROOT,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outcomes = []
+    try:
+        for process in processes:
+            left = max(0.1, started + timeout_s - time.monotonic())
+            try:
+                output, errors = process.communicate(timeout=left)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, errors = process.communicate()
+                errors += f"\nkilled: it did not end within {timeout_s:g} s"
+            outcomes.append(Outcome(process.returncode, _last_json(output), errors, time.monotonic() - started))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return outcomes
+
+
+def _last_json(output: str) -> Any:
+    for line in reversed(output.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    return None

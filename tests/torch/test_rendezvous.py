@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks find one another's daemons: `meet` on ranks that are threads over one store in memory."""
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ultima.demo.cluster import Cluster
+from ultima.errors import DaemonUnavailable, JoinTimeout
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from ultima.torch import rendezvous  # noqa: E402  # only where torch is
+
+
+def meet_all(
+    sockets: list[Path], timeout_s: float = 10, ranks: int | None = None, size: int | None = None
+) -> list[Any]:
+    """What `meet` returned, or raised, on each of the first |ranks| ranks of a group of |size|."""
+    store = torch.distributed.HashStore()
+    size = size or len(sockets)
+    found: list[Any] = [None] * (ranks or size)
+
+    def run(rank: int) -> None:
+        try:
+            found[rank] = rendezvous.meet(store, rank, size, "0", str(sockets[rank]), timeout_s)
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+def test_meet__all_ranks_agree(cluster: Cluster) -> None:
+    first, second, third = meet_all([*cluster.sockets, cluster.sockets[0]])
+    assert first == second == third
+    addresses = first.rank_addresses
+    assert addresses[0] == addresses[2] != addresses[1], "ranks 0 and 2 are on one daemon"
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+
+
+def test_meet__names_every_job_differently(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, or two trainings on the same daemons, must not meet in one job."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "nightly")
+    names = {meet_all(cluster.sockets)[0].job for _ in range(3)}
+    assert len(names) == 3
+    assert all(name.startswith("nightly-0-") and name.isprintable() and len(name) <= 128 for name in names)
+
+
+def test_job_name__stays_within_what_a_daemon_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "r\n" * 200)
+    name = rendezvous._job_name("g" * 500)
+    assert len(name) <= 128 and name.isprintable()
+
+
+def test_meet__a_rank_without_a_daemon_is_named_to_the_others(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = meet_all([cluster.sockets[0], tmp_path / "none.sock"])
+    assert isinstance(first, DaemonUnavailable) and "rank 1 has no daemon" in str(first)
+    assert isinstance(second, DaemonUnavailable) and "none.sock" in str(second)
+
+
+def test_meet__ranks_that_never_come_are_named(cluster: Cluster) -> None:
+    (first,) = meet_all(cluster.sockets, timeout_s=0.5, ranks=1, size=4)
+    assert isinstance(first, JoinTimeout)
+    assert str(first) == "ranks 1-3 did not come to the process group within 0.5 s"
+
+
+def test_address_towards__this_host_as_others_see_it() -> None:
+    assert rendezvous.address_towards("127.0.0.1") == "127.0.0.1"
+    if socket.has_ipv6:
+        assert rendezvous.address_towards("::1") == "::1"

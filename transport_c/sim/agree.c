@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hosts held against each other, when all receipts are there.
+ *
+ *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host, what the shard's
+ *                  owner has there, or that host's own value
+ */
+#include "sim.h"
+
+static uint32_t ranks_at(const sim_outcome *o, uint64_t element)
+{
+    uint32_t low = 0, high = o->runs - 1;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (o->run[middle].end > element)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return o->run[low].ranks;
+}
+
+static bool readable(const sim_outcome *o)
+{
+    return o->known && o->status != UT_FAILED && o->runs;
+}
+
+/* |other|'s copy of the shard [from, to) against its owner's. */
+static void compare_shard(sim_world *w, uint32_t job_number, uint32_t op, uint32_t owner, uint32_t other, uint64_t from,
+                          uint64_t to)
+{
+    sim_job *job = &w->job[job_number];
+    const sim_outcome *a = &job->outcome[op][owner], *b = &job->outcome[op][other];
+    uint32_t own = job->contributed[op][other];
+    for (uint64_t i = from; i < to;) {
+        uint32_t theirs = ranks_at(a, i), ours = ranks_at(b, i);
+        if (ours != theirs && ours != own)
+            sim_fail(w, "O4 agreement", job->plan->host[other],
+                     "job %u op_seq %" PRIu64 " element %" PRIu64 ": the owner, host %u of the job, has ranks %#x, host %u has %#x",
+                     job_number, job->plan->base + op, i, owner, theirs, other, ours);
+        /* On to where either changes. */
+        uint64_t next = to;
+        for (uint32_t k = 0; k < a->runs; k++)
+            if (a->run[k].end > i) {
+                next = UT_MIN2(next, a->run[k].end);
+                break;
+            }
+        for (uint32_t k = 0; k < b->runs; k++)
+            if (b->run[k].end > i) {
+                next = UT_MIN2(next, b->run[k].end);
+                break;
+            }
+        i = next;
+    }
+}
+
+static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
+{
+    sim_job *job = &w->job[job_number];
+    const sim_op *plan = &job->plan->op[op];
+    const sim_outcome *complete = NULL;
+    uint32_t hosts = job->plan->hosts;
+    for (uint32_t h = 0; h < hosts; h++) {
+        const sim_outcome *o = &job->outcome[op][h];
+        if (!o->known || o->status != UT_COMPLETE)
+            continue;
+        if (complete && complete->digest != o->digest)
+            sim_fail(w, "O4 agreement", job->plan->host[h], "job %u op_seq %" PRIu64 ": two COMPLETE results differ", job_number,
+                     job->plan->base + op);
+        complete = o;
+    }
+    if (plan->nonfinite || plan->odd_rank != UINT32_MAX || plan->redop > UT_AVG)
+        return;
+    for (uint32_t owner = 0; owner < hosts; owner++) {
+        uint32_t shard = (uint32_t)((owner + job->plan->base + op) % hosts);
+        uint64_t from = sim_shard_begin(plan->count, hosts, shard), to = sim_shard_begin(plan->count, hosts, shard + 1);
+        if (!readable(&job->outcome[op][owner]) || job->shaken[owner])
+            continue;
+        for (uint32_t other = 0; other < hosts; other++)
+            if (other != owner && readable(&job->outcome[op][other]) && !job->shaken[other])
+                compare_shard(w, job_number, op, owner, other, from, to);
+    }
+}
+
+void sim_check_agreement(sim_world *w)
+{
+    for (uint32_t job = 0; job < w->plan.jobs; job++)
+        for (uint32_t op = 0; op < w->plan.job[job].ops + SIM_CALM_OPS; op++)
+            check_op(w, job, op);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line. A range of seeds runs in worker processes, so that a crash costs one seed and is reported like any other failure;
+ * a single seed runs in this process, for a debugger.
+ */
+#define _GNU_SOURCE
+#include "sim.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORKERS_MAX = 16, SEED_SECONDS_MAX = 300 };
+
+/* What a worker tells its parent, in shared memory. */
+typedef struct result {
+    uint64_t seed; /* being run */
+    uint64_t done, failed, ops, packets, events, hash;
+    uint64_t cover[SIM_COVERS];
+} result;
+
+typedef struct options {
+    uint64_t from, count;
+    unsigned jobs;
+    bool single, trace, hashes, perf, selftest;
+    const char *self;
+} options;
+
+static void print_failure(const options *o, uint64_t seed, const sim_world *w)
+{
+    printf("FAILED seed %" PRIu64 ": %s\n", seed, w->failure);
+    printf("the last events (host clocks are offset):\n");
+    sim_trace_tail(w, stdout);
+    printf("replay: %s --seed %" PRIu64 "\n", o->self, seed);
+    fflush(stdout);
+}
+
+static void run_seed(const options *o, uint64_t seed, result *r)
+{
+    sim_world *w = sim_alloc(sizeof *w);
+    sim_plan *plan = sim_alloc(sizeof *plan);
+    sim_plan_draw(plan, seed);
+    sim_world_init(w, seed, plan, o->trace);
+    bool good = sim_world_run(w);
+    r->done++;
+    r->failed += !good;
+    r->ops += w->ops;
+    r->packets += w->books.sent.packets;
+    r->events += w->events_done;
+    r->hash ^= sim_mix(seed ^ w->hash);
+    for (unsigned i = 0; i < SIM_COVERS; i++)
+        r->cover[i] += w->cover[i];
+    if (o->hashes)
+        printf("hash %" PRIu64 " %016" PRIx64 "\n", seed, w->hash);
+    if (!good)
+        print_failure(o, seed, w);
+    sim_world_free(w);
+    free(plan);
+    free(w);
+}
+
+static pid_t start_worker(const options *o, uint64_t first, result *r)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid < 0) {
+        perror("sim: fork");
+        exit(2);
+    }
+    if (pid > 0)
+        return pid;
+    for (uint64_t seed = first; seed < o->from + o->count; seed += o->jobs) {
+        r->seed = seed;
+        alarm(SEED_SECONDS_MAX);
+        run_seed(o, seed, r);
+    }
+    fflush(stdout);
+    _exit(0);
+}
+
+static void print_summary(const options *o, const result *all)
+{
+    printf("%" PRIu64 " seeds, %" PRIu64 " failed, ops %" PRIu64 ", packets %" PRIu64 ", events %" PRIu64 ", hash %016" PRIx64
+           "\n",
+           all->done, all->failed, all->ops, all->packets, all->events, all->hash);
+    if (!o->single)
+        for (unsigned i = 0; i < SIM_COVERS; i++)
+            printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
+}
+
+static int run_range(const options *o)
+{
+    result *r = mmap(NULL, WORKERS_MAX * sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (r == MAP_FAILED) {
+        perror("sim: mmap");
+        return 2;
+    }
+    pid_t pid[WORKERS_MAX];
+    unsigned running = o->jobs;
+    for (unsigned k = 0; k < o->jobs; k++)
+        pid[k] = start_worker(o, o->from + k, &r[k]);
+    while (running > 0) {
+        int status;
+        pid_t ended = wait(&status);
+        unsigned k = 0;
+        while (k < o->jobs && pid[k] != ended)
+            k++;
+        if (k == o->jobs)
+            continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+            running--;
+            continue;
+        }
+        r[k].done++;
+        r[k].failed++;
+        printf("FAILED seed %" PRIu64 ": the process ended with %s %d\n", r[k].seed, WIFSIGNALED(status) ? "signal" : "status",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        printf("replay: %s --seed %" PRIu64 "\n", o->self, r[k].seed);
+        pid[k] = start_worker(o, r[k].seed + o->jobs, &r[k]);
+    }
+    result all = {0};
+    for (unsigned k = 0; k < o->jobs; k++) {
+        all.done += r[k].done;
+        all.failed += r[k].failed;
+        all.ops += r[k].ops;
+        all.packets += r[k].packets;
+        all.events += r[k].events;
+        all.hash ^= r[k].hash;
+        for (unsigned i = 0; i < SIM_COVERS; i++)
+            all.cover[i] += r[k].cover[i];
+    }
+    print_summary(o, &all);
+    munmap(r, WORKERS_MAX * sizeof *r);
+    return all.failed != 0;
+}
+
+static int run_one(const options *o)
+{
+    result r = {0};
+    run_seed(o, o->from, &r);
+    print_summary(o, &r);
+    return r.failed != 0;
+}
+
+/* 25 MB among four hosts at 1 Gbit/s, in virtual time, against what the wire needs: 2 (N-1)/N of the bucket, with all headers. */
+static int run_perf(const options *o)
+{
+    static const struct {
+        uint32_t loss_ppm;
+        double most;
+    } rows[] = {{0, 1.35}, {10000, 1.5}, {50000, 2.0}};
+    int bad = 0;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sim_world *w = sim_alloc(sizeof *w);
+        sim_plan *plan = sim_alloc(sizeof *plan);
+        sim_plan_perf(plan, rows[i].loss_ppm);
+        sim_world_init(w, o->from, plan, false);
+        bool good = sim_world_run(w);
+        if (!good)
+            print_failure(o, o->from, w);
+        double bytes = 2.0 * 3 / 4 * 6553600 * 4, bound = bytes / 1440 * (1472 + 66) / 125e6;
+        for (uint32_t op = 0; op < plan->job[0].ops; op++) {
+            uint64_t longest = 0, missing = 0;
+            for (uint32_t h = 0; h < plan->hosts; h++) {
+                const ut_receipt *r = &w->job[0].outcome[op][h].receipt;
+                longest = UT_MAX2(longest, r->elapsed_ns);
+                missing += r->bytes_missing;
+            }
+            double ratio = (double)longest / 1e9 / bound;
+            printf("perf loss %.1f %% op %u: %.1f ms, bound %.1f ms, ratio %.3f, missing %" PRIu64 " bytes\n",
+                   rows[i].loss_ppm / 1e4, op, (double)longest / 1e6, bound * 1e3, ratio, missing);
+            bad += !good || ratio > rows[i].most || longest == 0;
+        }
+        sim_world_free(w);
+        free(plan);
+        free(w);
+    }
+    printf("perf %s\n", bad ? "below the floor" : "above the floor");
+    return bad != 0;
+}
+
+static uint64_t number(const char *name, const char *text)
+{
+    char *end;
+    uint64_t n = text ? strtoull(text, &end, 0) : 0;
+    if (!text || *text == 0 || *end) {
+        fprintf(stderr, "sim: %s needs a number, not \"%s\"\n", name, text ? text : "");
+        exit(2);
+    }
+    return n;
+}
+
+static void usage(FILE *out)
+{
+    fprintf(out, "sim --seed S [--trace] [--hash]                 one world\n"
+                 "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
+                 "sim --perf [--seed S]                           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss\n"
+                 "sim --selftest                                  the simulator's own parts\n"
+                 "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
+}
+
+int main(int argc, char **argv)
+{
+    options o = {.count = 1, .jobs = 1, .self = argv[0]};
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(name, "--trace") == 0) {
+            o.trace = true;
+        } else if (strcmp(name, "--hash") == 0) {
+            o.hashes = true;
+        } else if (strcmp(name, "--perf") == 0) {
+            o.perf = true;
+        } else if (strcmp(name, "--selftest") == 0) {
+            o.selftest = true;
+        } else if (strcmp(name, "--help") == 0) {
+            usage(stdout);
+            return 0;
+        } else if (strcmp(name, "--seed") == 0) {
+            o.from = number(name, value);
+            o.single = true;
+            i++;
+        } else if (strcmp(name, "--from") == 0) {
+            o.from = number(name, value);
+            i++;
+        } else if (strcmp(name, "--count") == 0) {
+            o.count = number(name, value);
+            i++;
+        } else if (strcmp(name, "--jobs") == 0) {
+            uint64_t jobs = number(name, value);
+            o.jobs = (unsigned)UT_MAX2(UT_MIN2(jobs, (uint64_t)WORKERS_MAX), (uint64_t)1);
+            i++;
+        } else {
+            fprintf(stderr, "sim: no such option: %s\n", name);
+            usage(stderr);
+            return 2;
+        }
+    }
+    if (o.selftest)
+        return sim_selftest() != 0;
+    if (o.perf)
+        return run_perf(&o);
+    return o.single ? run_one(&o) : run_range(&o);
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator: whole clusters in one process and in virtual time, driving the same core objects as the UDP driver.
+ *
+ * A seed draws a world (plan.c): hosts, links, jobs, ops, and a subset of the fault menu. Events in a heap (event.c) move it:
+ * packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect, die and come back
+ * (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against fingerprint payloads
+ * (code.c, check.c), and at the end the books must balance (account.c). Everything is an integer function of the seed, so a
+ * failing seed replays exactly; what happened is folded into a trace hash that must not depend on the compiler (trace.c).
+ *
+ * Every host has a clock of its own: nothing in the protocol may compare the clocks of two hosts. Times called `at` or
+ * `now` are the world's; `local` times have the host's offset added.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#include "../core/engine.h"
+#include "rng.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdio.h>
+
+enum {
+    SIM_HOSTS = 16,    /* hosts of a world */
+    SIM_JOBS = 3,      /* jobs of a world */
+    SIM_LOCAL = 3,     /* ranks of a job on one host */
+    SIM_RANKS = 16,    /* ranks of a job */
+    SIM_OPS = 16,      /* ops of a job: up to 12 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2,  /* ops after the faults have stopped: they must be perfect */
+    SIM_AHEAD = 4,     /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,    /* old datagrams kept for replay */
+    SIM_ITEMS = 40,    /* timed faults of a plan */
+    SIM_GUARD = 4096,  /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,   /* trace records kept for a failure */
+    SIM_TAIL_SHOWN = 40,
+};
+
+/* What can go wrong, and what must at least once have been seen: each has a counter of how often it really struck. */
+#define SIM_COVER(X)                                                                                                    \
+    X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op)                \
+    X(misdeliver) X(garbage) X(forged) X(empty) X(partition_both_ways) X(partition_one_way) X(link_queue_full)          \
+    X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) X(trainer_death)           \
+    X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) X(desync_named)             \
+    X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) X(several_local_ranks)         \
+    X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) X(nonfinite) X(sequence_wrap_16)        \
+    X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) X(status_partial)                        \
+    X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) X(redop_max) X(redop_prod)           \
+    X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) X(dtype_int32) X(dtype_int64)                  \
+    X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent)
+enum sim_cover {
+#define SIM_COVER_ENUM(name) SIM_##name,
+    SIM_COVER(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+        SIM_COVERS
+};
+extern const char *const sim_cover_name[SIM_COVERS];
+
+/* ---- packets ---- */
+
+enum {
+    SIM_SPOILT = 1,  /* bits flipped, cut, extended or made up: nobody may take it in or answer */
+    SIM_STRAY = 2,   /* whole, but for another host or another port */
+    SIM_AGAIN = 4,   /* a copy: duplicate or replay */
+};
+typedef struct sim_packet {
+    struct sim_packet *next; /* in a host's receive queue */
+    uint8_t *bytes;          /* len bytes, at any alignment, ending where the allocation ends: a read past them is seen */
+    uint32_t len;
+    uint16_t from, to; /* hosts */
+    uint8_t port;      /* enum ut_port */
+    uint8_t flags;     /* SIM_SPOILT ... */
+    bool ce;
+    uint32_t life;     /* of the host `to` when it was first sent */
+    uint32_t age;      /* receipts of the world when it was first sent; tells replays of earlier ops */
+} sim_packet;
+
+/* Packets and bytes that took one of the ways out of, or into, the network. */
+typedef struct sim_tally {
+    uint64_t packets, bytes;
+} sim_tally;
+typedef struct sim_net_books {
+    sim_tally sent, injected, duplicated, grown; /* in; grown: bytes only */
+    sim_tally lost, lost_host, lost_dead, delivered, shrunk; /* out; shrunk: bytes only */
+} sim_net_books;
+
+/* ---- the plan of a world ---- */
+
+enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH };
+typedef struct sim_item {
+    ut_ns at, lasts; /* lasts: pause and partition; after a death, until the return; UT_NEVER: not before the calm */
+    uint32_t kind;   /* enum sim_item_kind */
+    uint32_t host;
+    uint32_t job, rank;
+    uint32_t hosts; /* partition: mask of one side */
+    bool one_way;
+    bool told;      /* daemon death: the others are told that it is absent */
+    bool for_good;  /* daemon death: not even the calm brings it back; the others are told */
+    ut_ns told_after;
+} sim_item;
+
+typedef struct sim_op {
+    uint64_t count; /* elements */
+    uint8_t dtype, redop, mode;
+    bool nonfinite;      /* some elements are Inf on all ranks */
+    ut_ns deadline;      /* after the submission; UT_NEVER for none */
+    uint32_t odd_rank;   /* the rank that calls it differently; UINT32_MAX for nobody */
+    uint8_t odd_field;   /* enum ut_field */
+} sim_op;
+
+typedef struct sim_job_plan {
+    uint32_t hosts;
+    uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
+    uint8_t local[SIM_HOSTS]; /* ranks there */
+    uint32_t ops, ahead, incast;
+    uint64_t base; /* op_seq of the first op */
+    uint64_t rate; /* bytes per second, 0 unlimited */
+    ut_ns compute_min, compute_max, skew;
+    sim_op op[SIM_OPS];
+    uint64_t bucket_max;
+} sim_job_plan;
+
+typedef struct sim_plan {
+    uint32_t hosts, jobs;
+    sim_job_plan job[SIM_JOBS];
+    ut_ns clock[SIM_HOSTS]; /* the host's clock at the world's 0 */
+    /* links */
+    uint64_t rate_up, rate_down; /* bytes per second */
+    uint64_t queue_up, queue_down; /* bytes */
+    ut_ns delay_min, delay_max;  /* one way, per pair */
+    uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
+    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
+    /* what the network does, parts per million */
+    uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
+    ut_ns reorder_by;
+    /* injections */
+    ut_ns inject_every; /* mean; 0 for none */
+    uint32_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty */
+    /* hosts */
+    uint32_t packet_bytes, segments_max, receive_buffer;
+    uint64_t receive_real; /* bytes that really fit */
+    ut_ns wake_max;        /* scheduler delay */
+    ut_ns packet_cost;     /* CPU per packet received */
+    uint32_t batch_max;    /* packets that one receive call coalesces */
+    uint32_t receive_budget; /* receive calls per turn */
+    uint32_t bad_submission; /* ppm */
+    bool faultless;        /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
+    uint32_t items;
+    sim_item item[SIM_ITEMS];
+} sim_plan;
+
+/* ---- the living world ---- */
+
+typedef struct sim_guarded {
+    uint8_t *whole, *mem; /* mem: SIM_GUARD canary bytes before, and as many behind */
+    size_t bytes;
+} sim_guarded;
+
+struct sim_world;
+
+/* What a rank asked for and has no receipt of yet. */
+typedef struct sim_ask {
+    ut_submission entry;
+    uint32_t op;       /* index in the job */
+    uint64_t slot;     /* where its part of the arena begins */
+    sim_op as;         /* as this rank called it */
+    ut_ns deadline;    /* local */
+    ut_ns submitted;   /* world's */
+    bool taken;        /* the engine has been told to look */
+    int expect_error;  /* a submission that must be refused; 0 for a good one */
+} sim_ask;
+
+typedef struct sim_rank {
+    uint32_t job, index, host; /* index: in the job */
+    uint32_t session;          /* UINT32_MAX: none */
+    bool dead;                 /* the trainer died and has not come back */
+    bool planned_return;
+    uint32_t next;             /* op to submit next; plan.ops + calm ops when all done */
+    uint32_t out;              /* asks */
+    sim_ask ask[SIM_AHEAD + 1];
+    ut_submission_ring *submissions;
+    ut_completion_ring *completions;
+    uint8_t *arena;
+    uint64_t arena_bytes, slot_bytes;
+    bool rung;
+    bool ready_pending; /* an EV_READY is in the heap */
+    uint32_t born;      /* counts its sessions; events of an earlier one are void */
+    uint64_t taken_seen;
+} sim_rank;
+
+/* One host's part in one job. */
+typedef struct sim_seat {
+    sim_guarded memory;
+    bool open;
+    uint32_t linked;          /* mask of job indices that we have connected to, in this life */
+    uint32_t linked_life[SIM_HOSTS]; /* of those, which life */
+    uint32_t called_life[SIM_HOSTS]; /* a call to that life is under way or done */
+    bool told_absent[SIM_HOSTS];
+} sim_seat;
+
+typedef struct sim_host {
+    uint32_t index;
+    uint32_t life; /* counts incarnations, from 1; even a dead host keeps the last */
+    bool alive;
+    bool gone; /* dead for good */
+    bool paused;
+    ut_ns resumes;
+    sim_guarded memory;
+    ut_engine *engine;
+    sim_seat seat[SIM_JOBS];
+    /* receive side */
+    sim_packet *queue[2], **queue_end[2];
+    uint64_t queued_bytes[2];
+    uint64_t drops;        /* of this life */
+    uint64_t given;        /* datagrams given to ut_engine_input in this life */
+    uint64_t given_spoilt; /* of those: SIM_SPOILT */
+    uint64_t given_foreign;/* of those: stray, or for an earlier life */
+    uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
+    uint64_t ended[5];     /* ops that ended here in this life, by status */
+    uint64_t used_bytes;   /* sum over their receipts */
+    bool sessions_removed; /* in this life: some books then stay open */
+    ut_ns busy_until, service_at;
+    uint32_t service_gen;
+    uint32_t spins;
+    /* links */
+    ut_ns up_free, down_free;
+    sim_rank *by_session[UT_SESSIONS_MAX];
+} sim_host;
+
+/* Which ranks one element range of one host's result holds. */
+typedef struct sim_run {
+    uint64_t end; /* exclusive; starts where the previous one ends */
+    uint32_t ranks;
+} sim_run;
+/* One op on one host, as its receipt told and as its bytes showed. */
+typedef struct sim_outcome {
+    bool known;
+    uint32_t status;
+    uint32_t life;
+    uint64_t digest;
+    sim_run *run;
+    uint32_t runs;
+    ut_receipt receipt;
+} sim_outcome;
+
+typedef struct sim_job {
+    sim_job_plan *plan;
+    uint32_t ranks;
+    sim_rank rank[SIM_RANKS];
+    uint32_t host_ranks[SIM_HOSTS];  /* by index in the job: mask of ranks */
+    uint32_t index_of[SIM_HOSTS];    /* host of the world -> index, UINT32_MAX */
+    sim_outcome outcome[SIM_OPS][SIM_HOSTS]; /* op, index in the job */
+    uint32_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
+    bool shaken[SIM_HOSTS];          /* a trainer or the daemon died there: its part may be cut in other ways */
+    uint32_t submitted[SIM_OPS];     /* mask of ranks that ever submitted that op in good form */
+} sim_job;
+
+typedef struct sim_event {
+    ut_ns at;
+    uint64_t order;
+    uint32_t kind; /* enum sim_event_kind */
+    uint32_t a, b, c;
+    uint64_t d;
+    void *p;
+} sim_event;
+enum sim_event_kind {
+    SIM_EV_SWITCH = 1, /* p: packet reaches the last link */
+    SIM_EV_ARRIVE,     /* p: packet reaches its host */
+    SIM_EV_SERVICE,    /* a: host, b: generation */
+    SIM_EV_READY,      /* a: job, b: rank, c: born */
+    SIM_EV_ITEM,       /* a: item of the plan */
+    SIM_EV_ITEM_END,   /* a: item */
+    SIM_EV_CONTROL,    /* a: host, b: its life, p: message */
+    SIM_EV_INJECT,
+    SIM_EV_CALM,       /* the calm begins to submit */
+    SIM_EV_END,
+};
+
+enum sim_trace_kind {
+    SIM_TR_SEND = 1, SIM_TR_DROP, SIM_TR_DELIVER, SIM_TR_INJECT, SIM_TR_SERVE, SIM_TR_SUBMIT, SIM_TR_RECEIPT, SIM_TR_DEATH,
+    SIM_TR_RETURN, SIM_TR_PAUSE, SIM_TR_PARTITION, SIM_TR_CONTROL, SIM_TR_EVENT, SIM_TR_CALM, SIM_TR_KINDS,
+};
+typedef struct sim_trace_record {
+    ut_ns at;
+    uint32_t kind, host, other;
+    uint64_t a, b, c;
+    uint8_t head[32];
+    uint32_t head_len;
+} sim_trace_record;
+
+typedef struct sim_world {
+    uint64_t seed;
+    ut_ns now;
+    sim_plan plan;
+    sim_rng rng_net, rng_host, rng_trainer;
+    sim_event *heap;
+    uint32_t events, event_room;
+    uint64_t event_order, events_done;
+    sim_host host[SIM_HOSTS];
+    sim_job job[SIM_JOBS];
+    bool faults;  /* still on */
+    bool calming; /* faults are off; the last ops are being done */
+    bool ended;
+    uint32_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
+    uint32_t partitions;     /* open */
+    bool burst_bad[SIM_HOSTS][SIM_HOSTS];
+    ut_ns delay[SIM_HOSTS][SIM_HOSTS], last_at[SIM_HOSTS][SIM_HOSTS];
+    sim_packet *saved[SIM_SAVED];
+    uint64_t saved_seen;
+    sim_net_books books;
+    uint64_t receipts;
+    uint64_t ops; /* of which a receipt was checked, host by host */
+    uint64_t cover[SIM_COVERS];
+    /* trace */
+    uint64_t hash;
+    bool trace_all;
+    sim_trace_record *tail;
+    uint64_t traced;
+    /* failure */
+    jmp_buf failed;
+    char failure[512];
+    uint64_t perf_elapsed; /* longest op, for the performance scenario */
+} sim_world;
+
+/* event.c */
+void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p);
+bool sim_pop(sim_world *w, sim_event *ret);
+
+/* trace.c. Names of oracles are those of the file heads of check.c and account.c. */
+void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c);
+void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet);
+void sim_trace_tail(const sim_world *w, FILE *out);
+_Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* plan.c: draws a world. perf.c: the fixed world of the performance floor. */
+void sim_plan_draw(sim_plan *plan, uint64_t seed);
+void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
+uint64_t sim_plan_digest(const sim_plan *plan);
+
+/* memory.c */
+void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);
+void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const char *what);
+void sim_guarded_free(sim_guarded *g);
+void *sim_alloc(size_t bytes); /* zeroed; exits when there is none */
+
+/* net.c */
+sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t port, uint32_t len);
+void sim_packet_free(sim_packet *packet);
+void sim_net_start(sim_world *w);
+void sim_net_send(sim_world *w, sim_packet *packet);
+void sim_net_switch(sim_world *w, sim_packet *packet);
+void sim_net_arrive(sim_world *w, sim_packet *packet);
+void sim_net_inject(sim_world *w);
+uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes waiting in the up-link */
+
+/* host.c */
+static inline ut_ns sim_local(const sim_world *w, const sim_host *h) {
+    return w->now + w->plan.clock[h->index];
+}
+void sim_host_wake(sim_world *w, sim_host *h, ut_ns at);
+void sim_host_readable(sim_world *w, sim_host *h);
+void sim_host_service(sim_world *w, sim_host *h);
+ut_addr sim_addr(uint32_t host, uint32_t port);
+
+/* control.c: what the daemons' Python does */
+void sim_daemon_start(sim_world *w, sim_host *h);
+void sim_daemon_kill(sim_world *w, sim_host *h);
+void sim_control(sim_world *w, const sim_event *event);
+void sim_item_begin(sim_world *w, uint32_t item);
+void sim_item_end(sim_world *w, uint32_t item);
+void sim_faults_stop(sim_world *w);
+
+/* trainer.c */
+void sim_trainer_attach(sim_world *w, sim_rank *r);
+void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine);
+void sim_trainer_ready(sim_world *w, sim_rank *r);
+void sim_trainer_collect(sim_world *w, sim_rank *r);
+void sim_trainer_go_on(sim_world *w, sim_rank *r);
+bool sim_trainer_done(const sim_world *w, const sim_rank *r);
+
+/* code.c: fingerprints */
+typedef struct sim_code {
+    uint64_t seed;
+    uint32_t job, ranks;
+    uint64_t op_seq;
+    uint8_t dtype, redop;
+    bool nonfinite;
+} sim_code;
+uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
+void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
+bool sim_code_nonfinite(const sim_code *code, uint64_t element);
+/* The element as all of |ranks| make it. Writes one element of dtype. */
+void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out);
+/* Which ranks |value| holds, tried first with |hint|. 0 and a reason when it is no sum of distinct ranks of this op. */
+uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason);
+
+/* check.c */
+void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);
+void sim_check_calm(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
+/* agree.c: hosts compared with each other, when all have their receipts */
+void sim_check_agreement(sim_world *w);
+
+/* account.c */
+void sim_account_host(sim_world *w, sim_host *h); /* before an engine goes away */
+void sim_account_world(sim_world *w);
+
+/* world.c */
+void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trace_all);
+bool sim_world_run(sim_world *w); /* false after a failure, told in w->failure */
+void sim_world_free(sim_world *w);
+bool sim_all_done(const sim_world *w);
+
+/* selftest.c: the simulator's own parts. Returns the number of failures, each printed. */
+int sim_selftest(void);
+
+static inline uint64_t sim_shard_begin(uint64_t count, uint32_t hosts, uint32_t shard) {
+    return count * shard / hosts;
+}
+
+#endif
