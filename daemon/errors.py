@@ -118,7 +118,8 @@ def status_of(error: Refused) -> grpc.StatusCode:
 def from_rpc(error: grpc.aio.AioRpcError, about: str) -> Refused:
     """What another daemon's refusal means here: the same kind of error, with `about` (whom we asked what) in front."""
     kind = _ERROR.get(error.code(), Internal)
-    return kind(f"{about}: {error.details() or error.code().name}")
+    details = " ".join((error.details() or error.code().name).split())  # one line, whatever the other side sends
+    return kind(f"{about}: {details}")
 
 
 def from_engine(code: int, about: str, sentence: str) -> Refused:

@@ -69,6 +69,8 @@ class Job:
     """What it was debited for the engine, apart from its trainers' arenas."""
     joining: dict[int, Joiner] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    """Ranks that have had a session here: one that comes again joins where the job stands by then."""
     left: set[int] = field(default_factory=set)
     """Ranks that left in good order: they want the next life of the job, not this one."""
     stats: OpStats = field(default_factory=OpStats)

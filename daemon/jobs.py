@@ -274,15 +274,19 @@ class JobTable:
             raise ResourceExhausted(f"limits.sessions = {limit}: as many trainers are in jobs already")
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
-        assert job.links is not None
+        assert job.links is not None and job.membership is not None
+        next_op_seq = job.membership.next_op_seq
+        if job.membership.under_way or rank in job.seen:
+            # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
+            next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
         self._budget.take_job(job.name, trainer.size)
         try:
-            next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
             session = self._engine.session_add(job.number, trainer.memory, next_op_seq)
         except Refused:
             self._budget.give_back_job(job.name, trainer.size)
             raise
         job.sessions[rank] = Session(session, trainer)
+        job.seen.add(rank)
         self._at[trainer] = (job, rank)
         return session, next_op_seq
 
@@ -358,7 +362,11 @@ class JobTable:
                 f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
                 f"here is {job.own.name}, incarnation {job.incarnation}"
             )
-        cid = job.links.answer(caller, request.connection_id)
+        if request.connection_id:
+            cid = job.links.answer(caller, request.connection_id, request.offer)
+        else:
+            cid = 0
+            job.links.asked(caller, request.offer)
         return peer_pb2.ConnectResponse(
             connection_id=cid, incarnation=job.incarnation, next_op_seq=self._engine.next_op_seq(job.number)
         )

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paths between this host and the others of one job: how they come up, break, and come up again.
 
-A path is two connection ids, each chosen by the side that receives. One Connect call settles both: it carries the
-caller's id and brings back the other's. At the first join the host with the lower index calls, so that each pair
-meets once; a host that comes back calls everyone. Both may still call at the same time (two hosts come back
-together), so an id that was chosen and not yet used is told to whoever asks, and the first exchange that is complete
-counts.
+A path is two connection ids, each chosen by the side that receives. One Connect call settles both: it offers the
+caller's id and brings back the other's. The engine forgets all it knows of a path when it breaks, so a path that broke
+is never resumed: new ids are exchanged.
 
-The engine forgets all it knows of a path when it breaks. A path that broke is therefore never resumed: new ids are
-exchanged.
+If both sides could offer, offers and answers would cross, and the two could end with ids of different exchanges, deaf
+to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
+for an offer. Offers are numbered, and the one who answers takes none that is older than what it has taken: a call that
+was overtaken does no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ultima.daemon.engine import Engine
 from ultima.daemon.errors import FailedPrecondition, Refused, Unavailable
@@ -28,6 +28,7 @@ from ultima.v1 import peer_pb2
 log = logging.getLogger("ultimad.links")
 
 CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its own membership
+ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
 ConnectCall = Callable[[tuple[str, int], peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
@@ -39,15 +40,32 @@ class Link:
 
     host: Host
     state: State = State.CONNECTING
-    rx_cid: int | None = None
-    """Our choice, on its packets; None before it is made."""
-    tx_cid: int | None = None
-    """Its choice, on ours."""
+    rx_cid: int = 0
+    """Our choice, on its packets; 0 for none."""
+    tx_cid: int = 0
+    """Its choice, on ours; 0 for none."""
+    offer: int = 0
+    """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
     why: str = "has not called yet"
     """Why the path is not up, for people."""
     leaving: bool = False
     """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
     caller: asyncio.Task[None] | None = None
+    came_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def up(self) -> bool:
+        """Packets may go both ways."""
+        return self.state is State.UP
+
+    def calls(self) -> bool:
+        """Someone calls this host."""
+        return self.caller is not None and not self.caller.done()
+
+    def stop_calling(self) -> None:
+        """Whoever calls this host, does so no longer."""
+        if self.caller is not None:
+            self.caller.cancel()
+            self.caller = None
 
 
 class Links:
@@ -88,7 +106,7 @@ class Links:
         for index, link in self._links.items():
             if index in absent:
                 link.state = State.ABSENT
-            if rejoin or self.own.index < index:
+            if rejoin or self._offers(link):
                 self.call(link, give_up=rejoin)
 
     def settled(self) -> bool:
@@ -97,7 +115,7 @@ class Links:
 
     def done(self) -> bool:
         """No other host needs anything of this one any more."""
-        return all(link.leaving or link.state is not State.UP for link in self._links.values())
+        return all(link.leaving or not link.up() for link in self._links.values())
 
     def unsettled(self) -> str:
         """For people: the hosts that are waited for, and why."""
@@ -106,56 +124,91 @@ class Links:
 
     def call(self, link: Link, give_up: bool) -> None:
         """Calls a host until the path is up, unless someone does. `give_up`: nobody there means that it is dead."""
-        if link.caller is None or link.caller.done():
+        if not link.calls():
             link.caller = spawn(self._keep_calling(link, give_up), f"connect-{self._job}")
 
-    def answer(self, caller: Host, cid: int) -> int:
-        """The other side called: takes its id and returns ours. Raises FailedPrecondition."""
+    def answer(self, caller: Host, cid: int, offer: int) -> int:
+        """The other side offers: takes its id and returns ours. Raises FailedPrecondition."""
+        link = self._link_of(caller)
+        if self._offers(link):
+            raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is not the one to offer")
+        taken = link.offer if link.host.incarnation == caller.incarnation else 0
+        if offer == taken and link.up() and link.tx_cid == cid:
+            return link.rx_cid
+        if offer <= taken:
+            raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: void, {taken} was taken already")
+        link.offer = offer
+        self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cid)
+        return link.rx_cid
+
+    def asked(self, caller: Host, taken: int) -> None:
+        """The other side misses the path; offer `taken` is the last one that reached it. Raises FailedPrecondition."""
+        link = self._link_of(caller)
+        if not self._offers(link):
+            raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is the one to offer")
+        if link.host.incarnation == caller.incarnation:
+            if link.offer > taken and (link.up() or link.calls()):
+                return  # it asked before our offer came
+            self._forget(link, "it lost the path")
+        else:
+            self._forget(link, "its host began anew")
+            link.host = caller
+        link.stop_calling()  # what is on its way is an answer that is void, or an offer to a life that is over
+        self.call(link, give_up=False)
+
+    def absent(self, index: int, why: str) -> None:
+        """A host is gone: ops do not wait for it."""
+        link = self._links[index]
+        link.stop_calling()
+        if link.state is State.CONNECTING:
+            link.state, link.why = State.ABSENT, why
+            self._on_change()
+        self._forget(link, why)
+
+    def close(self) -> None:
+        """The job is over here."""
+        for link in self._links.values():
+            link.stop_calling()
+
+    def _offers(self, link: Link) -> bool:
+        """Whether it is ours to offer."""
+        return self.own.index < link.host.index
+
+    def _link_of(self, caller: Host) -> Link:
         link = self._links.get(caller.index)
         if link is None or link.host.ranks != caller.ranks:
             raise FailedPrecondition(
                 f"job {self._job!r}: caller.index = {caller.index} with ranks {list(caller.ranks)}: "
                 f"not a peer of host {self.own.index}"
             )
-        same_life = link.host.incarnation == caller.incarnation
-        if same_life and link.state is State.UP and link.tx_cid == cid and link.rx_cid is not None:
-            return link.rx_cid
-        unused = link.rx_cid if same_life and link.state is not State.UP else None
-        rx_cid = self._engine.peer_listen(self._number, caller.index) if unused is None else unused
-        self._connect(link, caller, rx_cid, cid)
-        return rx_cid
+        return link
 
-    def absent(self, index: int, why: str) -> None:
-        """A host is gone: ops do not wait for it."""
-        link = self._links[index]
-        if link.caller is not None:
-            link.caller.cancel()
-        link.why = why
-        if link.state is State.ABSENT:
+    def _forget(self, link: Link, why: str) -> None:
+        """A path that was up is not any more."""
+        if not link.up():
             return
-        log.warning("host absent job=%s host=%d address=%s reason=%s", self._job, index, link.host.address, why)
-        link.state, link.rx_cid, link.tx_cid = State.ABSENT, None, None
-        self._engine.peer_absent(self._number, index)
+        log.warning(
+            "host absent job=%s host=%d address=%s reason=%s", self._job, link.host.index, link.host.address, why
+        )
+        link.state, link.rx_cid, link.tx_cid, link.why = State.ABSENT, 0, 0, why
+        link.came_up.clear()
+        self._engine.peer_absent(self._number, link.host.index)
         self._on_change()
-
-    def close(self) -> None:
-        """The job is over here."""
-        for link in self._links.values():
-            if link.caller is not None:
-                link.caller.cancel()
 
     def _connect(self, link: Link, host: Host, rx_cid: int, tx_cid: int) -> None:
         self._engine.peer_connect(self._number, host.index, host.address, host.data_port, host.feedback_port, tx_cid)
         link.host, link.rx_cid, link.tx_cid, link.state, link.why = host, rx_cid, tx_cid, State.UP, ""
         link.leaving = False
+        link.came_up.set()
         log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
         self._on_change()
 
     async def _keep_calling(self, link: Link, give_up: bool) -> None:
         delay, unanswered = 0.05, 0
-        while link.state is not State.UP:
+        while not link.up():
             try:
-                if await self._call_once(link):
+                await (self._offer(link) if self._offers(link) else self._ask(link))
+                if link.up():
                     return
             except FailedPrecondition as error:
                 # It lives another life than we know of: it knows better, and calls us.
@@ -174,22 +227,36 @@ class Links:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, 1.0)
 
-    async def _call_once(self, link: Link) -> bool:
-        """One exchange; True if the path is up afterwards, by this exchange or another."""
+    async def _offer(self, link: Link) -> None:
+        """One exchange."""
         host = link.host
-        if link.rx_cid is None:
-            link.rx_cid = self._engine.peer_listen(self._number, host.index)
-        rx_cid = link.rx_cid
+        link.offer += 1
+        rx_cid = self._engine.peer_listen(self._number, host.index)
+        response = await self._request(link, connection_id=rx_cid, to_incarnation=host.incarnation, offer=link.offer)
+        if response.incarnation == host.incarnation:
+            self._connect(link, host, rx_cid, response.connection_id)
+
+    async def _ask(self, link: Link) -> None:
+        """Asks for an offer, and gives it the time to come."""
+        link.why = "has been asked to call"
+        await self._request(link, connection_id=0, to_incarnation=0, offer=link.offer)
+        try:
+            await asyncio.wait_for(link.came_up.wait(), ASK_SECONDS)
+        except TimeoutError:
+            link.why = "was asked to call, and does not"
+
+    async def _request(
+        self, link: Link, connection_id: int, to_incarnation: int, offer: int
+    ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
             generation=self._generation,
             caller=self.own.to_proto(),
-            to_index=host.index,
-            connection_id=rx_cid,
-            to_incarnation=host.incarnation,
+            to_index=link.host.index,
+            connection_id=connection_id,
+            to_incarnation=to_incarnation,
+            offer=offer,
         )
-        response = await self._call(host.place, request, CALL_SECONDS)
+        response = await self._call(link.host.place, request, CALL_SECONDS)
         self.next_op_seq = max(self.next_op_seq, response.next_op_seq)
-        if link.state is not State.UP and link.rx_cid == rx_cid and response.incarnation == link.host.incarnation:
-            self._connect(link, link.host, rx_cid, response.connection_id)
-        return link.state is State.UP
+        return response

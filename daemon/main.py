@@ -13,9 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ultima.daemon.errors import StartupError
+
+if TYPE_CHECKING:
+    from ultima.daemon.engine import Engine, EngineConfig
 
 # gRPC's own chatter would stand beside the one line that says why the daemon does not start.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -52,7 +55,7 @@ def version() -> str:
         return "0+unknown"
 
 
-async def serve(flags: dict[str, object], open_engine: Callable[..., object] | None) -> None:
+async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], Engine] | None) -> None:
     """Runs one daemon until a signal stops it. Raises StartupError."""
     from ultima.daemon.config import load
     from ultima.daemon.engine import NativeEngine
@@ -63,7 +66,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[..., object] | N
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    daemon = Daemon(config, open_engine or NativeEngine, version())  # type: ignore[arg-type]
+    daemon = Daemon(config, open_engine or NativeEngine, version())
     await daemon.start()
     await stop.wait()
     logging.getLogger("ultimad").info("draining")
@@ -76,7 +79,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[..., object] | N
     await daemon.stop()
 
 
-def main(arguments: Sequence[str] | None = None, open_engine: Callable[..., object] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineConfig], Engine] | None = None) -> int:
     """Entry point of `ultimad`; returns the exit status. `open_engine` puts another engine behind it, for tests."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:

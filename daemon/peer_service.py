@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ultima.daemon.config import Limits
+from ultima.daemon.config import BUCKET_BYTES_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
 from ultima.daemon.jobs import JobTable
@@ -27,6 +28,10 @@ def checked_host(host: types_pb2.Host, name: str, address: str) -> Host:
         raise InvalidArgument(f"{name}.ranks = {list(host.ranks)}: allowed: different ranks, at least one")
     if not 64 <= host.packet_bytes <= 9216:
         raise InvalidArgument(f"{name}.packet_bytes = {host.packet_bytes}: allowed: 64 to 9216")
+    try:
+        ipaddress.ip_address(host.address or address)
+    except ValueError:
+        raise InvalidArgument(f"{name}.address = {host.address!r}: allowed: a numeric address") from None
     return Host.from_proto(host, address)
 
 
@@ -49,6 +54,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         host = checked_host(request.host, "host", address_of_peer(context.peer()))
         if len(host.ranks) != 1:
             raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
+        if not 1 <= request.bucket_bytes_max <= BUCKET_BYTES_MAX:
+            raise InvalidArgument(f"bucket_bytes_max = {request.bucket_bytes_max}: allowed: 1 to {BUCKET_BYTES_MAX}")
         registration = Registration(
             job=checked_job(request.job),
             rank=host.ranks[0],

@@ -151,7 +151,10 @@ class Peers:
                             self._on_news(place, news)
                 why = "it ended the stream"
             except grpc.aio.AioRpcError as error:
-                why = error.details() or error.code().name
+                why = " ".join((error.details() or error.code().name).split())
+            except Exception:  # our own mistake, but a peer that nobody watches would be worse
+                log.exception("watch failed place=%s", target(*place))
+                why = "internal error"
             if stands:
                 log.warning("peer daemon lost place=%s reason=%s", target(*place), why)
                 self._on_lost(place)

@@ -35,6 +35,8 @@ log = logging.getLogger("ultimad.rendezvous")
 
 CONFLICT_SECONDS = 30.0  # for which ranks that come late to a conflict are told of it
 GAVE_UP_SECONDS = 5.0
+UNCONFIRMED_SECONDS = 600.0  # after which a job is forgotten in which no host ever came up
+RECORDS_MAX = 1024
 FORMING_MAX = 64  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
 
 
@@ -61,6 +63,8 @@ class Record:
     states: list[State]
     confirmed: bool = False
     next_op_seq: int = 0
+    formed_at: float = 0.0
+    """On the loop's clock."""
 
     def index_of(self, rank: int) -> int:
         """The host that has `rank`."""
@@ -139,6 +143,7 @@ class Coordinator:
         if not 0 <= new.rank < new.world_size:
             raise InvalidArgument(f"rank = {new.rank}: allowed: 0 to {new.world_size - 1}")
         while True:
+            self._forget_unconfirmed()
             record = self._records.get(new.job)
             if record is None:
                 await self._wait_for_all(new, deadline)
@@ -176,6 +181,12 @@ class Coordinator:
                 if host.place == place and record.states[host.index] is State.UP:
                     record.states[host.index] = State.ABSENT
             self._end_if_over(job, record)
+
+    def _forget_unconfirmed(self) -> None:
+        oldest = asyncio.get_running_loop().time() - UNCONFIRMED_SECONDS
+        for job, record in list(self._records.items()):
+            if not record.confirmed and record.formed_at < oldest:
+                self._drop(job, record, "no host ever came up")
 
     def _changed(self) -> None:
         self._changes.notify()
@@ -251,6 +262,8 @@ class Coordinator:
     def _complete(self, job: str, forming: _Forming) -> None:
         registrations = list(forming.waiting.values())
         try:
+            if len(self._records) >= RECORDS_MAX:
+                raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
             hosts = form(registrations)
         except Refused as error:
             forming.conflict = str(error)
@@ -258,7 +271,14 @@ class Coordinator:
             self._changed()
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
-        record = Record(fresh_number(), registrations[0].world_size, bucket, hosts, [State.CONNECTING] * len(hosts))
+        record = Record(
+            generation=fresh_number(),
+            world_size=registrations[0].world_size,
+            bucket_bytes_max=bucket,
+            hosts=hosts,
+            states=[State.CONNECTING] * len(hosts),
+            formed_at=asyncio.get_running_loop().time(),
+        )
         self._records[job] = record
         self._forming.pop(job, None)
         log.info(

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
@@ -112,6 +111,7 @@ class Daemon:
             self._folder.release(config.socket, config.attach_socket)
             raise
         self._log_start()
+        sdnotify.notify("READY=1")
 
     async def _serve(self) -> None:
         config = self.config
@@ -120,7 +120,7 @@ class Daemon:
         self._watchers = Watchers(lambda: self.jobs.all())
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers)
         self.attach = attach.AttachServer(config, self.engine, budget, self.version, self.jobs.trainer_gone)
-        self.health = HealthServicer()
+        self.health = health.aio.HealthServicer()
 
         self._remote = grpc.aio.server(
             options=(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX))
@@ -257,7 +257,6 @@ class Daemon:
             *(self.version, os.getpid(), self.config.socket, self.config.bind, self.grpc_port),
             *(info.data_port, info.feedback_port, info.simd, info.gso, info.gro),
         )
-        sdnotify.notify("READY=1")
 
 
 def _word(status: int) -> str:

@@ -244,7 +244,7 @@ async def test_attach__death_is_seen_although_a_child_holds_the_line(house: Hous
         assert took < 1.0
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await process.communicate()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

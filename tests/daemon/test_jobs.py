@@ -68,8 +68,19 @@ async def test_join__several_ranks_on_a_host(house: House) -> None:
     assert wired([daemons[1], daemons[0]])
 
 
-async def test_join__nobody_returns_before_all_local_ranks_are_in(house: House) -> None:
+async def test_join__nobody_returns_before_all_local_ranks_are_in(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the engine would start the first op without those that are still on their way."""
     daemon = await house.daemon()
+    register = daemon.jobs._register
+
+    async def slow_for_one(job: Any, spec: Any, deadline: float) -> Any:
+        membership = await register(job, spec, deadline)
+        await asyncio.sleep(0.2 if spec.rank == 1 else 0)
+        return membership
+
+    monkeypatch.setattr(daemon.jobs, "_register", slow_for_one)
     trainers = [await house.trainer(daemon) for _ in range(3)]
     seen: list[int] = []
 
@@ -110,6 +121,16 @@ async def test_join__wildcard_bind_learns_its_address(house: House) -> None:
     daemons = [await house.daemon(bind="0.0.0.0", insecure=True) for _ in range(2)]
     trainers = await house.job(daemons, rendezvous=f"127.0.0.1:{daemons[0].grpc_port}")
     assert [host.address for host in trainers[1].joined.hosts] == ["127.0.0.1", "127.0.0.1"]
+    assert wired(daemons)
+
+
+async def test_join__proxy_of_the_web_is_not_used(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    daemons = [await house.daemon() for _ in range(2)]
+    await house.job(daemons)
     assert wired(daemons)
 
 

@@ -285,6 +285,27 @@ async def test_register__jobs_that_form_are_limited(coordinator: Coordinator, mo
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_register__job_that_never_came_up_is_forgotten(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await coordinator.register(replace(registration(0, 1), job="ghost"), soon())
+    record = await formed(coordinator, registration(0), registration(1))
+    up(coordinator, record, 0)
+    assert coordinator.record("ghost") is not None
+    monkeypatch.setattr(rendezvous, "UNCONFIRMED_SECONDS", -1.0)
+    await coordinator.register(registration(0), soon())
+    assert coordinator.record("ghost") is None and coordinator.record("job") is record
+
+
+async def test_register__jobs_under_way_are_limited(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "RECORDS_MAX", 2)
+    for name in ("a", "b"):
+        await coordinator.register(replace(registration(0, 1), job=name), soon())
+    with pytest.raises(ResourceExhausted, match="2 are under way already"):
+        await coordinator.register(registration(0, 1), soon())
+    assert (await coordinator.register(replace(registration(0, 1), job="b"), soon())).generation
+
+
 def test_numbers__runs_are_drawn_together() -> None:
     rows = [([], ""), ([3], "3"), ([1, 0], "0-1"), ([5, 1, 2, 3, 9, 8], "1-3, 5, 8-9")]
     for values, text in rows:

@@ -109,6 +109,10 @@ def host(**fields: Any) -> types_pb2.Host:
     return types_pb2.Host(**(values | fields))
 
 
+def registering(**fields: Any) -> peer_pb2.RegisterRequest:
+    return peer_pb2.RegisterRequest(**({"job": "j", "world_size": 1, "host": host(), "bucket_bytes_max": 1} | fields))
+
+
 BAD_HOSTS = [
     (host(grpc_port=0), "grpc_port = 0"),
     (host(data_port=70000), "data_port = 70000"),
@@ -118,6 +122,7 @@ BAD_HOSTS = [
     (host(ranks=[1, 1]), "ranks = [1, 1]"),
     (host(ranks=[-1]), "ranks = [-1]"),
     (host(packet_bytes=10), "packet_bytes = 10"),
+    (host(address="a\nb"), "address = 'a\\nb'"),
 ]
 
 
@@ -126,7 +131,7 @@ async def test_peer__impossible_hosts_are_refused(house: House, bad: types_pb2.H
     daemon = await house.daemon()
     async with peer(daemon) as stub:
         calls = [
-            stub.Register(peer_pb2.RegisterRequest(job="j", world_size=1, host=bad), timeout=5),
+            stub.Register(peer_pb2.RegisterRequest(job="j", world_size=1, host=bad, bucket_bytes_max=1), timeout=5),
             stub.Connect(peer_pb2.ConnectRequest(job="j", caller=bad), timeout=5),
             stub.Restore(peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[bad]), timeout=5),
         ]
@@ -139,10 +144,12 @@ async def test_peer__impossible_hosts_are_refused(house: House, bad: types_pb2.H
 async def test_peer__impossible_requests_are_refused(house: House) -> None:
     daemon = await house.daemon()
     rows = [
-        ("Register", peer_pb2.RegisterRequest(job="", world_size=1, host=host()), "job = ''"),
-        ("Register", peer_pb2.RegisterRequest(job="j", world_size=2, host=host(ranks=[0, 1])), "the one rank"),
-        ("Register", peer_pb2.RegisterRequest(job="j", world_size=0, host=host()), "world_size = 0"),
-        ("Register", peer_pb2.RegisterRequest(job="j", world_size=1, host=host(ranks=[1])), "rank = 1"),
+        ("Register", registering(job=""), "job = ''"),
+        ("Register", registering(world_size=2, host=host(ranks=[0, 1])), "the one rank"),
+        ("Register", registering(world_size=0), "world_size = 0"),
+        ("Register", registering(host=host(ranks=[1])), "rank = 1"),
+        ("Register", registering(bucket_bytes_max=0), "bucket_bytes_max = 0"),
+        ("Register", registering(bucket_bytes_max=2**32), "bucket_bytes_max = 4294967296"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=0, hosts=[host()]), "generation = 0"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=2, generation=1, hosts=[host()]), "each rank"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host(index=1)]), "by index"),
@@ -157,16 +164,17 @@ async def test_peer__impossible_requests_are_refused(house: House) -> None:
 async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     trainers = await house.job(daemons)
-    path = engine(daemons[0]).path(0, 1)
-    job = daemons[0].jobs.all()[0]
-    other = trainers[0].joined.hosts[1]
+    path = engine(daemons[1]).path(0, 0)
+    job = daemons[1].jobs.all()[0]
+    other = trainers[0].joined.hosts[0]
     good = peer_pb2.ConnectRequest(
         job="job",
         generation=job.generation,
         caller=other,
-        to_index=0,
+        to_index=1,
         connection_id=path.tx_cid,
         to_incarnation=job.incarnation,
+        offer=1,
     )
 
     def changed(**fields: Any) -> peer_pb2.ConnectRequest:
@@ -185,15 +193,18 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
     rows = [
         (changed(generation=1), CODE.DEADLINE_EXCEEDED, "has not begun here"),
         (changed(job="other"), CODE.DEADLINE_EXCEEDED, "has not begun here"),
-        (changed(to_index=1), CODE.FAILED_PRECONDITION, "to_index = 1"),
+        (changed(to_index=0), CODE.FAILED_PRECONDITION, "to_index = 0"),
         (changed(to_incarnation=9), CODE.FAILED_PRECONDITION, "to_incarnation = 9"),
         (changed(caller=stranger), CODE.FAILED_PRECONDITION, "caller.index = 5"),
+        (changed(offer=0), CODE.FAILED_PRECONDITION, "offer = 0: void"),
+        (changed(connection_id=7), CODE.FAILED_PRECONDITION, "offer = 1: void"),
+        (changed(connection_id=0), CODE.FAILED_PRECONDITION, "it is the one to offer"),
     ]
-    async with peer(daemons[0]) as stub:
+    async with peer(daemons[1]) as stub:
         for request, code, names in rows:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.Connect(request, timeout=0.5)
-            assert caught.value.code() is code and names in (caught.value.details() or "")
+            assert caught.value.code() is code and names in (caught.value.details() or ""), names
         assert path.connects == 1 and path.up
         answer = await stub.Connect(good, timeout=5)  # the same again changes nothing either
         assert answer.connection_id == path.rx_cid and path.connects == 1

@@ -162,14 +162,19 @@ class ConnectRequest(_message.Message):
     TO_INDEX_FIELD_NUMBER: _builtins.int
     CONNECTION_ID_FIELD_NUMBER: _builtins.int
     TO_INCARNATION_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     to_index: _builtins.int
     """Index of the called host."""
     connection_id: _builtins.int
-    """The id that the called host must put on packets to the caller."""
+    """The id that the called host must put on packets to the caller. 0 asks for an offer."""
     to_incarnation: _builtins.int
     """The incarnation of the called host that the caller believes in; 0 if it does not know."""
+    offer: _builtins.int
+    """Number of the offer, counted by the caller for this path in its life, from 1. In a request for one: number of the last offer
+    that the caller has taken, 0 for none.
+    """
     @_builtins.property
     def caller(self) -> _types_pb2.Host:
         """The calling host, whole."""
@@ -183,10 +188,11 @@ class ConnectRequest(_message.Message):
         to_index: _builtins.int = ...,
         connection_id: _builtins.int = ...,
         to_incarnation: _builtins.int = ...,
+        offer: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_id", b"connection_id", "generation", b"generation", "job", b"job", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_id", b"connection_id", "generation", b"generation", "job", b"job", "offer", b"offer", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,7 +206,7 @@ class ConnectResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     connection_id: _builtins.int
-    """The id that the caller must put on packets to the called host."""
+    """The id that the caller must put on packets to the called host. 0 in the answer to a request for an offer, which follows."""
     incarnation: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the called host: op number that comes next."""

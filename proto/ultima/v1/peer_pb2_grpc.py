@@ -83,7 +83,9 @@ class PeerServiceServicer:
 
     def Connect(self, request, context):
         """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-        the one who receives them. Idempotent for the same pair of incarnations; a new incarnation replaces the old connection.
+        the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+        one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
+        changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

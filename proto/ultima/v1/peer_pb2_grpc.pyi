@@ -49,7 +49,9 @@ class PeerServiceStub:
     """
     Connect: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]
     """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-    the one who receives them. Idempotent for the same pair of incarnations; a new incarnation replaces the old connection.
+    the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+    one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
+    changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]
     """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
@@ -74,7 +76,9 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """
     Connect: _aio.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]  # type: ignore[assignment]
     """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-    the one who receives them. Idempotent for the same pair of incarnations; a new incarnation replaces the old connection.
+    the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+    one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
+    changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
     """
     Watch: _aio.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]  # type: ignore[assignment]
     """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
@@ -114,7 +118,9 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ConnectResponse, _abc.Awaitable[_peer_pb2.ConnectResponse]]:
         """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-        the one who receives them. Idempotent for the same pair of incarnations; a new incarnation replaces the old connection.
+        the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+        one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
+        changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
         """
 
     @_abc_1.abstractmethod
