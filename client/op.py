@@ -143,13 +143,17 @@ class Op:
             self.block = None
             return
         if completion.error:
-            self.failure = failure_of(completion, hosts, rank)
+            self.failure = failure_of(completion, hosts, rank, self.asked())
         else:
             self.receipt = completion.receipt
-        copy = self.block is not None and self.failure is None and not self.abandoned
+        copy = self.block is not None and self.failure is None
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
             self.block = None
+
+    def asked(self) -> dict[str, int]:
+        """The numbers that must be the same on all ranks, by the name of the field."""
+        return {"dtype": self.kind.code, "op": self.redop, "count": self.count, "mode": self.mode}
 
     def fail(self, failure: UltimaError) -> None:
         """Ends it without a result; the caller's array stays as it is."""
@@ -169,8 +173,8 @@ class Op:
         return (self.dst < high and low < self.dst + end) or (writes and self.src < high and low < self.src + end)
 
 
-def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int) -> UltimaError:
-    """The exception, on `rank`, for an op that the engine ended without a result."""
+def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked: dict[str, int]) -> UltimaError:
+    """The exception, on `rank` that `asked` so, for an op that the engine ended without a result."""
     number, error = completion.op_seq, completion.error
     if error == ERR_DESYNC:
         field = FIELD_BY_CODE.get(completion.field, "op_seq")
@@ -179,8 +183,11 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int) -> Ul
         there = hosts[host].ranks if host is not None and host < len(hosts) else ()
         others = [other for other in there if other != rank]
         blamed = others[0] if others and (rank not in there or len(others) == 1) else None
-        mine, theirs = field_value(field, completion.value_here), field_value(field, completion.value_there)
-        return Desync(blamed, field, mine, theirs, number)
+        here, there_value = completion.value_here, completion.value_there
+        # Ranks of one host share one account; which side of the difference we are on, only we know.
+        if asked.get(field) == there_value:
+            here, there_value = there_value, here
+        return Desync(blamed, field, field_value(field, here), field_value(field, there_value), number)
     if error == ERR_TIMEOUT:
         receipt = completion.receipt
         blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group "ultima" on stock torch: its own all-reduce, and Gloo for everything else.
 
-A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. It does
-so by registering an inner Gloo group as its backend for the CPU: what is not overridden here falls through torch's
-own dispatch to Gloo, with no list of collectives to keep in step with torch's. Gloo also takes the all-reduces that
-Ultima has no elements or operation for.
+A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those that
+are not here go to an inner Gloo group (delegate.py), which is also registered as the backend of torch's own dispatch. Gloo
+takes as well the all-reduces that Ultima has no elements or operation for.
 
 How long an op may take: ULTIMA_DEADLINE if that is set, else the timeout of the group (30 minutes unless you say
 otherwise), so a script that names no deadline is as patient as it was with Gloo. A timeout on the call itself goes
@@ -31,6 +30,7 @@ from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store
 import ultima
 from ultima.config import DEFAULT_SOCKET, DURATION_MAX_S, duration_s, socket_path
 from ultima.errors import InvalidArgument, UltimaError
+from ultima.torch.delegate import DelegatingProcessGroup
 from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rendezvous import meet
 from ultima.torch.work import Finishers, UltimaWork
@@ -74,7 +74,7 @@ def _close_all() -> None:
             group.abort()
 
 
-class UltimaProcessGroup(dist.ProcessGroup):
+class UltimaProcessGroup(DelegatingProcessGroup):
     """Ranks that all-reduce through the daemons of their hosts.
 
     Raises DaemonError when a rank's daemon does not answer, JoinTimeout when a rank does not come, InvalidArgument

@@ -19,7 +19,7 @@ from ultima.testing import FakeDaemon
 
 MakeJob = Callable[..., Job]
 # A test machine is busy; a wait that does not end would take the 20 s and more of these tests' deadlines.
-SLACK_S = 3.0
+SLACK_S = 2.0
 
 
 @contextmanager
@@ -46,8 +46,8 @@ def test_wait__frozen_daemon(pair: Pair) -> None:
     daemon, left, right = pair
     mine = np.ones(4)
     daemon.freeze()
-    with ends_within(0.1), pytest.raises(DaemonLost) as caught:
-        left.allreduce(mine, "sum", deadline="100ms")
+    with ends_within(0.5), pytest.raises(DaemonLost) as caught:
+        left.allreduce(mine, "sum", deadline="500ms")
     assert caught.value.reason == "unresponsive"
     daemon.thaw()
     # The session goes on and its numbers still fit; what comes of the old op does not reach the array.
