@@ -190,6 +190,27 @@ static void engine__desync_names_host_and_field(void)
     end_world();
 }
 
+/* Two ranks of host 0 differ: it fails there, and host 1, which agrees with the one of them, is told of both. */
+static void engine__desync_on_one_host_reaches_all(void)
+{
+    world(2, 0);
+    submit(0, 0, call_of(0, 100, UT_SUM, UT_BOUNDED, UT_SECOND));
+    submit(1, 0, call_of(0, 100, UT_SUM, UT_BOUNDED, UT_SECOND));
+    run(now + UT_MS);
+    submit(0, 1, call_of(0, 99, UT_SUM, UT_BOUNDED, UT_SECOND));
+    run(now + 100 * UT_MS);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        for (uint32_t r = 0; r < hosts[h].ranks; r++) {
+            ut_receipt x = receipt(h, r);
+            CHECK_EQ(x.error, UT_ERR_DESYNC);
+            CHECK_EQ(x.culprit, 0);
+            CHECK_EQ(x.field, UT_FIELD_COUNT);
+            CHECK_EQ(x.value_here, 100);
+            CHECK_EQ(x.value_there, 99);
+        }
+    end_world();
+}
+
 static bool drop_first_broadcast(uint32_t from, const ut_burst *b, const uint8_t *packet)
 {
     return from == 0 && b->port == UT_PORT_DATA && packet[2] >> 6 == 2 && !(packet[1] & 1);
@@ -371,6 +392,7 @@ int main(int argc, char **argv)
     RUN(engine__replay_of_an_earlier_op);
     RUN(engine__bad_submissions);
     RUN(engine__desync_names_host_and_field);
+    RUN(engine__desync_on_one_host_reaches_all);
     RUN(engine__repairs_come_from_the_linger_copy);
     RUN(engine__silence_ends_at_the_deadline);
     RUN(engine__an_absent_host_is_not_waited_for);

@@ -160,6 +160,7 @@ static ut_feedback some_feedback(void)
                                   .mode = 3,
                                   .flags = 0x1f,
                                   .weight = 9,
+                                  .field = 3,
                                   .time_left_us = 1234,
                                   .full_mask = check_random(),
                                   .any_mask = check_random()};

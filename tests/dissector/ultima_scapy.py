@@ -109,7 +109,8 @@ class UltimaRecord(Packet):
         ByteEnumField("mode", 1, MODES),
         FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "bit5", "bit6", "bit7"]),
         ShortField("weight", 1),
-        ShortField("reserved", 0),
+        ByteField("field", 0),
+        ByteField("reserved", 0),
         IntField("left_us", NOTHING_YET),
         IntField("reserved2", 0),
         XLongField("full_mask", 0),
@@ -242,6 +243,7 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.flags & ~0x1F == 0, f"flags {int(record.flags):#04x}: 0x1f at most"),
         (record.reserved == 0 and record.reserved2 == 0, "reserved bytes: 0"),
-        (record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
+        (record.field <= 4 and (record.field == 0 or record.flags & 0x08), f"field {record.field}: 0 to 4, with flag 0x08"),
+        (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds]

@@ -274,6 +274,7 @@ void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
     if (session >= UT_SESSIONS_MAX || !e->session[session].used)
         return;
     e->session[session].used = false;
+    e->wakeups &= ~(1ULL << session);
     ut_job *j = job_of(e, e->session[session].job);
     if (j)
         ut_op_session_gone(j, session, now);

@@ -12,6 +12,12 @@ enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
 _Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
                "ids hold any job and host");
 
+/* A submission that was taken and checked, until the job has room. */
+typedef struct ut_waiting {
+    ut_submission submission; /* mode 0: has its receipt already */
+    ut_ns since;
+} ut_waiting;
+
 typedef struct ut_engine_session {
     bool used;
     uint32_t job;
@@ -19,8 +25,7 @@ typedef struct ut_engine_session {
     uint64_t next_seq;            /* op_seq of the submission that must come next */
     uint64_t taken, written;      /* our private ring positions */
     uint32_t wait_first, waiting; /* entries of `wait` in use: its ring begins at wait_first */
-    ut_submission
-        wait[UT_RING_ENTRIES]; /* taken and checked, until the job has room; mode 0: has its receipt already */
+    ut_waiting wait[UT_RING_ENTRIES];
 } ut_engine_session;
 
 struct ut_engine {

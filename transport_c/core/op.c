@@ -10,14 +10,41 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now);
 
 /* ---- gathering the ranks of this host ---- */
 
-bool ut_op_has_room(ut_job *j, uint64_t seq)
+/* A peer has not got all of what this host holds of the op, or has not seen its record. */
+static bool still_needed(const ut_job *j, const ut_op *op)
 {
-    ut_op *op = ut_job_op(j, seq);
-    if (op->state == UT_OP_FREE || op->seq == seq || seq < j->next_open)
-        return true; /* free, its own, or an answer that needs no place */
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
+            continue;
+        if (!ut_op_sent_all(op, h) || !(op->record_known & ut_bit(h)))
+            return true;
+    }
+    return false;
+}
+
+/* A host that is four ops ahead must not take from a slower one what that one still has to get. It is patient for a
+ * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
+ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
+{
+    const ut_op *op = ut_job_op((ut_job *)(uintptr_t)j, s->op_seq);
+    if (op->state == UT_OP_FREE || op->seq == s->op_seq || s->op_seq < j->next_open)
+        return 0; /* free, its own, or an answer that needs no place */
     if (op->state != UT_OP_LINGERING)
+        return UT_NEVER;
+    if (op->failed || op->stage_end[1] == UT_END_DEADLINE || !still_needed(j, op))
+        return 0;
+    if (op->mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
+        return op->linger_until;
+    return since + (s->deadline_ns > since ? (s->deadline_ns - since) / 4 : 0);
+}
+
+bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now)
+{
+    if (now < ut_op_room_at(j, s, since))
         return false;
-    op->state = UT_OP_FREE;
+    ut_op *op = ut_job_op(j, s->op_seq);
+    if (op->state == UT_OP_LINGERING && op->seq != s->op_seq && s->op_seq >= j->next_open)
+        op->state = UT_OP_FREE;
     return true;
 }
 
@@ -44,6 +71,23 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
 }
 
+void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
+{
+    op->culprit = (uint16_t)host;
+    op->field = (uint8_t)field;
+    op->value_here = here;
+    op->value_there = there;
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = host,
+                                          .op_seq = op->seq,
+                                          .a = field,
+                                          .b = here,
+                                          .c = there});
+    ut_op_fail(j, op, UT_ERR_DESYNC, now);
+}
+
 bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
 {
     struct {
@@ -53,24 +97,11 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
                 {UT_FIELD_REDOP, op->redop, theirs->redop},
                 {UT_FIELD_COUNT, op->count, theirs->count},
                 {UT_FIELD_MODE, op->mode, theirs->mode}};
-    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].here == rows[i].there)
-            continue;
-        op->culprit = (uint16_t)host;
-        op->field = rows[i].field;
-        op->value_here = rows[i].here;
-        op->value_there = rows[i].there;
-        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
-                                              .job = j->number,
-                                              .session = UINT32_MAX,
-                                              .host = host,
-                                              .op_seq = op->seq,
-                                              .a = op->field,
-                                              .b = op->value_here,
-                                              .c = op->value_there});
-        ut_op_fail(j, op, UT_ERR_DESYNC, now);
-        return false;
-    }
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].here != rows[i].there) {
+            ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
+            return false;
+        }
     return true;
 }
 
@@ -300,14 +331,10 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         ut_op_cut(j, op, now);
     }
     if (op->state == UT_OP_LINGERING) {
-        bool needed = now < op->linger_until;
-        for (uint32_t h = 0; needed && h < j->config.hosts; h++) {
-            if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
-                continue;
-            if (!ut_op_sent_all(op, h) || !(op->record_known & ut_bit(h)))
-                return;
-        }
+        if (now < op->linger_until && still_needed(j, op))
+            return;
         op->state = UT_OP_FREE;
+        ut_engine_room(j->engine);
     }
 }
 

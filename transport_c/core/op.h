@@ -133,8 +133,10 @@ uint64_t ut_job_tx_floor(const ut_job *j);
 /* op.c */
 /* A local rank's call; the submission was checked. |session| belongs to the job. */
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
-/* True if a submission with this number can be taken now. May end a lingering op to make room. */
-bool ut_op_has_room(ut_job *j, uint64_t seq);
+/* True if this submission, which waits |since| then, can be taken now. May end a lingering op to make room. */
+bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now);
+/* When it can be at the latest; UT_NEVER if only the end of an open op makes room. */
+ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since);
 /* The only ranks of this host that could have called op |seq| were refused: peers need not wait for us. */
 void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
 /* The host goes on without this rank's call: it gets its own value back, or a reason in reliable mode. */
@@ -142,11 +144,20 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, cons
                        ut_ns now);
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
+/* Ends the op with UT_ERR_DESYNC: ranks of |host| said |there| for |field|, others |here|. */
+void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now);
 /* Holds what |host| says of the op against ours. False: they differ, and the op has failed with UT_ERR_DESYNC. */
 bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now);
 /* Time passes. */
 void ut_op_tick(ut_job *j, ut_op *op, ut_ns now);
 ut_ns ut_op_next_wake(const ut_op *op);
+
+/* Nothing but the masks of |host|'s shard is missing: it must be asked, for it may think that all is said. */
+static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
+{
+    return op->state == UT_OP_RUNNING && op->stage_end[1] != UT_END_NONE &&
+           (op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(host));
+}
 
 /* op_end.c */
 /* Stage 1 gives up on what is missing; the op ends with what it has. Both for a RUNNING op. */
@@ -205,5 +216,7 @@ void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job);
 /* Ops ended: submissions that waited for room may be taken. */
 void ut_engine_room(ut_engine *e);
+/* Submissions of the job wait for room. */
+bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job);
 
 #endif

@@ -61,7 +61,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 static bool masks_known(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if ((op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(h)) && ut_job_host_is_up(j, h))
+        if (ut_op_waits_for_masks(op, h) && ut_job_host_is_up(j, h))
             return false;
     return true;
 }
@@ -188,7 +188,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
     ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
     op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     ut_job_raise_rx_floor(j);
-    ut_job_speak(j, now + UT_HOLD_NS);
+    ut_job_speak(j, ut_engine_anyone_waits(j->engine, j->number) ? now : now + UT_HOLD_NS);
     ut_engine_room(j->engine);
 }
 

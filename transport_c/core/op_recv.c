@@ -164,6 +164,10 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         const ut_record *r = &c->peer_record[at];
         if (r->flags & UT_RECORD_SEEN)
             op->record_known |= ut_bit(host);
+        if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
+            ut_op_desync(j, op, host, r->field, r->full_mask, r->any_mask, now);
+            return;
+        }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
         bool news = !(op->record_matched & ut_bit(host)) || (r->flags & UT_RECORD_RESULT);

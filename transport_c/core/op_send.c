@@ -183,17 +183,27 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         uint32_t left = UINT32_MAX;
         if (op->deadline != UT_NEVER)
             left = op->deadline > now ? (uint32_t)UT_MIN2((op->deadline - now) / UT_US, UINT32_MAX - 1) : 0;
-        ret->record[ret->records++] = (ut_record){.op_seq = op->seq,
-                                                  .count = op->count,
-                                                  .dtype = op->dtype,
-                                                  .redop = op->redop,
-                                                  .mode = op->mode,
-                                                  .flags = (uint8_t)flags,
-                                                  .weight = op->weight,
-                                                  .time_left_us = left,
-                                                  .full_mask = op->complete_masks ? op->full_mask : 0,
-                                                  .any_mask = op->complete_masks ? op->any_mask : 0};
-        unseen = unseen || (!known && !(op->rx_done & ut_bit(host)));
+        ut_record *r = &ret->record[ret->records++];
+        *r = (ut_record){.op_seq = op->seq,
+                         .count = op->count,
+                         .dtype = op->dtype,
+                         .redop = op->redop,
+                         .mode = op->mode,
+                         .flags = (uint8_t)flags,
+                         .weight = op->weight,
+                         .time_left_us = left,
+                         .full_mask = op->complete_masks ? op->full_mask : 0,
+                         .any_mask = op->complete_masks ? op->any_mask : 0};
+        if (op->failed && op->field && op->culprit == j->config.self) {
+            /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
+            r->field = op->field;
+            r->flags &= (uint8_t)~UT_RECORD_RESULT;
+            r->full_mask = op->value_here;
+            r->any_mask = op->value_there;
+        }
+        bool asks = ut_op_waits_for_masks(op, host);
+        ret->flags |= asks ? UT_FEEDBACK_ASK : 0;
+        unseen = unseen || asks || (!known && !(op->rx_done & ut_bit(host)));
     }
     if (unseen) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */

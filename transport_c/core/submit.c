@@ -10,7 +10,7 @@ static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
     return s->used ? e->job[s->job] : NULL;
 }
 
-static ut_submission *waiting_at(ut_engine_session *s, uint32_t i)
+static ut_waiting *waiting_at(ut_engine_session *s, uint32_t i)
 {
     return &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
 }
@@ -18,7 +18,7 @@ static ut_submission *waiting_at(ut_engine_session *s, uint32_t i)
 /* op_seq of the first op that the session may still call. */
 static uint64_t next_call(const ut_engine_session *s)
 {
-    return s->waiting ? s->wait[s->wait_first].op_seq : s->next_seq;
+    return s->waiting ? s->wait[s->wait_first].submission.op_seq : s->next_seq;
 }
 
 uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
@@ -90,7 +90,7 @@ static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int e
 }
 
 /* Empties the ring. What is refused is used up, unless its number was wrong: this rank has no part in that op. */
-static void take_in(ut_engine *e, uint32_t session, ut_job *j)
+static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_submission x;
@@ -105,7 +105,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j)
             continue;
         if (error)
             x.mode = 0;
-        *waiting_at(s, s->waiting++) = x;
+        *waiting_at(s, s->waiting++) = (ut_waiting){x, now};
         s->next_seq++;
     }
     e->retry |= 1ULL << session;
@@ -125,41 +125,50 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
     ut_job *j = job_of(e, s);
     if (!j)
         return;
-    take_in(e, session, j);
+    take_in(e, session, j, now);
     while (s->used && s->waiting) {
-        ut_submission x = *waiting_at(s, 0);
-        if (x.mode && !ut_op_has_room(j, x.op_seq))
-            return; /* until an op has ended, or its deadline comes */
+        ut_waiting first = *waiting_at(s, 0);
+        const ut_submission *x = &first.submission;
+        if (x->mode && !ut_op_has_room(j, x, first.since, now))
+            return; /* until there is room, or its deadline comes */
         drop_first(s);
-        if (x.mode)
-            ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
+        if (x->mode)
+            ut_op_call(j, session, x, s->memory.arena + x->src, s->memory.arena + x->dst, now);
         else
-            ut_op_skip(j, x.op_seq, now);
+            ut_op_skip(j, x->op_seq, now);
     }
 }
+
+bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job)
+{
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job && e->session[s].waiting)
+            return true;
+    return false;
+}
+
+/* ---- time ---- */
 
 static void expire(ut_engine *e, uint32_t session, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_job *j = job_of(e, s);
     for (uint32_t i = 0; i < s->waiting; i++) {
-        ut_submission *x = waiting_at(s, i);
+        ut_submission *x = &waiting_at(s, i)->submission;
         if (x->mode == 0 || now < x->deadline_ns)
             continue;
         ut_op_answer_late(j, session, x, s->memory.arena + x->src, s->memory.arena + x->dst, now);
         x->mode = 0;
     }
-    while (s->waiting && waiting_at(s, 0)->mode == 0) {
-        uint64_t seq = waiting_at(s, 0)->op_seq;
-        drop_first(s);
-        ut_op_skip(j, seq, now);
-    }
+    const ut_waiting *first = waiting_at(s, 0);
+    if (s->waiting && (first->submission.mode == 0 || ut_op_room_at(j, &first->submission, first->since) <= now))
+        ut_engine_submissions(e, session, now);
 }
 
 void ut_engine_expire(ut_engine *e, ut_ns now)
 {
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        if (e->session[s].used && e->session[s].waiting)
+        if (job_of(e, &e->session[s]) && e->session[s].waiting)
             expire(e, s, now);
 }
 
@@ -168,10 +177,13 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
     ut_ns next = UT_NEVER;
     for (uint32_t n = 0; n < UT_SESSIONS_MAX; n++) {
         const ut_engine_session *s = &e->session[n];
-        for (uint32_t i = 0; s->used && i < s->waiting; i++) {
-            const ut_submission *x = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
-            if (x->mode)
-                next = UT_MIN2(next, x->deadline_ns);
+        const ut_job *j = job_of(e, s);
+        for (uint32_t i = 0; j && i < s->waiting; i++) {
+            const ut_waiting *w = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+            if (w->submission.mode)
+                next = UT_MIN2(next, w->submission.deadline_ns);
+            if (i == 0 && w->submission.mode)
+                next = UT_MIN2(next, ut_op_room_at(j, &w->submission, w->since));
         }
     }
     return next;

@@ -138,7 +138,8 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[18] = r->mode;
         p[19] = r->flags;
         put16(p + 20, r->weight);
-        put16(p + 22, 0);
+        p[22] = r->field;
+        p[23] = 0;
         put32(p + 24, r->time_left_us);
         put32(p + 28, 0);
         put64(p + 32, r->full_mask);
@@ -190,6 +191,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->mode = p[18];
         r->flags = p[19];
         r->weight = get16(p + 20);
+        r->field = p[22];
         r->time_left_us = get32(p + 24);
         r->full_mask = get64(p + 32);
         r->any_mask = get64(p + 40);

@@ -56,8 +56,9 @@ typedef struct ut_record {
     uint64_t count;
     uint8_t dtype, redop, mode, flags;
     uint16_t weight;
+    uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
     uint32_t time_left_us; /* UINT32_MAX for none */
-    uint64_t full_mask, any_mask;
+    uint64_t full_mask, any_mask; /* with `field`: the two values instead */
 } ut_record;
 
 typedef struct ut_feedback {

@@ -2,8 +2,8 @@
  *
  * Hosts held against each other, when all receipts are there.
  *
- *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host, what the shard's
- *                  owner has there, or that host's own value
+ *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host,
+ * what the shard's owner has there, or that host's own value
  */
 #include "sim.h"
 
@@ -36,7 +36,8 @@ static void compare_shard(sim_world *w, uint32_t job_number, uint32_t op, uint32
         uint32_t theirs = ranks_at(a, i), ours = ranks_at(b, i);
         if (ours != theirs && ours != own)
             sim_fail(w, "O4 agreement", job->plan->host[other],
-                     "job %u op_seq %" PRIu64 " element %" PRIu64 ": the owner, host %u of the job, has ranks %#x, host %u has %#x",
+                     "job %u op_seq %" PRIu64 " element %" PRIu64
+                     ": the owner, host %u of the job, has ranks %#x, host %u has %#x",
                      job_number, job->plan->base + op, i, owner, theirs, other, ours);
         /* On to where either changes. */
         uint64_t next = to;
@@ -65,8 +66,8 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
         if (!o->known || o->status != UT_COMPLETE)
             continue;
         if (complete && complete->digest != o->digest)
-            sim_fail(w, "O4 agreement", job->plan->host[h], "job %u op_seq %" PRIu64 ": two COMPLETE results differ", job_number,
-                     job->plan->base + op);
+            sim_fail(w, "O4 agreement", job->plan->host[h], "job %u op_seq %" PRIu64 ": two COMPLETE results differ",
+                     job_number, job->plan->base + op);
         complete = o;
     }
     if (plan->nonfinite || plan->odd_rank != UINT32_MAX || plan->redop > UT_AVG)

@@ -3,9 +3,9 @@
  * What a receipt says against what the bytes say.
  *
  *   O1 deadline      exactly one receipt per submission, by its deadline (host.c, trainer.c)
- *   O2 fingerprint   each element of a result is made of distinct ranks that called this op, of whole hosts' contributions, or it is the host's own
- *   O3 conservation  expected = used + missing, row by row, and the missing bytes are those that the result lacks
- *   O10 calm         when faults have stopped, every op is COMPLETE, soon
+ *   O2 fingerprint   each element of a result is made of distinct ranks that called this op, of whole hosts'
+ * contributions, or it is the host's own O3 conservation  expected = used + missing, row by row, and the missing bytes
+ * are those that the result lacks O10 calm         when faults have stopped, every op is COMPLETE, soon
  */
 #include "sim.h"
 
@@ -47,8 +47,8 @@ static uint32_t hosts_of(const view *v, uint32_t ranks)
     return mask;
 }
 
-#define FAIL(oracle, format, ...)                                                                                        \
-    sim_fail(v->w, oracle, v->host, "job %u rank %u op_seq %" PRIu64 " (%s): " format, v->rank->job, v->rank->index,      \
+#define FAIL(oracle, format, ...)                                                                                      \
+    sim_fail(v->w, oracle, v->host, "job %u rank %u op_seq %" PRIu64 " (%s): " format, v->rank->job, v->rank->index,   \
              v->ask->entry.op_seq, status_name[v->r->status < 5 ? v->r->status : 0], __VA_ARGS__)
 
 static const char *const status_name[] = {"no status", "COMPLETE", "PARTIAL", "INSUFFICIENT", "FAILED"};
@@ -78,7 +78,8 @@ static void check_parts(view *v, uint64_t element, uint32_t ranks)
         if (*whole == 0)
             *whole = part;
         else if (*whole != part)
-            FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x of host %u, and elsewhere %#x", element, part, h, *whole);
+            FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x of host %u, and elsewhere %#x", element, part,
+                 h, *whole);
     }
     if (ranks & ~v->job->submitted[v->ask->op])
         FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x, of which only %#x called the op", element, ranks,
@@ -104,8 +105,8 @@ static void read_result(view *v, const uint8_t *result)
             char bytes[17] = "";
             for (size_t b = 0; b < v->element; b++)
                 snprintf(bytes + 2 * b, 3, "%02x", at[b]);
-            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " (dtype %u, redop %u, bytes %s) %s", i, v->ask->as.count,
-                 code.dtype, code.redop, bytes, reason);
+            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " (dtype %u, redop %u, bytes %s) %s", i,
+                 v->ask->as.count, code.dtype, code.redop, bytes, reason);
         }
         if (sim_code_nonfinite(&code, i)) {
             v->nonfinite++;
@@ -123,8 +124,8 @@ static void read_result(view *v, const uint8_t *result)
     if (v->runs) /* elements that are Inf for everybody tell nothing and go with their neighbours */
         v->run[v->runs - 1].end = v->ask->as.count;
     if (v->r->nonfinite != v->nonfinite && !v->late)
-        FAIL("O2 fingerprint", "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64, v->r->nonfinite,
-             v->nonfinite);
+        FAIL("O2 fingerprint", "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64,
+             v->r->nonfinite, v->nonfinite);
 }
 
 /* ---- O3: what the receipt says ---- */
@@ -164,28 +165,31 @@ static void check_rows(view *v)
         }
         for (unsigned stage = 0; stage < 2; stage++) {
             if (row->expected[stage] != want[stage] || row->missing[stage] > row->expected[stage])
-                FAIL("O3 conservation", "host %u stage %u: %" PRIu64 " bytes expected (should be %" PRIu64 "), %u missing", h,
-                     stage + 1, row->expected[stage], want[stage], row->missing[stage]);
+                FAIL("O3 conservation",
+                     "host %u stage %u: %" PRIu64 " bytes expected (should be %" PRIu64 "), %u missing", h, stage + 1,
+                     row->expected[stage], want[stage], row->missing[stage]);
             expected += row->expected[stage];
             missing += row->missing[stage];
         }
         if (row->missing[0] + row->missing[1] && row->why == UT_MISSING_NOTHING)
-            FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0], row->missing[1]);
+            FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0],
+                 row->missing[1]);
         if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG)
             continue;
         uint32_t theirs = v->job->host_ranks[h];
         uint64_t lacks[2] = {without(v, own_from, own_to, theirs), without(v, from, to, theirs)};
         for (unsigned stage = 0; stage < 2; stage++)
             if (row->missing[stage] != lacks[stage] * v->element)
-                FAIL("O3 conservation", "host %u stage %u: %u bytes are said to be missing, %" PRIu64 " are", h, stage + 1,
-                     row->missing[stage], lacks[stage] * v->element);
+                FAIL("O3 conservation", "host %u stage %u: %u bytes are said to be missing, %" PRIu64 " are", h,
+                     stage + 1, row->missing[stage], lacks[stage] * v->element);
         uint32_t whole = v->job->contributed[v->ask->op][h];
         if (own_to - own_from > lacks[0] && whole && row->weight != __builtin_popcount(whole))
             FAIL("O3 conservation", "host %u: %u ranks are said to be in what it sent, %d are", h, row->weight,
                  __builtin_popcount(whole));
     }
     if (r->bytes_expected != expected || r->bytes_missing != missing || r->bytes_used + missing != expected)
-        FAIL("O3 conservation", "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " missing; rows: %" PRIu64 ", %" PRIu64,
+        FAIL("O3 conservation",
+             "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " missing; rows: %" PRIu64 ", %" PRIu64,
              r->bytes_expected, r->bytes_used, r->bytes_missing, expected, missing);
 }
 
@@ -196,7 +200,8 @@ static void check_masks(view *v)
         return; /* what is Inf for everybody, or a maximum, does not tell who is in it */
     uint64_t full = hosts_of(v, v->everywhere), any = hosts_of(v, v->anywhere);
     if (r->full_mask & ~full)
-        FAIL("O2 fingerprint", "hosts %#" PRIx64 " are said to be everywhere, only %#" PRIx64 " are", r->full_mask, full);
+        FAIL("O2 fingerprint", "hosts %#" PRIx64 " are said to be everywhere, only %#" PRIx64 " are", r->full_mask,
+             full);
     if (r->any_mask & ~any)
         FAIL("O2 fingerprint", "hosts %#" PRIx64 " are said to be somewhere, only %#" PRIx64 " are", r->any_mask, any);
     if (r->weight_min != v->least)
@@ -216,7 +221,8 @@ static void check_own_fill(view *v)
             uint64_t a = UT_MAX2(begin, from);
             uint32_t ranks = v->run[i].ranks;
             if (a < UT_MIN2(v->run[i].end, to) && !(ranks & v->job->host_ranks[h]) && ranks != own)
-                FAIL("O2 fingerprint", "element %" PRIu64 " of host %u's shard holds ranks %#x: neither its result nor our own", a, h,
+                FAIL("O2 fingerprint",
+                     "element %" PRIu64 " of host %u's shard holds ranks %#x: neither its result nor our own", a, h,
                      ranks);
             begin = v->run[i].end;
         }
@@ -229,10 +235,12 @@ static void check_status(view *v)
     uint32_t all = (1u << v->job->ranks) - 1, own = v->job->host_ranks[v->self];
     bool empty = v->ask->as.count == 0;
     if (r->status == UT_COMPLETE && ((!empty && v->everywhere != all) || r->bytes_missing))
-        FAIL("O2 fingerprint", "ranks %#x are everywhere of %#x, %" PRIu64 " bytes are missing", v->everywhere, all, r->bytes_missing);
+        FAIL("O2 fingerprint", "ranks %#x are everywhere of %#x, %" PRIu64 " bytes are missing", v->everywhere, all,
+             r->bytes_missing);
     if (r->status == UT_INSUFFICIENT && (v->anywhere & ~own || r->bytes_used))
         FAIL("O2 fingerprint", "ranks %#x are in it, %" PRIu64 " bytes were used", v->anywhere, r->bytes_used);
-    if (r->status == UT_PARTIAL && !empty && v->everywhere == all && !v->ask->as.nonfinite && v->ask->as.redop <= UT_AVG)
+    if (r->status == UT_PARTIAL && !empty && v->everywhere == all && !v->ask->as.nonfinite &&
+        v->ask->as.redop <= UT_AVG)
         FAIL("O2 fingerprint", "all ranks %#x are everywhere", all);
     if (!v->late && v->runs && !(v->anywhere >> v->rank->index & 1) && v->hosts == 1)
         FAIL("O2 fingerprint", "the rank's own value is nowhere, ranks %#x are", v->anywhere);
@@ -252,20 +260,22 @@ static void check_failure(view *v)
     bool culprit_fits = r->culprit < v->hosts && (v->self == odd_host || r->culprit == odd_host);
     bool field_fits = r->field == op->odd_field;
     if (!culprit_fits || !field_fits || r->value_here == r->value_there)
-        FAIL("receipt", "desync of rank %u on host %u in field %u: culprit %u, field %u, %" PRIu64 " here, %" PRIu64 " there",
+        FAIL("receipt",
+             "desync of rank %u on host %u in field %u: culprit %u, field %u, %" PRIu64 " here, %" PRIu64 " there",
              op->odd_rank, odd_host, op->odd_field, r->culprit, r->field, r->value_here, r->value_there);
 }
 
 /* ---- the whole ---- */
 
-/* The rank's call came after the host had gone on, or waited behind four open ops until its deadline: it gets its own value back. */
+/* The rank's call came after the host had gone on, or waited for room until its deadline: it gets its own value back.
+ */
 static bool went_on_without_us(view *v)
 {
     const ut_receipt *r = v->r;
     bool late = r->status >= UT_INSUFFICIENT && r->weight_min == 1 && r->peer[v->self].weight == 0;
     if (!late)
         return false;
-    bool over = sim_local(v->w, &v->w->host[v->host]) >= v->ask->deadline && v->job->plan->ahead > 1;
+    bool over = sim_local(v->w, &v->w->host[v->host]) >= v->ask->deadline;
     if (v->job->plan->local[v->self] == 1 && !v->job->shaken[v->self] && !over)
         FAIL("receipt", "the host went on without its only rank %u", v->rank->index);
     return true;
@@ -283,9 +293,10 @@ static void keep_outcome(view *v, const uint8_t *result)
     for (uint64_t i = bytes / 8 * 8; i < bytes; i++)
         digest = sim_mix(digest ^ result[i]);
     if (v->late || (o->known && o->life == v->w->host[v->host].life)) {
-        if (!v->late && v->r->status != UT_FAILED && (o->digest != digest || memcmp(&o->receipt, v->r, sizeof o->receipt) != 0))
-            FAIL("O4 agreement", "two ranks of one host were told different things, digests %" PRIx64 " and %" PRIx64, o->digest,
-                 digest);
+        if (!v->late && v->r->status != UT_FAILED &&
+            (o->digest != digest || memcmp(&o->receipt, v->r, sizeof o->receipt) != 0))
+            FAIL("O4 agreement", "two ranks of one host were told different things, digests %" PRIx64 " and %" PRIx64,
+                 o->digest, digest);
         free(v->run);
         return;
     }
@@ -377,7 +388,7 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     ut_ns wire = 2 * (bytes + packets * 100) * UT_SECOND / UT_MIN2(p->rate_up, p->rate_down) * p->jobs;
     ut_ns bound = UT_SECOND + 10 * wire + 40 * (p->delay_max + p->packet_cost * packets) + p->job[rank->job].skew;
     if (r->elapsed_ns > bound)
-        FAIL("O10 calm", "took %" PRIu64 " us, the wire %" PRIu64 " us, the bound is %" PRIu64 " us", r->elapsed_ns / 1000,
-             wire / 1000, bound / 1000);
+        FAIL("O10 calm", "took %" PRIu64 " us, the wire %" PRIu64 " us, the bound is %" PRIu64 " us",
+             r->elapsed_ns / 1000, wire / 1000, bound / 1000);
     w->cover[r->status == UT_COMPLETE ? SIM_calm_complete : SIM_calm_without_absent]++;
 }

@@ -16,7 +16,8 @@ static const uint16_t prime[] = {5,   7,   11,  13,  17,  19,  23,  29,  31,  37
 enum { PRIMES = sizeof prime / sizeof prime[0] };
 
 /* Bits of an integer that the dtype holds exactly. */
-static unsigned exact_bits(unsigned dtype) {
+static unsigned exact_bits(unsigned dtype)
+{
     switch (dtype) {
     case UT_FLOAT32:
         return 24;
@@ -34,7 +35,8 @@ static unsigned exact_bits(unsigned dtype) {
 }
 
 /* Averages need the room that keeps two sets from rounding to the same quotient; sim_selftest proves these. */
-uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop) {
+uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop)
+{
     bool avg = redop == UT_AVG;
     switch (dtype) {
     case UT_FLOAT32:
@@ -52,11 +54,13 @@ uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop) {
     }
 }
 
-static uint64_t element_bits(const sim_code *code, uint64_t element) {
+static uint64_t element_bits(const sim_code *code, uint64_t element)
+{
     return sim_mix(code->seed ^ sim_mix(code->op_seq ^ (uint64_t)code->job << 56) ^ element * 0x9e3779b97f4a7c15u);
 }
 
-static int64_t unit_of(const sim_code *code, uint64_t element) {
+static int64_t unit_of(const sim_code *code, uint64_t element)
+{
     uint64_t sum_max = 0;
     for (uint32_t r = 0; r < code->ranks; r++)
         sum_max = sum_max << 2 | 1;
@@ -74,12 +78,14 @@ static int64_t unit_of(const sim_code *code, uint64_t element) {
     return bits >> 63 ? -unit : unit;
 }
 
-bool sim_code_nonfinite(const sim_code *code, uint64_t element) {
+bool sim_code_nonfinite(const sim_code *code, uint64_t element)
+{
     return code->nonfinite && code->dtype <= UT_BFLOAT16 && (element_bits(code, element) >> 20) % 13 == 0;
 }
 
 /* What rank r brings. */
-static int64_t value_of(const sim_code *code, uint64_t element, uint32_t rank) {
+static int64_t value_of(const sim_code *code, uint64_t element, uint32_t rank)
+{
     switch (code->redop) {
     case UT_MIN:
     case UT_MAX:
@@ -93,7 +99,8 @@ static int64_t value_of(const sim_code *code, uint64_t element, uint32_t rank) {
     }
 }
 
-static uint16_t half_bits(float x) {
+static uint16_t half_bits(float x)
+{
     uint32_t u;
     memcpy(&u, &x, 4);
     uint32_t sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
@@ -111,7 +118,8 @@ static uint16_t half_bits(float x) {
     return (uint16_t)(sign | UT_MIN2(n, 0x7c00u));
 }
 
-static uint16_t brain_bits(float x) {
+static uint16_t brain_bits(float x)
+{
     uint32_t u;
     memcpy(&u, &x, 4);
     uint32_t n = u >> 16, rest = u & 0xffff;
@@ -121,7 +129,8 @@ static uint16_t brain_bits(float x) {
 }
 
 /* out = numerator / divisor as the dtype rounds it. */
-static void put(unsigned dtype, int64_t numerator, int64_t divisor, void *out) {
+static void put(unsigned dtype, int64_t numerator, int64_t divisor, void *out)
+{
     float single = (float)numerator / (float)divisor;
     double twice = (double)numerator / (double)divisor;
     int64_t whole = numerator / divisor;
@@ -150,7 +159,8 @@ static void put(unsigned dtype, int64_t numerator, int64_t divisor, void *out) {
     }
 }
 
-static void put_infinite(unsigned dtype, void *out) {
+static void put_infinite(unsigned dtype, void *out)
+{
     static const float f32 = __builtin_inff();
     static const double f64 = __builtin_inf();
     static const uint16_t f16 = 0x7c00, b16 = 0x7f80;
@@ -158,7 +168,8 @@ static void put_infinite(unsigned dtype, void *out) {
     memcpy(out, dtype == UT_BFLOAT16 ? &b16 : from, ut_dtype_bytes(dtype));
 }
 
-void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count) {
+void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count)
+{
     size_t bytes = ut_dtype_bytes(code->dtype);
     for (uint64_t i = 0; i < count; i++) {
         uint8_t *at = (uint8_t *)out + i * bytes;
@@ -169,7 +180,8 @@ void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t coun
     }
 }
 
-static uint64_t spread(uint32_t ranks) {
+static uint64_t spread(uint32_t ranks)
+{
     uint64_t sum = 0;
     for (uint32_t r = 0; r < SIM_RANKS; r++)
         if (ranks >> r & 1)
@@ -177,7 +189,8 @@ static uint64_t spread(uint32_t ranks) {
     return sum;
 }
 
-void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out) {
+void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out)
+{
     if (sim_code_nonfinite(code, element)) {
         put_infinite(code->dtype, out);
         return;
@@ -204,7 +217,8 @@ void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, voi
     put(code->dtype, total, 1, out);
 }
 
-static float half_value(uint16_t h) {
+static float half_value(uint16_t h)
+{
     uint32_t exponent = h >> 10 & 31, mantissa = h & 1023;
     float x;
     if (exponent == 0) {
@@ -217,7 +231,8 @@ static float half_value(uint16_t h) {
 }
 
 /* The element as an integer; false if it is none. */
-static bool get_whole(unsigned dtype, const void *value, int64_t *ret) {
+static bool get_whole(unsigned dtype, const void *value, int64_t *ret)
+{
     float single;
     double x;
     uint16_t half;
@@ -254,7 +269,8 @@ static bool get_whole(unsigned dtype, const void *value, int64_t *ret) {
     return (double)*ret == x;
 }
 
-static uint32_t read_sum(const sim_code *code, uint64_t element, const void *value, const char **reason) {
+static uint32_t read_sum(const sim_code *code, uint64_t element, const void *value, const char **reason)
+{
     int64_t x, unit = unit_of(code, element);
     if (!get_whole(code->dtype, value, &x) || x % unit != 0) {
         *reason = "is no multiple of this element's unit: data of another op, another place, or none";
@@ -279,13 +295,15 @@ static uint32_t read_sum(const sim_code *code, uint64_t element, const void *val
     return ranks;
 }
 
-static bool matches(const sim_code *code, uint64_t element, const void *value, uint32_t ranks) {
+static bool matches(const sim_code *code, uint64_t element, const void *value, uint32_t ranks)
+{
     uint8_t expected[8];
     sim_code_expect(code, element, ranks, expected);
     return memcmp(expected, value, ut_dtype_bytes(code->dtype)) == 0;
 }
 
-uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason) {
+uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason)
+{
     if (hint && matches(code, element, value, hint))
         return hint;
     if (code->redop == UT_SUM && !sim_code_nonfinite(code, element))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the daemons' control plane does: it opens paths, learns of deaths, brings hosts and trainers back; and the timed faults of
- * the plan. Control messages are reliable and in order, as over TCP, and slow; a paused host hears them when it resumes.
+ * What the daemons' control plane does: it opens paths, learns of deaths, brings hosts and trainers back; and the timed
+ * faults of the plan. Control messages are reliable and in order, as over TCP, and slow; a paused host hears them when
+ * it resumes.
  *
- * A path is opened by the host with the lower index in the job: it calls, naming the connection id that it listens on, and the answer
- * names the other one. A host that comes back greets those with a lower index, so that they call.
+ * A path is opened by the host with the lower index in the job: it calls, naming the connection id that it listens on,
+ * and the answer names the other one. A host that comes back greets those with a lower index, so that they call.
  */
 #include "sim.h"
 
@@ -15,7 +16,7 @@ enum { CONTROL_NS = 150000, RETRY_NS = 1000000 };
 enum message_kind { HELLO = 1, CALL, ANSWER, ABSENT };
 typedef struct message {
     uint32_t kind, job;
-    uint32_t from;      /* host of the world */
+    uint32_t from; /* host of the world */
     uint32_t from_life;
     uint32_t cid;
 } message;
@@ -186,7 +187,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
 
 void sim_daemon_start(sim_world *w, sim_host *h)
 {
-    h->drops = h->given = h->given_spoilt = h->given_foreign = h->sent_data = h->sent_feedback = h->used_bytes = 0;
+    h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->sent_data = h->sent_feedback =
+        h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
     h->sessions_removed = false;
     h->busy_until = w->now;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The event heap: a binary heap by (time, order of insertion). The second key makes ties deterministic, and keeps what was
- * put in first first, which the control channel relies on.
+ * The event heap: a binary heap by (time, order of insertion). The second key makes ties deterministic, and keeps what
+ * was put in first first, which the control channel relies on.
  */
 #include "sim.h"
 
 #include <stdlib.h>
 
-static bool before(const sim_event *a, const sim_event *b) {
+static bool before(const sim_event *a, const sim_event *b)
+{
     return a->at < b->at || (a->at == b->at && a->order < b->order);
 }
 
-void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p) {
+void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p)
+{
     assert(at >= w->now);
     if (w->events == w->event_room) {
         w->event_room = w->event_room ? 2 * w->event_room : 1024;
@@ -30,7 +32,8 @@ void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uin
     w->heap[i] = event;
 }
 
-bool sim_pop(sim_world *w, sim_event *ret) {
+bool sim_pop(sim_world *w, sim_event *ret)
+{
     if (w->events == 0)
         return false;
     *ret = w->heap[0];

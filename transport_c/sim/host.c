@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One host's shell around its engine: what udp/loop.c does with sockets, in virtual time. A turn takes what has come, in
- * batches as GRO makes them, lets the engine look at its clock, sends, and hands out receipts. After each turn the engine
- * must have kept its word:
+ * One host's shell around its engine: what udp/loop.c does with sockets, in virtual time. A turn takes what has come,
+ * in batches as GRO makes them, lets the engine look at its clock, sends, and hands out receipts. After each turn the
+ * engine must have kept its word:
  *
  *   O1 deadline    no submission whose deadline has come is without a receipt, and the next wake-up is not after one
  *   O6 silence     a datagram that nobody may believe changes nothing: no packet goes out, no timer moves
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 
 enum {
-    BURSTS_MAX = 20000,       /* in one turn: more would never end */
-    SPINS_MAX = 20000,        /* wake-ups at the same time, or a microsecond later */
-    DUE_AFTER = 1000,         /* ns: a wake-up that is already due comes so much later */
-    SEND_BUFFER = 256 << 10,  /* bytes in the up-link at which a send blocks */
+    BURSTS_MAX = 20000,      /* in one turn: more would never end */
+    SPINS_MAX = 20000,       /* wake-ups at the same time, or a microsecond later */
+    DUE_AFTER = 1000,        /* ns: a wake-up that is already due comes so much later */
+    SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
 };
 
 ut_addr sim_addr(uint32_t host, uint32_t port)
@@ -88,13 +88,15 @@ static void input_in_silence(sim_world *w, sim_host *h, unsigned port, const sim
     ut_engine_input(h->engine, port, packet->bytes, packet->len, 0, packet->ce, now);
     ut_burst burst;
     if (ut_engine_output(h->engine, now, &burst))
-        sim_fail(w, "O6 silence", h->index, "a %s datagram of %u bytes on port %u was answered with %u packets to host %u",
-                 packet->flags & SIM_SPOILT ? "spoilt" : "foreign", packet->len, port, burst.segments, burst.to.bytes[0]);
+        sim_fail(
+            w, "O6 silence", h->index, "a %s datagram of %u bytes on port %u was answered with %u packets to host %u",
+            packet->flags & SIM_SPOILT ? "spoilt" : "foreign", packet->len, port, burst.segments, burst.to.bytes[0]);
     if (ut_engine_next_wake(h->engine) != wake)
-        sim_fail(w, "O6 silence", h->index, "a datagram of %u bytes that nobody may believe moved a timer", packet->len);
+        sim_fail(w, "O6 silence", h->index, "a datagram of %u bytes that nobody may believe moved a timer",
+                 packet->len);
     ut_engine_stats(h->engine, &after);
-    uint64_t refused = after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum -
-                       before.unknown;
+    uint64_t refused =
+        after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum - before.unknown;
     if (refused != 1)
         sim_fail(w, "O6 silence", h->index, "a %s datagram of %u bytes on port %u was taken in",
                  packet->flags & SIM_SPOILT ? "spoilt" : "foreign", packet->len, port);
@@ -112,6 +114,7 @@ static void note_input(sim_world *w, sim_host *h, const sim_packet *packet)
     w->books.delivered.bytes += packet->len;
     h->given++;
     h->given_spoilt += (packet->flags & SIM_SPOILT) != 0;
+    h->given_evil += (packet->flags & SIM_EVIL) != 0;
     if (!(packet->flags & SIM_SPOILT) && foreign(h, packet)) {
         h->given_foreign++;
         w->cover[SIM_old_life] += packet->life != h->life;
@@ -240,7 +243,7 @@ static void take_events(sim_world *w, sim_host *h)
     ut_event event;
     while (ut_engine_poll_event(h->engine, &event)) {
         sim_trace(w, SIM_TR_EVENT, h->index, event.kind, event.op_seq, event.a, event.b);
-        if (event.kind == UT_EVENT_VIOLATION)
+        if (event.kind == UT_EVENT_VIOLATION && !w->plan.evil)
             sim_fail(w, "O7 honesty", h->index, "job %u calls host %u a liar", event.job, event.host);
         if (event.kind == UT_EVENT_DESYNC)
             w->cover[SIM_desync_named]++;

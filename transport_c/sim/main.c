@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line. A range of seeds runs in worker processes, so that a crash costs one seed and is reported like any other failure;
- * a single seed runs in this process, for a debugger.
+ * The command line. A range of seeds runs in worker processes, so that a crash costs one seed and is reported like any
+ * other failure; a single seed runs in this process, for a debugger.
  */
 #define _GNU_SOURCE
 #include "sim.h"
@@ -23,7 +23,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, selftest;
+    bool single, trace, hashes, perf, selftest, stop;
     const char *self;
 } options;
 
@@ -74,6 +74,8 @@ static pid_t start_worker(const options *o, uint64_t first, result *r)
         r->seed = seed;
         alarm(SEED_SECONDS_MAX);
         run_seed(o, seed, r);
+        if (o->stop && r->failed)
+            break;
     }
     fflush(stdout);
     _exit(0);
@@ -81,8 +83,8 @@ static pid_t start_worker(const options *o, uint64_t first, result *r)
 
 static void print_summary(const options *o, const result *all)
 {
-    printf("%" PRIu64 " seeds, %" PRIu64 " failed, ops %" PRIu64 ", packets %" PRIu64 ", events %" PRIu64 ", hash %016" PRIx64
-           "\n",
+    printf("%" PRIu64 " seeds, %" PRIu64 " failed, ops %" PRIu64 ", packets %" PRIu64 ", events %" PRIu64
+           ", hash %016" PRIx64 "\n",
            all->done, all->failed, all->ops, all->packets, all->events, all->hash);
     if (!o->single)
         for (unsigned i = 0; i < SIM_COVERS; i++)
@@ -114,9 +116,13 @@ static int run_range(const options *o)
         }
         r[k].done++;
         r[k].failed++;
-        printf("FAILED seed %" PRIu64 ": the process ended with %s %d\n", r[k].seed, WIFSIGNALED(status) ? "signal" : "status",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        printf("FAILED seed %" PRIu64 ": the process ended with %s %d\n", r[k].seed,
+               WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         printf("replay: %s --seed %" PRIu64 "\n", o->self, r[k].seed);
+        if (o->stop) {
+            running--;
+            continue;
+        }
         pid[k] = start_worker(o, r[k].seed + o->jobs, &r[k]);
     }
     result all = {0};
@@ -143,7 +149,8 @@ static int run_one(const options *o)
     return r.failed != 0;
 }
 
-/* 25 MB among four hosts at 1 Gbit/s, in virtual time, against what the wire needs: 2 (N-1)/N of the bucket, with all headers. */
+/* 25 MB among four hosts at 1 Gbit/s, in virtual time, against what the wire needs: 2 (N-1)/N of the bucket, with all
+ * headers. */
 static int run_perf(const options *o)
 {
     static const struct {
@@ -195,6 +202,7 @@ static void usage(FILE *out)
 {
     fprintf(out, "sim --seed S [--trace] [--hash]                 one world\n"
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
+                 "    [--stop]                                    each process stops at its first failure\n"
                  "sim --perf [--seed S]                           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss\n"
                  "sim --selftest                                  the simulator's own parts\n"
                  "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
@@ -213,6 +221,8 @@ int main(int argc, char **argv)
             o.perf = true;
         } else if (strcmp(name, "--selftest") == 0) {
             o.selftest = true;
+        } else if (strcmp(name, "--stop") == 0) {
+            o.stop = true;
         } else if (strcmp(name, "--help") == 0) {
             usage(stdout);
             return 0;

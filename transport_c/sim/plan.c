@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a seed to a world. Each seed turns on its own subset of the fault menu, with its own strengths: a world where everything
- * goes wrong at once hides more bugs than it finds, because nothing gets far enough to meet the second one.
+ * From a seed to a world. Each seed turns on its own subset of the fault menu, with its own strengths: a world where
+ * everything goes wrong at once hides more bugs than it finds, because nothing gets far enough to meet the second one.
  *
  * When you add a fault here, also give it a counter in SIM_COVER (sim.h), count it where it strikes, and see that
  * tests/sim asserts it.
@@ -11,10 +11,26 @@
 #define MBIT UINT64_C(125000) /* bytes per second */
 
 /* What the seed has turned on. */
-enum { LOSS, BURST, REORDER, DUPLICATE, CORRUPT, RESIZE, INJECT, PARTITION, PAUSE, SLOW_WAKE, TRAINER_DEATH, DAEMON_DEATH,
-       SMALL_QUEUES, SMALL_RECEIVE, MENU };
+enum {
+    LOSS,
+    BURST,
+    REORDER,
+    DUPLICATE,
+    CORRUPT,
+    RESIZE,
+    INJECT,
+    PARTITION,
+    PAUSE,
+    SLOW_WAKE,
+    TRAINER_DEATH,
+    DAEMON_DEATH,
+    SMALL_QUEUES,
+    SMALL_RECEIVE,
+    MENU
+};
 
-static void draw_clocks(sim_plan *p, sim_rng *rng) {
+static void draw_clocks(sim_plan *p, sim_rng *rng)
+{
     /* A little before: 2^32 microseconds, 2^32 milliseconds, 2^63 nanoseconds; and a machine that has just booted. */
     static const ut_ns special[] = {UINT64_C(4294967296) * 1000, UINT64_C(4294967296) * 1000000, UINT64_C(1) << 63,
                                     UINT64_C(1) << 32};
@@ -28,13 +44,14 @@ static void draw_clocks(sim_plan *p, sim_rng *rng) {
     }
 }
 
-static void draw_links(sim_plan *p, sim_rng *rng, const bool *on) {
+static void draw_links(sim_plan *p, sim_rng *rng, const bool *on)
+{
     static const uint64_t rates[] = {100 * MBIT, 1000 * MBIT, 1000 * MBIT, 10000 * MBIT};
     p->rate_up = rates[sim_below(rng, 4)];
     p->rate_down = sim_chance(rng, 800000) ? p->rate_up : rates[sim_below(rng, 4)];
     p->delay_min = sim_octaves(rng, 2 * UT_US, 500 * UT_US);
     p->delay_max = p->delay_min + (sim_chance(rng, 300000) ? sim_octaves(rng, UT_US, 10 * UT_MS) : 0);
-    p->queue_up = sim_octaves(rng, 256 << 10, 4 << 20);
+    p->queue_up = p->faultless ? 64 << 20 : sim_octaves(rng, 256 << 10, 4 << 20);
     p->queue_down = sim_octaves(rng, 1 << 20, 8 << 20);
     if (on[SMALL_QUEUES])
         p->queue_down = sim_octaves(rng, 8 << 10, 256 << 10) + 2 * p->packet_bytes;
@@ -62,12 +79,13 @@ static void draw_links(sim_plan *p, sim_rng *rng, const bool *on) {
         static const uint32_t kinds[] = {SIM_replay, SIM_misdeliver, SIM_garbage, SIM_forged, SIM_empty};
         for (unsigned i = 0; i < 5; i++)
             if (sim_chance(rng, 500000))
-                p->inject |= 1u << kinds[i];
-        p->inject |= 1u << kinds[sim_below(rng, 5)];
+                p->inject |= UINT64_C(1) << kinds[i];
+        p->inject |= UINT64_C(1) << (p->evil ? SIM_evil : kinds[sim_below(rng, 5)]);
     }
 }
 
-static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on) {
+static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on)
+{
     p->packet_bytes = 1472;
     if (sim_chance(rng, 250000))
         p->packet_bytes = 32 + 8 * (uint32_t)sim_octaves(rng, 8, 180);
@@ -90,15 +108,18 @@ static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on) {
 }
 
 /* Wire time of an op without any trouble, headers and the way there and back included. */
-static ut_ns wire_time(const sim_plan *p, uint64_t bytes, uint32_t hosts) {
+static ut_ns wire_time(const sim_plan *p, uint64_t bytes, uint32_t hosts)
+{
     uint64_t rate = UT_MIN2(p->rate_up, p->rate_down);
     uint64_t payload = p->packet_bytes - 32;
     uint64_t packets = bytes / payload + 2 * hosts;
     uint64_t wire = 2 * (bytes + packets * 74);
-    return wire * 1000 / (rate / 1000000) + 8 * (p->delay_max + p->wake_max) + packets * 2 * p->packet_cost + 50 * UT_US;
+    return wire * 1000 / (rate / 1000000) + 8 * (p->delay_max + p->wake_max) + packets * 2 * p->packet_cost +
+           50 * UT_US;
 }
 
-static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_t packet_bytes) {
+static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_t packet_bytes)
+{
     uint64_t most = packet_bytes < 300 ? 16 << 10 : packet_bytes < 1000 ? 64 << 10 : 160 << 10;
     uint64_t pick = sim_below(rng, 100);
     if (pick < 4)
@@ -114,8 +135,9 @@ static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_
     return (packet_bytes >= 1000 ? 1 << 20 : most) / element - sim_below(rng, 70);
 }
 
-static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, sim_op *op, unsigned hurry, bool reliable_ends,
-                    sim_rng *rng) {
+static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, sim_op *op, unsigned hurry,
+                    bool reliable_ends, sim_rng *rng)
+{
     op->mode = sim_chance(rng, 700000) ? UT_BOUNDED : UT_RELIABLE;
     for (;;) {
         op->dtype = (uint8_t)(1 + sim_below(rng, UT_DTYPES_END - 1));
@@ -143,7 +165,8 @@ static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, si
     }
 }
 
-static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps, sim_rng *rng) {
+static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps, sim_rng *rng)
+{
     sim_job_plan *j = &p->job[index];
     uint32_t order[SIM_HOSTS] = {0};
     for (uint32_t i = 0; i < p->hosts; i++) {
@@ -181,14 +204,15 @@ static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps
         if (k < j->ops && !p->faultless && sim_chance(rng, 15000))
             op->deadline = sim_below(rng, 2) * UT_US; /* over before it began */
         if (k >= j->ops)
-            op->deadline = 60 * UT_SECOND;
+            op->deadline = p->evil ? 300 * UT_MS : 60 * UT_SECOND; /* of lies nobody need recover */
         j->bucket_max = UT_MAX2(j->bucket_max, op->count * ut_dtype_bytes(op->dtype));
     }
     j->bucket_max = UT_MAX2(j->bucket_max, 64); /* room for the op that one rank calls otherwise */
 }
 
 /* One rank calls one op differently. */
-static void draw_desync(sim_job_plan *j, sim_rng *rng) {
+static void draw_desync(sim_job_plan *j, sim_rng *rng)
+{
     uint32_t ranks = 0;
     for (uint32_t i = 0; i < j->hosts; i++)
         ranks += j->local[i];
@@ -203,8 +227,10 @@ static void draw_desync(sim_job_plan *j, sim_rng *rng) {
         op->deadline = 5 * UT_SECOND;
 }
 
-/* A daemon may die only if each of its jobs keeps another host that never dies: somebody must remember where the job stands. */
-static bool may_die(const sim_plan *p, uint32_t host, uint32_t dying) {
+/* A daemon may die only if each of its jobs keeps another host that never dies: somebody must remember where the job
+ * stands. */
+static bool may_die(const sim_plan *p, uint32_t host, uint32_t dying)
+{
     for (uint32_t j = 0; j < p->jobs; j++) {
         bool member = false, witness = false;
         for (uint32_t i = 0; i < p->job[j].hosts; i++) {
@@ -219,7 +245,8 @@ static bool may_die(const sim_plan *p, uint32_t host, uint32_t dying) {
     return true;
 }
 
-static void draw_items(sim_plan *p, sim_rng *rng, const bool *on) {
+static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
+{
     ut_ns span = 0;
     for (uint32_t j = 0; j < p->jobs; j++) {
         ut_ns length = 2 * UT_MS;
@@ -236,7 +263,8 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on) {
             continue;
         uint32_t times = 1 + (uint32_t)sim_below(rng, kind == SIM_PAUSE ? 8 : 3);
         for (uint32_t t = 0; t < times && p->items < SIM_ITEMS; t++) {
-            sim_item item = {.kind = kind, .at = sim_below(rng, span), .lasts = sim_octaves(rng, 100 * UT_US, 400 * UT_MS)};
+            sim_item item = {
+                .kind = kind, .at = sim_below(rng, span), .lasts = sim_octaves(rng, 100 * UT_US, 400 * UT_MS)};
             item.host = (uint32_t)sim_below(rng, p->hosts);
             item.hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
             item.one_way = sim_chance(rng, 500000);
@@ -265,7 +293,8 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on) {
     }
 }
 
-void sim_plan_draw(sim_plan *p, uint64_t seed) {
+void sim_plan_draw(sim_plan *p, uint64_t seed)
+{
     memset(p, 0, sizeof *p);
     sim_rng rng = sim_rng_for(seed, 1);
     bool on[MENU];
@@ -275,6 +304,11 @@ void sim_plan_draw(sim_plan *p, uint64_t seed) {
     p->faultless = sim_chance(&rng, 100000);
     if (p->faultless)
         memset(on, 0, sizeof on);
+    p->evil = !p->faultless && sim_chance(&rng, 60000);
+    if (p->evil) {
+        on[INJECT] = true;
+        on[TRAINER_DEATH] = on[DAEMON_DEATH] = false; /* nobody would know where the job stands */
+    }
     uint32_t size = (uint32_t)sim_below(&rng, 100);
     p->hosts = size < 2 ? 1 : size < 95 ? 2 + (uint32_t)sim_below(&rng, 7) : 9 + (uint32_t)sim_below(&rng, 8);
     draw_clocks(p, &rng);
@@ -282,7 +316,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed) {
     draw_links(p, &rng, on);
     p->jobs = sim_chance(&rng, 750000) ? 1 : 2 + (uint32_t)sim_below(&rng, 2);
     bool wraps = sim_chance(&rng, 200000);
-    bool reliable_ends = !on[TRAINER_DEATH] && !on[DAEMON_DEATH];
+    bool reliable_ends = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
     for (uint32_t j = 0; j < p->jobs; j++)
         draw_job(p, j, reliable_ends, wraps, &rng);
     if (!p->faultless && sim_chance(&rng, 80000))
@@ -293,7 +327,8 @@ void sim_plan_draw(sim_plan *p, uint64_t seed) {
 }
 
 /* A world for measuring: four hosts on 1 Gbit/s links with ordinary queues, one 25 MB bucket, twice. */
-void sim_plan_perf(sim_plan *p, uint32_t loss_ppm) {
+void sim_plan_perf(sim_plan *p, uint32_t loss_ppm)
+{
     memset(p, 0, sizeof *p);
     p->hosts = 4;
     p->jobs = 1;

@@ -14,26 +14,30 @@ typedef struct sim_rng {
 } sim_rng;
 
 /* splitmix64's finaliser: a bijection whose output bits all depend on all input bits. */
-static inline uint64_t sim_mix(uint64_t x) {
+static inline uint64_t sim_mix(uint64_t x)
+{
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-static inline uint64_t sim_next(sim_rng *rng) {
+static inline uint64_t sim_next(sim_rng *rng)
+{
     uint64_t out = sim_mix(rng->state);
     rng->state += 0x9e3779b97f4a7c15u;
     return out;
 }
 
 /* A stream of its own for one purpose, so that one more draw for the network does not move the trainers. */
-static inline sim_rng sim_rng_for(uint64_t seed, uint64_t purpose) {
+static inline sim_rng sim_rng_for(uint64_t seed, uint64_t purpose)
+{
     return (sim_rng){sim_mix(seed) ^ sim_mix(purpose * 0xd1342543de82ef95u + 1)};
 }
 
 /* 0 .. n - 1; 0 if n is 0. The bias of 2^-32 does not matter here. */
-static inline uint64_t sim_below(sim_rng *rng, uint64_t n) {
+static inline uint64_t sim_below(sim_rng *rng, uint64_t n)
+{
     if (n == 0)
         return 0;
     if (n <= UINT32_MAX)
@@ -41,16 +45,19 @@ static inline uint64_t sim_below(sim_rng *rng, uint64_t n) {
     return sim_next(rng) % n;
 }
 
-static inline uint64_t sim_between(sim_rng *rng, uint64_t low, uint64_t high) {
+static inline uint64_t sim_between(sim_rng *rng, uint64_t low, uint64_t high)
+{
     return low + sim_below(rng, high - low + 1);
 }
 
-static inline bool sim_chance(sim_rng *rng, uint32_t ppm) {
+static inline bool sim_chance(sim_rng *rng, uint32_t ppm)
+{
     return ppm != 0 && sim_below(rng, 1000000) < ppm;
 }
 
 /* |low| .. |high|, every octave alike: small and large values are tried equally often. |low| >= 1. */
-static inline uint64_t sim_octaves(sim_rng *rng, uint64_t low, uint64_t high) {
+static inline uint64_t sim_octaves(sim_rng *rng, uint64_t low, uint64_t high)
+{
     unsigned octaves = 0;
     while (octaves < 62 && (low << (octaves + 1)) <= high && (low << octaves) < (UINT64_MAX >> 2))
         octaves++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints (every
- * set of ranks is read back, and each kind of damage is seen), and the network alone, with no engine.
+ * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints
+ * (every set of ranks is read back, and each kind of damage is seen), and the network alone, with no engine.
  */
 #include "sim.h"
 
@@ -9,12 +9,12 @@
 
 static int failures;
 
-#define CHECK(condition)                                                                                                 \
-    do {                                                                                                                 \
-        if (!(condition)) {                                                                                              \
-            printf("selftest: %s:%d: %s\n", __func__, __LINE__, #condition);                                             \
-            failures++;                                                                                                  \
-        }                                                                                                                \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            printf("selftest: %s:%d: %s\n", __func__, __LINE__, #condition);                                           \
+            failures++;                                                                                                \
+        }                                                                                                              \
     } while (0)
 
 static void rng__vectors_and_ranges(void)
@@ -209,7 +209,8 @@ static void net__queue_loss_and_books(void)
     const sim_net_books *b = &w->books;
     CHECK(w->cover[SIM_link_queue_full] == 20 * 50);
     CHECK(w->cover[SIM_loss] > 150 && w->cover[SIM_loss] < 250);
-    CHECK(w->cover[SIM_duplicate] > 250 && w->cover[SIM_corrupt] > 100 && w->cover[SIM_truncate] > 50 && w->cover[SIM_extend] > 30);
+    CHECK(w->cover[SIM_duplicate] > 250 && w->cover[SIM_corrupt] > 100 && w->cover[SIM_truncate] > 50 &&
+          w->cover[SIM_extend] > 30);
     w->host[0].alive = w->host[1].alive = false; /* there are no engines to ask: only the network's books */
     if (setjmp(w->failed) == 0)
         sim_account_world(w);

@@ -2,11 +2,12 @@
  *
  * The simulator: whole clusters in one process and in virtual time, driving the same core objects as the UDP driver.
  *
- * A seed draws a world (plan.c): hosts, links, jobs, ops, and a subset of the fault menu. Events in a heap (event.c) move it:
- * packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect, die and come back
- * (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against fingerprint payloads
- * (code.c, check.c), and at the end the books must balance (account.c). Everything is an integer function of the seed, so a
- * failing seed replays exactly; what happened is folded into a trace hash that must not depend on the compiler (trace.c).
+ * A seed draws a world (plan.c): hosts, links, jobs, ops, and a subset of the fault menu. Events in a heap (event.c)
+ * move it: packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect, die and
+ * come back (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against
+ * fingerprint payloads (code.c, check.c), and at the end the books must balance (account.c). Everything is an integer
+ * function of the seed, so a failing seed replays exactly; what happened is folded into a trace hash that must not
+ * depend on the compiler (trace.c).
  *
  * Every host has a clock of its own: nothing in the protocol may compare the clocks of two hosts. Times called `at` or
  * `now` are the world's; `local` times have the host's offset added.
@@ -22,32 +23,35 @@
 #include <stdio.h>
 
 enum {
-    SIM_HOSTS = 16,    /* hosts of a world */
-    SIM_JOBS = 3,      /* jobs of a world */
-    SIM_LOCAL = 3,     /* ranks of a job on one host */
-    SIM_RANKS = 16,    /* ranks of a job */
-    SIM_OPS = 16,      /* ops of a job: up to 12 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2,  /* ops after the faults have stopped: they must be perfect */
-    SIM_AHEAD = 4,     /* submissions of one rank that are out at once, at most; it fills the core's own window */
-    SIM_SAVED = 64,    /* old datagrams kept for replay */
-    SIM_ITEMS = 40,    /* timed faults of a plan */
-    SIM_GUARD = 4096,  /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,   /* trace records kept for a failure */
+    SIM_HOSTS = 16,   /* hosts of a world */
+    SIM_JOBS = 3,     /* jobs of a world */
+    SIM_LOCAL = 3,    /* ranks of a job on one host */
+    SIM_RANKS = 16,   /* ranks of a job */
+    SIM_OPS = 16,     /* ops of a job: up to 12 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
+    SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,   /* old datagrams kept for replay */
+    SIM_ITEMS = 40,   /* timed faults of a plan */
+    SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,  /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
 
 /* What can go wrong, and what must at least once have been seen: each has a counter of how often it really struck. */
-#define SIM_COVER(X)                                                                                                    \
-    X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op)                \
-    X(misdeliver) X(garbage) X(forged) X(empty) X(partition_both_ways) X(partition_one_way) X(link_queue_full)          \
-    X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) X(trainer_death)           \
-    X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) X(desync_named)             \
-    X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) X(several_local_ranks)         \
-    X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) X(nonfinite) X(sequence_wrap_16)        \
-    X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) X(status_partial)                        \
-    X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) X(redop_max) X(redop_prod)           \
-    X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) X(dtype_int32) X(dtype_int64)                  \
-    X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent)
+#define SIM_COVER(X)                                                                                                   \
+    X(loss)                                                                                                            \
+    X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) X(misdeliver)         \
+        X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) X(link_queue_full)           \
+            X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) X(trainer_death)  \
+                X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync)                \
+                    X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check)               \
+                        X(several_jobs) X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket)          \
+                            X(fewer_elements_than_hosts) X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32)          \
+                                X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) X(status_partial)               \
+                                    X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min)     \
+                                        X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16)  \
+                                            X(dtype_bfloat16) X(dtype_int32) X(dtype_int64) X(mode_bounded)            \
+                                                X(mode_reliable) X(calm_complete) X(calm_without_absent)
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -59,20 +63,21 @@ extern const char *const sim_cover_name[SIM_COVERS];
 /* ---- packets ---- */
 
 enum {
-    SIM_SPOILT = 1,  /* bits flipped, cut, extended or made up: nobody may take it in or answer */
-    SIM_STRAY = 2,   /* whole, but for another host or another port */
-    SIM_AGAIN = 4,   /* a copy: duplicate or replay */
+    SIM_SPOILT = 1, /* bits flipped, cut, extended or made up: nobody may take it in or answer */
+    SIM_STRAY = 2,  /* whole, but for another host or another port */
+    SIM_AGAIN = 4,  /* a copy: duplicate or replay */
+    SIM_EVIL = 8,   /* authentic, and a lie: its fields were changed and the check made good again */
 };
 typedef struct sim_packet {
     struct sim_packet *next; /* in a host's receive queue */
-    uint8_t *bytes;          /* len bytes, at any alignment, ending where the allocation ends: a read past them is seen */
+    uint8_t *bytes; /* len bytes, at any alignment, ending where the allocation ends: a read past them is seen */
     uint32_t len;
     uint16_t from, to; /* hosts */
     uint8_t port;      /* enum ut_port */
     uint8_t flags;     /* SIM_SPOILT ... */
     bool ce;
-    uint32_t life;     /* of the host `to` when it was first sent */
-    uint32_t age;      /* receipts of the world when it was first sent; tells replays of earlier ops */
+    uint32_t life; /* of the host `to` when it was first sent */
+    uint32_t age;  /* receipts of the world when it was first sent; tells replays of earlier ops */
 } sim_packet;
 
 /* Packets and bytes that took one of the ways out of, or into, the network. */
@@ -80,7 +85,7 @@ typedef struct sim_tally {
     uint64_t packets, bytes;
 } sim_tally;
 typedef struct sim_net_books {
-    sim_tally sent, injected, duplicated, grown; /* in; grown: bytes only */
+    sim_tally sent, injected, duplicated, grown;             /* in; grown: bytes only */
     sim_tally lost, lost_host, lost_dead, delivered, shrunk; /* out; shrunk: bytes only */
 } sim_net_books;
 
@@ -94,18 +99,18 @@ typedef struct sim_item {
     uint32_t job, rank;
     uint32_t hosts; /* partition: mask of one side */
     bool one_way;
-    bool told;      /* daemon death: the others are told that it is absent */
-    bool for_good;  /* daemon death: not even the calm brings it back; the others are told */
+    bool told;     /* daemon death: the others are told that it is absent */
+    bool for_good; /* daemon death: not even the calm brings it back; the others are told */
     ut_ns told_after;
 } sim_item;
 
 typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode;
-    bool nonfinite;      /* some elements are Inf on all ranks */
-    ut_ns deadline;      /* after the submission; UT_NEVER for none */
-    uint32_t odd_rank;   /* the rank that calls it differently; UINT32_MAX for nobody */
-    uint8_t odd_field;   /* enum ut_field */
+    bool nonfinite;    /* some elements are Inf on all ranks */
+    ut_ns deadline;    /* after the submission; UT_NEVER for none */
+    uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
+    uint8_t odd_field; /* enum ut_field */
 } sim_op;
 
 typedef struct sim_job_plan {
@@ -125,26 +130,27 @@ typedef struct sim_plan {
     sim_job_plan job[SIM_JOBS];
     ut_ns clock[SIM_HOSTS]; /* the host's clock at the world's 0 */
     /* links */
-    uint64_t rate_up, rate_down; /* bytes per second */
+    uint64_t rate_up, rate_down;   /* bytes per second */
     uint64_t queue_up, queue_down; /* bytes */
-    ut_ns delay_min, delay_max;  /* one way, per pair */
-    uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
-    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
+    ut_ns delay_min, delay_max;    /* one way, per pair */
+    uint64_t mark_above;           /* bytes queued at the switch; UINT64_MAX for never */
+    bool backpressure;             /* a full up-link blocks the sender instead of dropping */
     /* what the network does, parts per million */
     uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
     ut_ns reorder_by;
     /* injections */
     ut_ns inject_every; /* mean; 0 for none */
-    uint32_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty */
+    uint64_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty, evil */
     /* hosts */
     uint32_t packet_bytes, segments_max, receive_buffer;
-    uint64_t receive_real; /* bytes that really fit */
-    ut_ns wake_max;        /* scheduler delay */
-    ut_ns packet_cost;     /* CPU per packet received */
-    uint32_t batch_max;    /* packets that one receive call coalesces */
+    uint64_t receive_real;   /* bytes that really fit */
+    ut_ns wake_max;          /* scheduler delay */
+    ut_ns packet_cost;       /* CPU per packet received */
+    uint32_t batch_max;      /* packets that one receive call coalesces */
     uint32_t receive_budget; /* receive calls per turn */
     uint32_t bad_submission; /* ppm */
-    bool faultless;        /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
+    bool evil;      /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
+    bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     uint32_t items;
     sim_item item[SIM_ITEMS];
 } sim_plan;
@@ -161,13 +167,13 @@ struct sim_world;
 /* What a rank asked for and has no receipt of yet. */
 typedef struct sim_ask {
     ut_submission entry;
-    uint32_t op;       /* index in the job */
-    uint64_t slot;     /* where its part of the arena begins */
-    sim_op as;         /* as this rank called it */
-    ut_ns deadline;    /* local */
-    ut_ns submitted;   /* world's */
-    bool taken;        /* the engine has been told to look */
-    int expect_error;  /* a submission that must be refused; 0 for a good one */
+    uint32_t op;      /* index in the job */
+    uint64_t slot;    /* where its part of the arena begins */
+    sim_op as;        /* as this rank called it */
+    ut_ns deadline;   /* local */
+    ut_ns submitted;  /* world's */
+    bool taken;       /* the engine has been told to look */
+    int expect_error; /* a submission that must be refused; 0 for a good one */
 } sim_ask;
 
 typedef struct sim_rank {
@@ -175,8 +181,8 @@ typedef struct sim_rank {
     uint32_t session;          /* UINT32_MAX: none */
     bool dead;                 /* the trainer died and has not come back */
     bool planned_return;
-    uint32_t next;             /* op to submit next; plan.ops + calm ops when all done */
-    uint32_t out;              /* asks */
+    uint32_t next; /* op to submit next; plan.ops + calm ops when all done */
+    uint32_t out;  /* asks */
     sim_ask ask[SIM_AHEAD + 1];
     ut_submission_ring *submissions;
     ut_completion_ring *completions;
@@ -192,7 +198,7 @@ typedef struct sim_rank {
 typedef struct sim_seat {
     sim_guarded memory;
     bool open;
-    uint32_t linked;          /* mask of job indices that we have connected to, in this life */
+    uint32_t linked;                 /* mask of job indices that we have connected to, in this life */
     uint32_t linked_life[SIM_HOSTS]; /* of those, which life */
     uint32_t called_life[SIM_HOSTS]; /* a call to that life is under way or done */
     bool told_absent[SIM_HOSTS];
@@ -211,14 +217,15 @@ typedef struct sim_host {
     /* receive side */
     sim_packet *queue[2], **queue_end[2];
     uint64_t queued_bytes[2];
-    uint64_t drops;        /* of this life */
-    uint64_t given;        /* datagrams given to ut_engine_input in this life */
-    uint64_t given_spoilt; /* of those: SIM_SPOILT */
-    uint64_t given_foreign;/* of those: stray, or for an earlier life */
+    uint64_t drops;                    /* of this life */
+    uint64_t given;                    /* datagrams given to ut_engine_input in this life */
+    uint64_t given_spoilt;             /* of those: SIM_SPOILT */
+    uint64_t given_evil;               /* of those: SIM_EVIL */
+    uint64_t given_foreign;            /* of those: stray, or for an earlier life */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
-    uint64_t ended[5];     /* ops that ended here in this life, by status */
-    uint64_t used_bytes;   /* sum over their receipts */
-    bool sessions_removed; /* in this life: some books then stay open */
+    uint64_t ended[5];                 /* ops that ended here in this life, by status */
+    uint64_t used_bytes;               /* sum over their receipts */
+    bool sessions_removed;             /* in this life: some books then stay open */
     ut_ns busy_until, service_at;
     uint32_t service_gen;
     uint32_t spins;
@@ -247,12 +254,12 @@ typedef struct sim_job {
     sim_job_plan *plan;
     uint32_t ranks;
     sim_rank rank[SIM_RANKS];
-    uint32_t host_ranks[SIM_HOSTS];  /* by index in the job: mask of ranks */
-    uint32_t index_of[SIM_HOSTS];    /* host of the world -> index, UINT32_MAX */
-    sim_outcome outcome[SIM_OPS][SIM_HOSTS]; /* op, index in the job */
+    uint32_t host_ranks[SIM_HOSTS];           /* by index in the job: mask of ranks */
+    uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
+    sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
     uint32_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
-    bool shaken[SIM_HOSTS];          /* a trainer or the daemon died there: its part may be cut in other ways */
-    uint32_t submitted[SIM_OPS];     /* mask of ranks that ever submitted that op in good form */
+    bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
+    uint32_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
 } sim_job;
 
 typedef struct sim_event {
@@ -272,13 +279,26 @@ enum sim_event_kind {
     SIM_EV_ITEM_END,   /* a: item */
     SIM_EV_CONTROL,    /* a: host, b: its life, p: message */
     SIM_EV_INJECT,
-    SIM_EV_CALM,       /* the calm begins to submit */
+    SIM_EV_CALM, /* the calm begins to submit */
     SIM_EV_END,
 };
 
 enum sim_trace_kind {
-    SIM_TR_SEND = 1, SIM_TR_DROP, SIM_TR_DELIVER, SIM_TR_INJECT, SIM_TR_SERVE, SIM_TR_SUBMIT, SIM_TR_RECEIPT, SIM_TR_DEATH,
-    SIM_TR_RETURN, SIM_TR_PAUSE, SIM_TR_PARTITION, SIM_TR_CONTROL, SIM_TR_EVENT, SIM_TR_CALM, SIM_TR_KINDS,
+    SIM_TR_SEND = 1,
+    SIM_TR_DROP,
+    SIM_TR_DELIVER,
+    SIM_TR_INJECT,
+    SIM_TR_SERVE,
+    SIM_TR_SUBMIT,
+    SIM_TR_RECEIPT,
+    SIM_TR_DEATH,
+    SIM_TR_RETURN,
+    SIM_TR_PAUSE,
+    SIM_TR_PARTITION,
+    SIM_TR_CONTROL,
+    SIM_TR_EVENT,
+    SIM_TR_CALM,
+    SIM_TR_KINDS,
 };
 typedef struct sim_trace_record {
     ut_ns at;
@@ -355,7 +375,8 @@ void sim_net_inject(sim_world *w);
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes waiting in the up-link */
 
 /* host.c */
-static inline ut_ns sim_local(const sim_world *w, const sim_host *h) {
+static inline ut_ns sim_local(const sim_world *w, const sim_host *h)
+{
     return w->now + w->plan.clock[h->index];
 }
 void sim_host_wake(sim_world *w, sim_host *h, ut_ns at);
@@ -415,7 +436,8 @@ bool sim_all_done(const sim_world *w);
 /* selftest.c: the simulator's own parts. Returns the number of failures, each printed. */
 int sim_selftest(void);
 
-static inline uint64_t sim_shard_begin(uint64_t count, uint32_t hosts, uint32_t shard) {
+static inline uint64_t sim_shard_begin(uint64_t count, uint32_t hosts, uint32_t shard)
+{
     return count * shard / hosts;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happened, kept three ways: folded into a hash that two builds must agree on, in a ring whose end is shown when a seed
- * fails, and on stdout with --trace. Times are the world's; a host's own clock has its offset added.
+ * What happened, kept three ways: folded into a hash that two builds must agree on, in a ring whose end is shown when a
+ * seed fails, and on stdout with --trace. Times are the world's; a host's own clock has its offset added.
  */
 #include "sim.h"
 
@@ -13,11 +13,12 @@ const char *const sim_cover_name[SIM_COVERS] = {SIM_COVER(SIM_COVER_NAME)};
 #undef SIM_COVER_NAME
 
 static const char *const kind_name[SIM_TR_KINDS] = {
-    "",      "send",  "drop",   "deliver",   "inject",  "serve", "submit", "receipt",
+    "",      "send",   "drop",  "deliver",   "inject",  "serve", "submit", "receipt",
     "death", "return", "pause", "partition", "control", "event", "calm",
 };
 
-static void print_record(const sim_trace_record *r, FILE *out) {
+static void print_record(const sim_trace_record *r, FILE *out)
+{
     fprintf(out, "%12.3f us  %-9s h%-2u", (double)r->at / 1000.0, kind_name[r->kind], r->host);
     switch (r->kind) {
     case SIM_TR_SEND:
@@ -42,11 +43,13 @@ static void print_record(const sim_trace_record *r, FILE *out) {
     fputc('\n', out);
 }
 
-static void fold(sim_world *w, uint64_t x) {
+static void fold(sim_world *w, uint64_t x)
+{
     w->hash = sim_mix(w->hash ^ x);
 }
 
-static void keep(sim_world *w, const sim_trace_record *r) {
+static void keep(sim_world *w, const sim_trace_record *r)
+{
     fold(w, r->at);
     fold(w, (uint64_t)r->kind << 32 | r->host << 16 | r->other);
     fold(w, r->a);
@@ -57,13 +60,16 @@ static void keep(sim_world *w, const sim_trace_record *r) {
         print_record(r, stdout);
 }
 
-void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c) {
+void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c)
+{
     sim_trace_record r = {.at = w->now, .kind = kind, .host = host, .other = other, .a = a, .b = b, .c = c};
     keep(w, &r);
 }
 
-void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet) {
-    sim_trace_record r = {.at = w->now, .kind = kind, .a = packet->len, .b = (uint64_t)packet->port << 8 | packet->flags};
+void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet)
+{
+    sim_trace_record r = {
+        .at = w->now, .kind = kind, .a = packet->len, .b = (uint64_t)packet->port << 8 | packet->flags};
     bool in = kind == SIM_TR_DELIVER;
     r.host = in ? packet->to : packet->from;
     r.other = in ? packet->from : packet->to;
@@ -82,13 +88,15 @@ void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet) {
     keep(w, &r);
 }
 
-void sim_trace_tail(const sim_world *w, FILE *out) {
+void sim_trace_tail(const sim_world *w, FILE *out)
+{
     uint64_t shown = UT_MIN2(w->traced, (uint64_t)SIM_TAIL_SHOWN);
     for (uint64_t i = w->traced - shown; i < w->traced; i++)
         print_record(&w->tail[i % SIM_TAIL], out);
 }
 
-void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...) {
+void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
+{
     int n = snprintf(w->failure, sizeof w->failure, "oracle %s, host %u, at %.3f us: ", oracle, host,
                      (double)w->now / 1000.0);
     va_list args;

