@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group "ultima" on stock torch: its own all-reduce, and Gloo for everything else.
 
-A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those that
-are not here go to an inner Gloo group (delegate.py), which is also registered as the backend of torch's own dispatch. Gloo
-takes as well the all-reduces that Ultima has no elements or operation for.
+A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those
+that are not here go to an inner Gloo group (delegate.py), which is also registered as the backend of torch's own
+dispatch. Gloo takes as well the all-reduces that Ultima has no elements or operation for.
 
 How long an op may take: ULTIMA_DEADLINE if that is set, else the timeout of the group (30 minutes unless you say
 otherwise), so a script that names no deadline is as patient as it was with Gloo. A timeout on the call itself goes

@@ -243,7 +243,7 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.flags & ~0x1F == 0, f"flags {int(record.flags):#04x}: 0x1f at most"),
         (record.reserved == 0 and record.reserved2 == 0, "reserved bytes: 0"),
-        (record.field <= 4 and (record.field == 0 or record.flags & 0x08), f"field {record.field}: 0 to 4, with flag 0x08"),
+        (record.field <= (4 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 4, and 0 without flag 0x08"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch calls a collective that a Python process group leaves to its base class with the GIL held, and Gloo's worker wants
-the GIL under the lock that this call needs: a deadlock that strikes once in a thousand calls. So none may be left.
+"""Torch calls a collective that a Python process group leaves to its base class with the GIL held, and Gloo's worker
+wants the GIL under the lock that this call needs: a deadlock once in a thousand calls. So none may be left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from ultima.torch.backend import UltimaProcessGroup  # noqa: E402
 from ultima.torch.delegate import DELEGATED, DelegatingProcessGroup  # noqa: E402
 
-# The collectives of torch 2.13's PyProcessGroup that Gloo can do; read from torch/csrc/distributed/c10d/PyProcessGroup.hpp.
+# The collectives of torch's PyProcessGroup that Gloo can do (torch/csrc/distributed/c10d/PyProcessGroup.hpp).
 CALLED_WITH_THE_GIL = (
     "all_gather_single",
     "all_to_all_single",

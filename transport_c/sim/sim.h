@@ -38,20 +38,19 @@ enum {
 };
 
 /* What can go wrong, and what must at least once have been seen: each has a counter of how often it really struck. */
-#define SIM_COVER(X)                                                                                                   \
-    X(loss)                                                                                                            \
-    X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) X(misdeliver)         \
-        X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) X(link_queue_full)           \
-            X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) X(trainer_death)  \
-                X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync)                \
-                    X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check)               \
-                        X(several_jobs) X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket)          \
-                            X(fewer_elements_than_hosts) X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32)          \
-                                X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) X(status_partial)               \
-                                    X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min)     \
-                                        X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16)  \
-                                            X(dtype_bfloat16) X(dtype_int32) X(dtype_int64) X(mode_bounded)            \
-                                                X(mode_reliable) X(calm_complete) X(calm_without_absent)
+/* clang-format off */
+#define SIM_COVER(X) \
+    X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) \
+    X(misdeliver) X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) \
+    X(link_queue_full) X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) \
+    X(trainer_death) X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) \
+    X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) \
+    X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) \
+    X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
+    X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
+    X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
+    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
