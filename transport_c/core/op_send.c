@@ -163,6 +163,19 @@ bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 
 /* ---- feedback ---- */
 
+/* The op waits for |host|: for its data, its record, or the masks of its shard. */
+static bool waits_for(const ut_op *op, uint32_t host)
+{
+    if (op->state != UT_OP_RUNNING)
+        return false;
+    for (unsigned stage = 0; stage < 2; stage++) {
+        uint32_t i = op->rx_of[stage][host];
+        if (i != UINT32_MAX && !ut_transfer_over(&op->transfer[i]))
+            return true;
+    }
+    return !(op->record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
+}
+
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
@@ -201,9 +214,11 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
             r->full_mask = op->value_here;
             r->any_mask = op->value_there;
         }
-        bool asks = ut_op_waits_for_masks(op, host);
-        ret->flags |= asks ? UT_FEEDBACK_ASK : 0;
-        unseen = unseen || asks || (!known && !(op->rx_done & ut_bit(host)));
+        /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
+        bool waits = waits_for(op, host);
+        if (waits && now >= c->rx_last + c->record_gap)
+            ret->flags |= UT_FEEDBACK_ASK;
+        unseen = unseen || waits || (!known && !(op->rx_done & ut_bit(host)));
     }
     if (unseen) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */

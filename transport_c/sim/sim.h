@@ -352,10 +352,9 @@ void sim_trace_tail(const sim_world *w, FILE *out);
 _Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* plan.c: draws a world. perf.c: the fixed world of the performance floor. */
+/* plan.c: draws a world; and the fixed one of the performance floor. */
 void sim_plan_draw(sim_plan *plan, uint64_t seed);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
-uint64_t sim_plan_digest(const sim_plan *plan);
 
 /* memory.c */
 void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "loop.h"
+#include "place.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -228,10 +229,13 @@ void *ut_loop_main(void *arg)
     ut_driver *d = arg;
     bool readable[2] = {false, false};
     watch w = {.as_of = UINT64_MAX};
+    ut_place place;
+    ut_place_init(&place, d->engine_config.seed);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     lock_standing_back(d);
     while (!d->stopping) {
         const bool busy = turn(d, readable);
+        ut_place_look(&place, ut_driver_now());
         if (w.as_of != d->sessions_changed)
             watch_rebuild(&w, d);
         for (unsigned port = 0; port < 2; port++) {
@@ -249,5 +253,6 @@ void *ut_loop_main(void *arg)
             take_wakes(d, &w, readable);
     }
     pthread_mutex_unlock(&d->lock);
+    ut_place_free(&place);
     return NULL;
 }
