@@ -76,13 +76,14 @@ class Bench:
         kind = TYPES[type_name][2]
         source = self._send.view(np.uint8)[:size].view(kind)
         target = source if in_place else self._receive.view(np.uint8)[:size].view(kind)
-        source[:] = contribution(self._job.rank, self._job.world_size, count, type_name, op)
+        given = contribution(self._job.rank, self._job.world_size, count, type_name, op)
+        source[:] = given
         for _ in range(self._plan.warmup):
             self._reduce(source, target, type_name, op)
         account = Account()
         tail = None
         if self._plan.loss_columns:
-            slowest_us = self._alone(source, target, type_name, op, account)
+            slowest_us = self._alone(source, target, given, type_name, op, account)
             time_us = float(np.mean(slowest_us))
         else:
             time_us = self._back_to_back(source, target, type_name, op, account)
@@ -107,10 +108,14 @@ class Bench:
             account.add(receipt)
         return float(self._agree([mine], "sum")[0]) / self._job.world_size
 
-    def _alone(self, source: Array, target: Array, type_name: str, op: str, account: Account) -> list[float]:
+    def _alone(
+        self, source: Array, target: Array, given: Array, type_name: str, op: str, account: Account
+    ) -> list[float]:
         """Microseconds of every op, from a barrier until the slowest rank has its result."""
         times_us = []
         for _ in range(self._plan.iterations):
+            if target is source:
+                source[:] = given  # a sum of sums would be infinite after a hundred ops, and cost more to count
             self._barrier()
             started = time.perf_counter()
             receipt = self._reduce(source, target, type_name, op)

@@ -98,7 +98,7 @@ def _digits() -> Images:
         "digits",
         "UCI handwritten digits, E. Alpaydin and C. Kaynak 1998, CC BY 4.0",
         (images[train], labels[train], images[test], labels[test]),
-        epochs=20,
+        epochs=30,
         batch=16,
     )
 

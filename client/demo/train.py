@@ -11,6 +11,7 @@ started it; without it the lines are for people.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -45,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         result = train(options)
     finally:
+        # A cycle in DDP keeps the group, and with it Gloo's threads, which abort the process if they outlive Python.
+        gc.collect()
         dist.destroy_process_group()
     if result:
         say(options, "result", **result)

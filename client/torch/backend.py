@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group "ultima" on stock torch: its own all-reduce, and Gloo for everything else.
 
-A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those
-that are not here go to an inner Gloo group (delegate.py), which is also registered as the backend of torch's own
-dispatch. Gloo takes as well the all-reduces that Ultima has no elements or operation for.
+A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those that
+are not here go to an inner Gloo group (delegate.py), which takes as well the all-reduces that Ultima has no elements or
+operation for.
 
 How long an op may take: ULTIMA_DEADLINE if that is set, else the timeout of the group (30 minutes unless you say
 otherwise), so a script that names no deadline is as patient as it was with Gloo. A timeout on the call itself goes
@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store, Work
+from torch._C._distributed_c10d import AllreduceOptions, Store, Work
 
 import ultima
 from ultima.config import DEFAULT_SOCKET, DURATION_MAX_S, duration_s, socket_path
@@ -94,11 +94,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         if size > 1:
             # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
             self._job = self._join(store, rank, size, group_name)
-        self._gloo = ProcessGroupGloo(store, rank, size, timeout)
-        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-        for device in devices:
-            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._gloo)
-        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._start_gloo(store, rank, size, timeout)
         _open_groups.add(self)
 
     def _join(self, store: Store, rank: int, size: int, group_name: str) -> ultima.Job:
@@ -149,11 +145,12 @@ class UltimaProcessGroup(DelegatingProcessGroup):
 
     def abort(self) -> None:
         self._close()
-        self._gloo.abort()
+        if self._inner is not None:
+            self._inner.abort()
 
     def shutdown(self) -> None:
         self._close()
-        self._gloo.shutdown()
+        self._end_gloo()
 
     # --- how it is done ---------------------------------------------------------------------------------------------
 

@@ -16,10 +16,8 @@ import secrets
 import socket
 import time
 from dataclasses import dataclass
-from datetime import timedelta
 
 from torch._C._distributed_c10d import Store
-from torch.distributed import DistStoreError
 
 from ultima.admin import get_status
 from ultima.config import join_address
@@ -28,7 +26,7 @@ from ultima.receipt import ranks_text
 from ultima.session import START_PATIENCE_NS
 
 NAME_PART_MAX = 40
-POLL_S = 0.5
+POLL_S_MIN, POLL_S_MAX = 0.002, 0.1
 RETRY_S = 0.1
 
 
@@ -118,14 +116,15 @@ def _address_of(store: Store, rank: int, size: int, limit: float, timeout_s: flo
 
 
 def _read(store: Store, key: str, limit: float) -> str | None:
-    """A key's value once somebody wrote it; None when |limit| passes first."""
-    while True:
+    """A key's value once somebody wrote it; None when |limit| passes first.
+
+    Looks again and again: the store's own wait cannot be interrupted, and complains on standard error when it gives up.
+    """
+    pause = POLL_S_MIN
+    while not store.check([key]):
         left = limit - time.monotonic()
         if left <= 0:
             return None
-        try:
-            # Stores count whole milliseconds, and take 0 for no limit at all.
-            store.wait([key], timedelta(seconds=max(0.001, min(left, POLL_S))))
-        except DistStoreError:
-            continue
-        return store.get(key).decode()
+        time.sleep(min(left, pause))
+        pause = min(2 * pause, POLL_S_MAX)
+    return store.get(key).decode()

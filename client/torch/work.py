@@ -12,6 +12,7 @@ for reuse.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ultima import Handle, Receipt
 
 
+CLOSE_S = 1.0
+
+
 class Finishers:
     """Threads that each run one task at a time; a new one starts when none is idle. They never hold up the process's
     end.
@@ -36,7 +40,7 @@ class Finishers:
         self._lock = threading.Lock()
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._idle = 0
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
 
     def run(self, task: Callable[[], None]) -> None:
         """Runs |task|, which must not raise, in some thread, at once."""
@@ -44,16 +48,24 @@ class Finishers:
             if self._idle:
                 self._idle -= 1
             else:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"ultima-torch-{self._threads}", daemon=True).start()
+                name = f"ultima-torch-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+                self._threads[-1].start()
         self._tasks.put(task)
 
     def close(self) -> None:
-        """Lets the threads end when they have done what they were given."""
+        """Lets the threads end when they have done what they were given, and waits for them, but not for long.
+
+        A thread that came back from C++ only while the interpreter ends would take the process down with it.
+        """
         with self._lock:
-            for _ in range(self._threads):
-                self._tasks.put(None)
-            self._threads = self._idle = 0
+            threads, self._threads, self._idle = self._threads, [], 0
+        for _ in threads:
+            self._tasks.put(None)
+        limit = time.monotonic() + CLOSE_S
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, limit - time.monotonic()))
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

@@ -8,10 +8,12 @@ same processes as all others of that table, in its order; what it returns is its
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -336,6 +338,31 @@ def no_destroy() -> dict[str, Any]:
     return {"ended": True}
 
 
+def destroyed() -> dict[str, Any]:
+    """What is left of a group that was destroyed while DDP still holds it."""
+    dist.init_process_group("ultima", timeout=timedelta(seconds=20))
+    group = dist.group.WORLD
+    assert group is not None
+    model = DistributedDataParallel(nn.Linear(4, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    dist.all_reduce(torch.ones(10), async_op=True).wait()
+    names, before = (group.group_name, group.group_desc, dist.get_backend()), threads()
+    dist.destroy_process_group()
+    try:
+        group.broadcast([torch.ones(2)], dist.BroadcastOptions())
+        error = ""
+    except ultima.ClosedHandle as closed:
+        error = str(closed)
+    return {"names": names, "before": before, "after": threads(), "error": error}
+
+
+def threads() -> list[str]:
+    """Names of this process's threads that are Gloo's or ours: as the kernel knows them, and as Python does."""
+    kernel = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    python = [thread.name for thread in threading.enumerate()]
+    return sorted({name for name in kernel + python if name.startswith(("pt_gloo", "ultima-torch"))})
+
+
 def start_only() -> dict[str, Any]:
     """Joins; the error instead where that fails."""
     try:
@@ -364,7 +391,7 @@ def one_leaves() -> dict[str, Any]:
     }
 
 
-ALONE = {function.__name__: function for function in (shared, no_destroy, start_only, one_leaves)}
+ALONE = {function.__name__: function for function in (shared, no_destroy, destroyed, start_only, one_leaves)}
 
 
 if __name__ == "__main__":

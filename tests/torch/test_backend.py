@@ -117,6 +117,20 @@ def test_end__without_destroying_the_group(cluster: Cluster) -> None:
     assert max(outcome.seconds for outcome in outcomes) < 50
 
 
+def test_destroy__ends_all_threads(cluster: Cluster) -> None:
+    """A thread that takes the GIL while the interpreter ends aborts the process, so none may be left, whoever holds
+    the group.
+    """
+    for outcome in run_ranks("destroyed", 2, cluster.sockets):
+        assert outcome.status == 0, outcome.errors
+        assert outcome.result == {
+            "names": ["0", "default_pg", "ultima"],
+            "before": ["pt_gloo_runloop", "ultima-torch-0"],
+            "after": [],
+            "error": "the process group was destroyed",
+        }
+
+
 def test_init__without_a_daemon_is_told_on_every_rank(cluster: Cluster, tmp_path: Path) -> None:
     outcomes = run_ranks("start_only", 2, [cluster.sockets[0], tmp_path / "none.sock"])
     found = [outcome.result for outcome in outcomes]
