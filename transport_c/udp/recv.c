@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 
-_Static_assert((int)UT_RECV_SINGLE >= (int)UT_PACKET_MAX, "a datagram of any legal size fits");
+_Static_assert((int)UT_RECV_EACH >= 65535, "whatever the kernel aggregates fits");
 
 static int read_int(const struct cmsghdr *c)
 {
@@ -35,10 +35,9 @@ static void read_control(ut_socket *s, struct msghdr *message, ut_datagrams *ret
 
 unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
 {
-    const size_t each = s->gro ? UT_RECV_AGGREGATE : UT_RECV_SINGLE;
-    const unsigned room = (unsigned)(UT_RECV_BYTES / each);
+    const unsigned room = r->aggregated ? UT_RECV_AGGREGATES : UT_RECV_MESSAGES;
     for (unsigned i = 0; i < room; i++) {
-        r->iovs[i] = (struct iovec){.iov_base = r->buffers + i * each, .iov_len = each};
+        r->iovs[i] = (struct iovec){.iov_base = r->buffers + (size_t)i * UT_RECV_EACH, .iov_len = UT_RECV_EACH};
         r->messages[i].msg_hdr = (struct msghdr){.msg_iov = &r->iovs[i],
                                                  .msg_iovlen = 1,
                                                  .msg_control = r->control[i],
@@ -52,6 +51,7 @@ unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
         r->errors += *more && errno != EINTR;
         return 0;
     }
+    const uint64_t aggregates = r->aggregates;
     for (int i = 0; i < n; i++) {
         /* A datagram cut off by its buffer (MSG_TRUNC) goes on as it is: it is longer than any legal one, and counted
          * so. */
@@ -60,5 +60,6 @@ unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
         r->aggregates += r->got[i].stride != 0 && r->got[i].stride < r->got[i].len;
     }
     *more = (unsigned)n == room;
+    r->aggregated = r->aggregates != aggregates;
     return (unsigned)n;
 }

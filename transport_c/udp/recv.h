@@ -2,8 +2,8 @@
  *
  * Receiving: one recvmmsg into a few buffers that stay hot in the cache, because the engine folds straight from them.
  * With GRO each buffer must hold 64 KiB: the kernel hands over up to that much of one flow at once, and cuts off what
- * does not fit, which would look like massive loss. Without GRO the same memory is cut smaller, so that one call still
- * brings a good many datagrams.
+ * does not fit, which would look like massive loss. So few buffers are used while aggregates come, and many while
+ * nothing is aggregated, when each holds a packet and the calls are what costs.
  */
 #ifndef UT_UDP_RECV_H
 #define UT_UDP_RECV_H
@@ -13,10 +13,10 @@
 #include "socket.h"
 
 enum {
-    UT_RECV_BYTES = 512 << 10,    /* of all buffers together; about half of a big core's L2 */
-    UT_RECV_AGGREGATE = 64 << 10, /* one buffer with GRO: 8 of them */
-    UT_RECV_SINGLE = 16 << 10,    /* one buffer without: 32 of them; more than UT_PACKET_MAX */
-    UT_RECV_MESSAGES = UT_RECV_BYTES / UT_RECV_SINGLE,
+    UT_RECV_EACH = (64 << 10) +
+        2048,               /* bytes of a buffer; odd, so that neighbours do not fight for the same cache lines */
+    UT_RECV_AGGREGATES = 8, /* buffers while aggregates come: 512 KiB, about half of a big core's L2 */
+    UT_RECV_MESSAGES = 32,  /* buffers while datagrams come singly */
 };
 
 /* What the kernel handed over in one message: a datagram (stride 0), or an aggregate of datagrams of |stride| bytes. */
@@ -29,11 +29,12 @@ typedef struct ut_datagrams {
 
 typedef struct ut_receiver {
     uint64_t calls, errors, aggregates;
+    bool aggregated;                    /* the last call brought an aggregate */
     ut_datagrams got[UT_RECV_MESSAGES]; /* of the last call */
     struct mmsghdr messages[UT_RECV_MESSAGES];
     struct iovec iovs[UT_RECV_MESSAGES];
     _Alignas(struct cmsghdr) uint8_t control[UT_RECV_MESSAGES][128];
-    _Alignas(64) uint8_t buffers[UT_RECV_BYTES];
+    _Alignas(64) uint8_t buffers[UT_RECV_MESSAGES * UT_RECV_EACH];
 } ut_receiver;
 
 /* One recvmmsg; never blocks. Returns how many entries of |got| it filled, good until the next call, and in |more|
