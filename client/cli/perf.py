@@ -31,7 +31,6 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 class Mode(StrEnum):
     BOUNDED = "bounded"
-    BEST_EFFORT = "best_effort"
     RELIABLE = "reliable"
 
 

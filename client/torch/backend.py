@@ -34,7 +34,7 @@ from ultima.torch.delegate import DelegatingProcessGroup
 from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rendezvous import meet
 from ultima.torch.work import Finishers, UltimaWork
-from ultima.words import MODES
+from ultima.words import MODES_OFFERED
 
 NAME = "ultima"
 # A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
@@ -210,8 +210,8 @@ class UltimaProcessGroup(DelegatingProcessGroup):
 
 def _mode() -> str:
     text = os.environ.get("ULTIMA_MODE") or "bounded"
-    if text not in MODES:
-        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
+    if text not in MODES_OFFERED:
+        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES_OFFERED))
     return text
 
 
