@@ -27,6 +27,8 @@ from types import TracebackType
 
 DAEMON_START_S = 20.0
 STOP_S = 5.0
+# Rank 0 speaks several times a second once it trains; before that, it loads torch and the images.
+SILENCE_S = 120.0
 LOG_LINES_SHOWN = 15
 PR_SET_PDEATHSIG = 1
 
@@ -88,7 +90,7 @@ class Cluster:
     def run_ranks(self, count: int, arguments: list[str], backend: str, on_line: Callable[[bytes], None]) -> None:
         """Runs |count| ranks of `ultima.demo.train` to their end; each line of rank 0's output goes to |on_line|.
 
-        Raises ChildFailed as soon as a rank ends with another status than 0, or a daemon ends at all.
+        Raises ChildFailed as soon as a rank ends with another status than 0, a daemon ends, or rank 0 falls silent.
         """
         port = free_port()
         command = [sys.executable, "-m", "ultima.demo.train", "--events", "--backend", backend, *arguments]
@@ -129,19 +131,23 @@ class Cluster:
         return Child(name, process, log)
 
     def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Lines of a process until all ranks have ended, watching the others meanwhile."""
+        """Lines of rank 0 until all ranks have ended, watching the others meanwhile."""
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         rest = b""
         open_still = True
+        heard = time.monotonic()
         with selectors.DefaultSelector() as selector, process.stdout as stream:
             selector.register(stream, selectors.EVENT_READ)
             while open_still or any(child.process.poll() is None for child in self._ranks):
                 self._check()
+                if time.monotonic() - heard > SILENCE_S:
+                    raise ChildFailed(f"rank 0 has said nothing for {SILENCE_S:g} s\n{tail(self._ranks[0].log)}")
                 if not open_still:
                     time.sleep(0.02)
                 elif selector.select(0.1):
                     chunk = os.read(stream.fileno(), 65536)
+                    heard = time.monotonic()
                     *lines, rest = (rest + chunk).split(b"\n")
                     yield from lines
                     if not chunk:

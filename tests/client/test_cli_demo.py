@@ -126,6 +126,20 @@ def test_cluster__a_child_that_fails_is_reported_with_its_last_words() -> None:
     assert not folder.exists()
 
 
+def test_cluster__a_silent_training_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultima.demo.cluster.SILENCE_S", 0.3)
+    mute = "import sys, time; print('waiting for a peer', file=sys.stderr, flush=True); time.sleep(60)"
+    with Cluster() as cluster:
+        child = cluster._start("rank 0", [sys.executable, "-c", mute], dict(os.environ), output=True)
+        cluster._ranks.append(child)
+        while not child.log.read_text():
+            time.sleep(0.01)
+        with pytest.raises(ChildFailed, match=r"rank 0 has said nothing for 0\.3 s\n  waiting for a peer"):
+            for _ in cluster._lines(child.process):
+                pass
+    assert child.process.returncode == -signal.SIGTERM
+
+
 def test_cluster__a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ultima.demo.cluster.STOP_S", 0.3)
     stubborn = (
@@ -179,6 +193,8 @@ def test_demo__leaves_no_process_behind(how: signal.Signals) -> None:
         for line in demo.stdout:
             if "epoch" in line and "loss" in line:
                 break
+        else:
+            raise AssertionError(f"it ended by itself: {demo.communicate(timeout=30)[1][-3000:]}")
         children = psutil.Process(demo.pid).children(recursive=True)
         assert len(children) == 2
         demo.send_signal(how)

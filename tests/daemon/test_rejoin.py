@@ -78,7 +78,8 @@ async def test_trainers_die_and_come_back__their_daemon_lives_on(house: House) -
         joined = await back.join(at, 3, rendezvous=rendezvous(daemons[0]))
         assert joined.next_op_seq == engine(daemons[2]).jobs[0].next_op_seq
         assert joined.hosts[at].incarnation != before
-        assert wired(daemons)
+        # The one who offered has its answer a moment after the one who was asked has joined.
+        await eventually(lambda: wired(daemons), "all pairs are wired")
         engine(daemons[at]).jobs[0].next_op_seq = joined.next_op_seq
 
 
