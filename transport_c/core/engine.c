@@ -135,7 +135,6 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
         return UT_ERR_EXISTS;
     ut_job *j;
     lay_out(&e->config, config, mem, &j);
-    j->used = true;
     j->number = job;
     j->engine = e;
     j->config = *config;
@@ -326,9 +325,8 @@ ut_stats *ut_engine_counters(ut_engine *e)
     return &e->stats;
 }
 
-uint32_t ut_engine_segments(const ut_engine *e, uint32_t packet_bytes)
+uint32_t ut_engine_segments(const ut_engine *e)
 {
-    (void)packet_bytes;
     return e->config.segments_max;
 }
 

@@ -95,7 +95,7 @@ typedef struct ut_event {
 /* Counters since start; each datagram that comes in lands in exactly one of the packet classes marked *. */
 typedef struct ut_stats {
     uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent;
-    uint64_t packets_received;  /* = sum of the classes below */
+    uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
     uint64_t data_used;         /* * folded or placed */
     uint64_t data_duplicate;    /* * a slot that was there already */
     uint64_t data_late;         /* * for an op or stage that has ended */

@@ -33,7 +33,6 @@ struct ut_engine {
     uint64_t random;
     uint64_t wakeups; /* sessions with new completions */
     uint64_t retry;   /* sessions whose ring may hold submissions that had no room */
-    uint64_t kernel_drops;
     uint32_t events, event_first;
     uint32_t turn; /* job that speaks next, so that jobs share the link */
     ut_stats stats;

@@ -26,7 +26,7 @@ static bool still_needed(const ut_job *j, const ut_op *op)
  * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
 ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
 {
-    const ut_op *op = ut_job_op((ut_job *)(uintptr_t)j, s->op_seq);
+    const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
     if (op->state == UT_OP_FREE || op->seq == s->op_seq || s->op_seq < j->next_open)
         return 0; /* free, its own, or an answer that needs no place */
     if (op->state != UT_OP_LINGERING)
@@ -219,7 +219,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->complete_masks = 0;
     op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
     op->record_matched = op->record_known = op->rx_done = 0;
-    op->full_mask = op->any_mask = op->peer_masks = op->peer_any = op->short_hosts = op->masks_waived = 0;
+    op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
     op->peer_full = UINT64_MAX;
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
@@ -242,7 +242,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
             continue;
         ut_op_record(j, op, h, now);
         if (op->state == UT_OP_RUNNING)
-            ut_op_unstash(j, op, h, now);
+            ut_op_unstash(j, h, now);
     }
     if (op->state == UT_OP_RUNNING)
         ut_op_check(j, op, now);

@@ -66,7 +66,7 @@ typedef struct ut_op {
     uint64_t rx_done;             /* hosts that want no more */
     uint64_t full_mask, any_mask; /* of our shard */
     uint64_t short_hosts;         /* hosts whose shard came with ranks missing in some slot */
-    uint64_t peer_full, peer_any; /* intersection / union over the shards of other hosts whose masks are known */
+    uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
     uint64_t peer_masks;          /* hosts whose masks are known */
     uint64_t masks_waived;        /* hosts that will not say any more */
     uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
@@ -91,7 +91,6 @@ typedef struct ut_op {
 } ut_op;
 
 struct ut_job {
-    bool used;
     uint32_t number;
     ut_engine *engine;
     ut_job_config config;
@@ -175,8 +174,8 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
 /* Applies what |host|'s stored record says about |op|. */
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
-/* Looks again at what |host| sent early for |op|. */
-void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
+/* Looks again at what |host| sent early: an op has opened. */
+void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
 /* Gives all own slots that have no result yet what they hold so far. */
 void ut_op_finish_slots(ut_job *j, ut_op *op);
 
@@ -208,8 +207,8 @@ uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
 ut_stats *ut_engine_counters(ut_engine *e);
 /* One data packet, counted in its class. */
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
-/* Packets of |packet_bytes| that one burst may hold. */
-uint32_t ut_engine_segments(const ut_engine *e, uint32_t packet_bytes);
+/* Packets that one burst may hold. */
+uint32_t ut_engine_segments(const ut_engine *e);
 /* One data packet, counted in its class. */
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 /* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */

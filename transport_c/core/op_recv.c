@@ -175,7 +175,6 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
             op->peer_masks |= ut_bit(host);
             op->peer_full &= r->full_mask;
-            op->peer_any |= r->any_mask;
         }
         if (r->flags & UT_RECORD_RX_DONE)
             close_to(op, host);
@@ -222,7 +221,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     }
 }
 
-void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
     ut_stats *stats = ut_engine_counters(j->engine);
@@ -246,6 +245,5 @@ void ut_op_unstash(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         at += (size_t)len + 2;
     }
-    (void)op;
     c->stash_len = kept;
 }

@@ -143,7 +143,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
             if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
                 continue;
             ut_conn *c = &j->conn[op->schedule.step[i].peer];
-            uint32_t most = UT_MIN2(allowance(j, c), ut_engine_segments(j->engine, j->config.packet_bytes));
+            uint32_t most = UT_MIN2(allowance(j, c), ut_engine_segments(j->engine));
             if (most)
                 return burst_of(j, op, i, repairs, most, now, b);
             if (!j->held_by_rate && c->state == UT_CONN_UP && c->tx_flying == 0 && c->blocked_since == UT_NEVER)
