@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the engine's thread runs. The kernel places a thread that a packet wakes beside the thread that sent it, and on
+ * Where the engine's thread runs. The kernel may place a thread that a packet wakes beside the one that sent it, and on
  * a busy machine looks no further: two engines, or an engine and its trainer, then share one CPU while another idles
- * (measured: half of all 25 MB ops at N=2 on two CPUs took twice as long for that alone). Nobody should have to pin
- * threads by hand for this, so a thread that spends its time in the run queue moves over. It asks seldom, moves by
- * chance, so that two who share a CPU do not both leave it, and asks ever more seldom while moving does not help: where
- * all CPUs are busy there is nothing to be had.
+ * (docs/performance.md). Nobody should have to pin threads by hand for this, so a thread that spends its time in the
+ * run queue moves over. It asks seldom, moves by chance, so that two who share a CPU do not both leave it, and asks
+ * ever more seldom while moving does not help: where all CPUs are busy there is nothing to be had.
  */
 #ifndef UT_PLACE_H
 #define UT_PLACE_H
