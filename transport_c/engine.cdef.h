@@ -63,6 +63,17 @@ const char *ut_strerror(int error);
 #define UT_FIELD_REDOP ...
 #define UT_FIELD_COUNT ...
 #define UT_FIELD_MODE ...
+#define UT_TAR ...
+#define UT_RING ...
+#define UT_BCUBE ...
+#define UT_PS ...
+#define UT_CC_SWIFT ...
+#define UT_CC_DCTCP ...
+#define UT_CC_TIMELY ...
+#define UT_CC_NONE ...
+#define UT_HADAMARD_OFF ...
+#define UT_HADAMARD_ON ...
+#define UT_HADAMARD_AUTO ...
 size_t ut_dtype_bytes(unsigned dtype);
 
 /* ---- core/ring.h ---- */
@@ -81,6 +92,8 @@ typedef struct ut_submission {
     uint64_t reserved2[2];
 } ut_submission;
 
+#define UT_SUBMIT_AGREE ...
+
 typedef struct ut_submission_ring {
     uint64_t head;
     uint64_t completions_taken;
@@ -96,6 +109,12 @@ typedef struct ut_submission_ring {
 #define UT_END_COMPLETE ...
 #define UT_END_DEADLINE ...
 #define UT_END_ABSENT ...
+#define UT_END_EARLY ...
+#define UT_TROUBLE_NONE ...
+#define UT_TROUBLE_SENDER ...
+#define UT_TROUBLE_PATH ...
+#define UT_TROUBLE_RECEIVER ...
+#define UT_TROUBLE_GONE ...
 #define UT_MISSING_NOTHING ...
 #define UT_MISSING_ABSENT ...
 #define UT_MISSING_SILENT ...
@@ -120,7 +139,9 @@ typedef struct ut_receipt {
     uint16_t culprit;
     uint8_t stage_end[2];
     uint8_t field;
-    uint8_t reserved[3];
+    uint8_t trouble;
+    uint8_t hadamard;
+    uint8_t incast;
     uint32_t weight_min;
     uint64_t value_here;
     uint64_t value_there;
@@ -135,7 +156,12 @@ typedef struct ut_receipt {
     uint64_t elapsed_ns;
     uint64_t stage_ns[2];
     uint64_t drops_host;
-    uint64_t reserved2[5];
+    uint32_t t_b_us;
+    uint32_t t_c_us[2];
+    uint32_t agreed_seq;
+    uint64_t digest;
+    uint64_t differ_mask;
+    uint64_t reserved2;
     ut_receipt_peer peer[64];
 } ut_receipt;
 
@@ -163,6 +189,19 @@ typedef struct ut_engine_config {
     uint64_t seed;
 } ut_engine_config;
 
+typedef struct ut_job_options {
+    uint8_t algorithm;
+    uint8_t congestion;
+    uint8_t hadamard;
+    uint8_t incast;
+    uint8_t early_percent;
+    uint8_t reserved[3];
+    uint64_t t_b_ns;
+    uint64_t t_c_ns;
+    uint64_t delay_target_ns;
+    uint64_t reserved2[4];
+} ut_job_options;
+
 typedef struct ut_job_config {
     uint32_t hosts;
     uint32_t self;
@@ -173,6 +212,7 @@ typedef struct ut_job_config {
     uint64_t bucket_bytes_max;
     uint64_t rate_bytes_per_s;
     uint64_t first_op_seq;
+    ut_job_options options;
 } ut_job_config;
 
 /* What the daemon debits to a job before it adds it. */
@@ -273,6 +313,7 @@ void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
 void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
 const char *ut_driver_error(ut_driver *driver);
 int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
+int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32_t *ret_cid);
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,

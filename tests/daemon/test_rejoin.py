@@ -39,7 +39,8 @@ async def test_daemon_killed__comes_back_into_its_place(house: House) -> None:
     joined = await back.join(2, 3, rendezvous=rendezvous(daemons[0]))
     assert joined.next_op_seq == 42 and joined.host_index == 2
     assert [list(host.ranks) for host in joined.hosts] == [[0], [1], [2]]
-    assert all(engine(d).path(0, 2).up for d in daemons)
+    # The one who offered has its answer a moment after the one who was asked has joined.
+    await eventually(lambda: all(engine(d).path(0, 2).up for d in daemons), "both have found it again")
     assert all(engine(d).path(0, 2).rx_cid != cid for d, cid in zip(daemons, cids, strict=True))
     assert all(engine(d).path(0, 2).connects == 2 for d in daemons)
     hosts = (await status(daemons[1])).jobs[0].hosts
@@ -61,7 +62,8 @@ async def test_coordinator_killed__comes_back_into_its_place(house: House) -> No
     # It knows of no job; those who are still in it tell it, as soon as they find it again.
     joined = await back.join(0, 3, rendezvous=rendezvous(child), timeout=20)
     assert joined.next_op_seq == 99 and joined.host_index == 0
-    assert all(engine(d).path(0, 0).up and engine(d).path(0, 0).connects == 2 for d in daemons)
+    await eventually(lambda: all(engine(d).path(0, 0).up for d in daemons), "both have found it again")
+    assert all(engine(d).path(0, 0).connects == 2 for d in daemons)
     generations = {(await status(d)).jobs[0].generation for d in daemons}
     assert len(generations) == 1
 

@@ -79,13 +79,19 @@ static bool engine_config_valid(const ut_engine_config *c)
            c->packet_bytes * c->segments_max <= BURST_BYTES_MAX && c->receive_buffer >= 4 * UT_PACKET_MAX;
 }
 
+static bool options_valid(const ut_job_options *o, uint32_t hosts)
+{
+    return o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END &&
+           o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100;
+}
+
 static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
 {
     return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
            c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN &&
            c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
            (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
-           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX;
+           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && options_valid(&c->options, c->hosts);
 }
 
 size_t ut_engine_bytes(const ut_engine_config *config)
@@ -144,6 +150,25 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
         j->op[k].seq = UINT64_MAX;
     e->job[job] = j;
     e->stats.progress++;
+    return UT_OK;
+}
+
+uint32_t ut_engine_hosts(const ut_engine *e, uint32_t job)
+{
+    const ut_job *j = job_of(e, job);
+    return j ? j->config.hosts : 0;
+}
+
+int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options)
+{
+    ut_job *j = job_of(e, job);
+    if (!j)
+        return UT_ERR_UNKNOWN;
+    if (!options_valid(options, j->config.hosts))
+        return UT_ERR_ARGUMENT;
+    uint8_t algorithm = j->config.options.algorithm;
+    j->config.options = *options;
+    j->config.options.algorithm = algorithm;
     return UT_OK;
 }
 

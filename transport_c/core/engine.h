@@ -40,6 +40,21 @@ typedef struct ut_engine_config {
     uint64_t seed;           /* of connection ids and incarnations */
 } ut_engine_config;
 
+/* How a job behaves. All zero is the default of everything. `algorithm` is fixed when the job is added and must be the
+ * same on all hosts; the rest may be changed while it runs (ut_engine_job_tune), from the next op on. */
+typedef struct ut_job_options {
+    uint8_t algorithm;     /* enum ut_algorithm; 0: TAR */
+    uint8_t congestion;    /* enum ut_congestion; 0: Swift */
+    uint8_t hadamard;      /* enum ut_hadamard; 0: off */
+    uint8_t incast;        /* factor I, 1 .. 15: senders that a host hears at once; 0: dynamic */
+    uint8_t early_percent; /* x: share of t_C to wait after the tail was seen; 0: 10 */
+    uint8_t reserved[3];
+    uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
+    uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
+    uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
+    uint64_t reserved2[4];
+} ut_job_options;
+
 typedef struct ut_job_config {
     uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
     uint32_t self;             /* this host's index, < hosts */
@@ -50,6 +65,7 @@ typedef struct ut_job_config {
     uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
     uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */
     uint64_t first_op_seq;     /* 0, or where the job stands when a host joins again */
+    ut_job_options options;
 } ut_job_config;
 
 /* What a session may touch. */
@@ -138,6 +154,11 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret);
 /* |job| is the caller's number, < UT_JOBS_MAX. |mem| holds ut_job_bytes(), zeroed (fresh anonymous pages) and 64-byte
  * aligned. */
 int ut_engine_job_add(ut_engine *engine, uint32_t job, const ut_job_config *config, void *mem);
+/* Hosts of the job; 0 if there is no such job. */
+uint32_t ut_engine_hosts(const ut_engine *engine, uint32_t job);
+/* Changes what may change while the job runs; all zero until then. UT_ERR_ARGUMENT, and nothing changed, if a value is
+ * out of range. */
+int ut_engine_job_tune(ut_engine *engine, uint32_t job, const ut_job_options *options);
 /* Fails what is open, forgets the connections. After it the job's memory is the caller's again. */
 void ut_engine_job_remove(ut_engine *engine, uint32_t job, ut_ns now);
 

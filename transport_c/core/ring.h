@@ -23,10 +23,12 @@ typedef struct ut_submission {
     uint8_t dtype;        /* enum ut_dtype */
     uint8_t redop;        /* enum ut_redop */
     uint8_t mode;         /* enum ut_mode */
-    uint8_t flags;        /* 0 */
+    uint8_t flags;        /* UT_SUBMIT_... */
     uint32_t reserved;    /* 0 */
     uint64_t reserved2[2];
 } ut_submission;
+
+enum { UT_SUBMIT_AGREE = 0x01 /* all ranks that return hold identical bytes */ };
 
 typedef struct ut_submission_ring {
     uint64_t head;              /* entries ever written; trainer only; release store */
@@ -41,7 +43,10 @@ enum ut_status {
     UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
 };
-enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT };
+/* What ended a stage: all is there, the deadline (or t_B), everybody else is gone, t_C. */
+enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT, UT_END_EARLY };
+/* What kind of trouble the culprit has. */
+enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBLE_RECEIVER, UT_TROUBLE_GONE };
 /* Why bytes of a peer are missing. */
 enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
 
@@ -65,7 +70,9 @@ typedef struct ut_receipt {
     uint16_t culprit;     /* host to blame for what is missing or for the desync; 0xffff for nobody */
     uint8_t stage_end[2]; /* enum ut_stage_end */
     uint8_t field;        /* enum ut_field, for a desync */
-    uint8_t reserved[3];
+    uint8_t trouble;      /* enum ut_trouble: what the culprit has */
+    uint8_t hadamard;     /* 1: the bucket travelled transformed */
+    uint8_t incast;       /* factor that was in force */
     uint32_t weight_min; /* ranks summed in the least covered byte of the result */
     uint64_t value_here; /* of the field that differs: ours, and the culprit's */
     uint64_t value_there;
@@ -80,7 +87,12 @@ typedef struct ut_receipt {
     uint64_t elapsed_ns;      /* submission to completion, as the engine saw it */
     uint64_t stage_ns[2];     /* start to end of each stage, from the op's start */
     uint64_t drops_host;      /* datagrams that this host's kernel dropped during the op (SO_RXQ_OVFL) */
-    uint64_t reserved2[5];
+    uint32_t t_b_us;      /* bound of a stage that was in force; 0 for none */
+    uint32_t t_c_us[2];   /* expected time of each stage that was in force; 0 for none */
+    uint32_t agreed_seq;  /* low 32 bits of the newest op whose result all hosts that are up have compared */
+    uint64_t digest;      /* of the result's bytes; equal digests: equal replicas */
+    uint64_t differ_mask; /* hosts whose result of that op differs from ours */
+    uint64_t reserved2;
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 

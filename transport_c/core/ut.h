@@ -67,6 +67,10 @@ enum ut_dtype { UT_FLOAT32 = 1, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16, UT_INT32, U
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
 enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT /* kept for later, refused */, UT_RELIABLE, UT_MODES_END };
 enum ut_field { UT_FIELD_NONE, UT_FIELD_DTYPE, UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE };
+/* The schedule of a job's ops. */
+enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
+enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
+enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
 
 /* |dtype| must be valid. Bytes of one element, and of one element of its accumulator (float32 for the half types). */
 size_t ut_dtype_bytes(unsigned dtype);

@@ -37,6 +37,25 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 
 /* ---- jobs ---- */
 
+/* Names the first option that is out of its range; false if none is. */
+static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, char *ret, size_t len)
+{
+    const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, 15);
+    if (o->algorithm >= UT_ALGORITHMS_END)
+        snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
+    else if (o->congestion >= UT_CC_END)
+        snprintf(ret, len, "congestion %u: must be 0 to %d", o->congestion, UT_CC_END - 1);
+    else if (o->hadamard >= UT_HADAMARD_END)
+        snprintf(ret, len, "hadamard %u: must be 0 to %d", o->hadamard, UT_HADAMARD_END - 1);
+    else if (o->incast > incast_max)
+        snprintf(ret, len, "incast %u: must be 0 (dynamic) to %" PRIu32, o->incast, incast_max);
+    else if (o->early_percent > 100)
+        snprintf(ret, len, "early_percent %u: must be 0 (10) to 100", o->early_percent);
+    else
+        return false;
+    return true;
+}
+
 /* Names the first field that is out of its range; false if none is. */
 static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *ret, size_t len)
 {
@@ -58,7 +77,7 @@ static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *r
     else if (c->bucket_bytes_max == 0 || c->bucket_bytes_max > UT_BUCKET_MAX)
         snprintf(ret, len, "bucket_bytes_max %" PRIu64 ": must be 1 to %" PRIu32, c->bucket_bytes_max, UT_BUCKET_MAX);
     else
-        return false;
+        return describe_bad_options(&c->options, hosts, ret, len);
     return true;
 }
 
@@ -94,6 +113,21 @@ int ut_driver_job_add(ut_driver *d, const ut_job_config *config)
     d->job_memory[job] = memory;
     d->job_bytes[job] = bytes;
     return ut_driver_leave_poking(d, job);
+}
+
+int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    char why[160];
+    if (describe_bad_options(options, ut_engine_hosts(d->engine, job), why, sizeof(why)))
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
+    const int result = ut_engine_job_tune(d->engine, job, options);
+    if (result != UT_OK)
+        return ut_driver_leave_failing(d, result, "options of job %" PRIu32 ": %s", job, ut_strerror(result));
+    return ut_driver_leave_poking(d, UT_OK);
 }
 
 static void remove_session(ut_driver *d, uint32_t session)
