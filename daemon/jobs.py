@@ -389,12 +389,15 @@ class JobTable:
                 job.links.call(link, give_up=False)
             self._changes.notify()
 
-    def lost(self, place: Place) -> None:
-        """A daemon that was watched is gone."""
+    def lost(self, place: Place, stood: bool) -> None:
+        """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.
+
+        The latter breaks only paths that are up: one that is still being made has its own ways to fail.
+        """
         self._coordinator.place_lost(place)
         for job in self.all():
             for link in job.links.values() if job.links is not None else []:
-                if link.host.place == place:
+                if link.host.place == place and (stood or link.up()):
                     self._host_absent(job, link.host.index, "its daemon is gone")
 
     def found(self, place: Place, again: bool) -> None:

@@ -52,6 +52,7 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 5.0
+MISSED_SECONDS = 2.0  # for which a daemon may refuse to be watched, before it counts as gone
 
 
 @contextlib.asynccontextmanager
@@ -69,10 +70,12 @@ class Peers:
         self,
         watch_request: peer_pb2.WatchRequest,
         on_news: Callable[[Place, peer_pb2.WatchResponse], None],
-        on_lost: Callable[[Place], None],
+        on_lost: Callable[[Place, bool], None],
         on_found: Callable[[Place, bool], None],
     ) -> None:
-        """`on_found` is told whether the watch stood before; `on_lost` is called once for each time that it stood."""
+        """`on_lost` is told whether the watch stood: if so it broke, and this is the only call for it; if not, every
+        attempt has failed for MISSED_SECONDS, and the call is repeated with each further one. `on_found` is told
+        whether there was an `on_lost` before."""
         self._request = watch_request
         self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
         self._watches: dict[Place, asyncio.Task[None]] = {}
@@ -135,7 +138,8 @@ class Peers:
             raise from_rpc(error, f"{about} {target(*place)}") from None
 
     async def _keep_watching(self, place: Place) -> None:
-        delay, stood_before = RETRY_SECONDS_MIN, False
+        clock = asyncio.get_running_loop().time
+        delay, lost_before, missed_from = RETRY_SECONDS_MIN, False, clock() + MISSED_SECONDS
         while True:
             stands = False
             try:
@@ -145,8 +149,7 @@ class Peers:
                         if not stands:
                             stands, delay = True, RETRY_SECONDS_MIN
                             log.debug("watch stands place=%s", target(*place))
-                            self._on_found(place, stood_before)
-                            stood_before = True
+                            self._on_found(place, lost_before)
                         if news.job:
                             self._on_news(place, news)
                 why = "it ended the stream"
@@ -157,7 +160,11 @@ class Peers:
                 why = "internal error"
             if stands:
                 log.warning("peer daemon lost place=%s reason=%s", target(*place), why)
-                self._on_lost(place)
+                missed_from = clock() + MISSED_SECONDS
+            if stands or clock() >= missed_from:
+                # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
+                lost_before = True
+                self._on_lost(place, stands)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, RETRY_SECONDS_MAX)
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.daemon.helpers import House, engine, eventually, free_port, rendezvous, status, wired
+from ultima.daemon.errors import Unavailable
 from ultima.v1 import types_pb2
 
 
@@ -124,6 +127,23 @@ async def test_watch_breaks__but_the_daemon_lives(house: House) -> None:
     await eventually(lambda: paths[0].connects == 2, "and then it is found alive")
     await eventually(lambda: wired(daemons), "with new ids on both sides")
     assert (await status(daemons[0])).jobs[0].hosts[1].state == types_pb2.HOST_STATE_UP
+
+
+async def test_watch_that_never_stood__is_not_taken_for_life(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that died between its Connect and the first watch: no stream breaks to tell of it."""
+    daemons = [await house.daemon(), await house.daemon()]
+
+    def dead(*_: object) -> None:
+        raise Unavailable("as the test wants it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(daemons[1]._watchers, "stream", dead)
+        await house.job(daemons)
+        path = engine(daemons[0]).path(0, 1)
+        assert path.up and path.absences == 0
+        await eventually(lambda: path.absences == 1, "it counts as dead")
+    await eventually(lambda: path.connects == 2, "and then it is found alive")
+    await eventually(lambda: wired(daemons), "with new ids on both sides")
 
 
 async def test_all_ranks_die__the_name_is_used_again(house: House) -> None:
