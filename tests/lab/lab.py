@@ -3,7 +3,9 @@
 
 Loopback hides what a network does: it never loses, never queues, and knows no peers. Namespaces are real stacks with
 real addresses, so daemons, trainers and rival libraries run here as they do on machines. The lab shapes links (tbf) and
-drops what the switch forwards (nftables); it needs neither netem nor a kernel module.
+drops what the switch forwards (nftables): single packets, rows of packets, all for some milliseconds, all between two
+groups of hosts. It needs neither netem nor a kernel module, and therefore has no delay, jitter or reordering: those run
+in the simulator. Traffic of others is made by tests/lab/traffic.py.
 
 What a loss event takes depends on the offloads. Across a veth pair a segmentation burst of up to 64 KiB travels as one
 buffer, and a drop rule takes it whole: `unit="burst"`. With `unit="packet"` the offloads are turned off in front of the
@@ -34,6 +36,7 @@ from typing import Any, Literal
 HOSTS_MAX = 64  # what one job of Ultima can have
 PREFIX = "ultima-lab"
 PPM = 1_000_000
+BURST_MAX = 10_000  # packets that one burst may take
 _numbers = itertools.count()
 
 Unit = Literal["packet", "burst"]
@@ -64,12 +67,12 @@ def _find(tool: str) -> str | None:
     return shutil.which(tool, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
-def _do(tool: str, *arguments: str, namespace: str = "", check: bool = True) -> str:
+def _do(tool: str, *arguments: str, namespace: str = "", check: bool = True, stdin: str = "") -> str:
     """Runs |tool| (in |namespace|) and returns what it printed; raises LabError when it fails and |check| holds."""
     command = [_find(tool) or tool, *arguments]
     if namespace:
         command = [_find("ip") or "ip", "netns", "exec", namespace, *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, input=stdin)
     if check and done.returncode != 0:
         raise LabError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()} (exit status {done.returncode})")
     return done.stdout
@@ -230,25 +233,80 @@ class Lab:
             self._route(host, name)
 
     def set_loss(self, pct: float, to: Iterable[int] | None = None) -> None:
-        """Drops |pct| percent of what the switch forwards, to the hosts |to| only if they are named; 0 ends it."""
+        """Drops |pct| percent of what the switch forwards, to the hosts |to| only if they are named; 0 ends it.
+
+        Each packet has the chance for itself. This, set_bursts and set_outages replace one another.
+        """
         below = round(_checked_loss(pct) / 100 * PPM)
-        _do("nft", "flush", "ruleset", namespace=self.switch)
-        if below == 0:
-            return
-        _do("nft", "add", "table", "bridge", "lab", namespace=self.switch)
-        chain = "{ type filter hook forward priority 0 ; policy accept ; }"
-        _do("nft", "add", "chain", "bridge", "lab", "forward", chain, namespace=self.switch)
-        ports = [f"oifname {self.hosts[index].port}" for index in to] if to is not None else [""]
-        for port in ports:
-            # nft refuses a comparison that always holds.
-            chance = f"numgen random mod {PPM} < {below}" if below < PPM else ""
-            rule = f"{port} {chance} counter drop".split()
-            _do("nft", "add", "rule", "bridge", "lab", "forward", *rule, namespace=self.switch)
+        # nft refuses a comparison that always holds.
+        chance = f"numgen random mod {PPM} < {below}" if below < PPM else ""
+        self._rules("loss", [f"{port} {chance} counter drop" for port in self._ports(to)] if below else [])
+
+    def set_bursts(self, length: int, pct: float, to: Iterable[int] | None = None) -> None:
+        """Drops |length| packets in a row, again and again, so that |pct| percent are lost; 0 percent ends it.
+
+        Counted for each receiving host alone, so a burst hits whoever sends to it just then. The bursts come at an
+        even distance, not at random: a stand-in for a queue that overflows, not a model of a channel that fades.
+        """
+        if not 1 <= length <= BURST_MAX:
+            raise ValueError(f"length is {length}, must be 1 to {BURST_MAX}")
+        every = round(length * 100 / _checked_loss(pct)) if pct else 0
+        if pct and every <= length:
+            raise ValueError(f"pct is {pct}, must be under 100 for bursts")
+        chosen = self._ports(range(len(self.hosts)) if to is None else to) if pct else []
+        self._rules("loss", [f"{port} numgen inc mod {every} < {length} counter drop" for port in chosen])
+
+    def set_outages(self, ms: int, ppm: float, to: Iterable[int] | None = None) -> None:
+        """After one packet in a million/|ppm|, drops all that goes to the same host for about |ms| milliseconds.
+
+        The kernel counts such times in ticks, so an outage may last some milliseconds more. 0 ppm ends it.
+        """
+        if not 1 <= ms <= 10_000:
+            raise ValueError(f"ms is {ms}, must be 1 to 10000")
+        below = round(_checked_loss(ppm / PPM * 100) / 100 * PPM)
+        rules = ["oifname @out counter drop"]
+        for port in self._ports(range(len(self.hosts)) if to is None else to):
+            rules.append(f"{port} numgen random mod {PPM} < {below} add @out {{ oifname }} counter drop")
+        held = f"set out {{ type ifname; size 65535; flags dynamic,timeout; timeout {ms}ms; }}"
+        self._rules("loss", rules if below else [], held)
+
+    def set_partition(self, *groups: Iterable[int]) -> None:
+        """Lets a host reach only those of its own group; without groups everybody reaches everybody again.
+
+        Hosts that are in no group reach everybody. Raises ValueError for a host in two groups.
+        """
+        sides = [sorted(set(group)) for group in groups]
+        named = [index for side in sides for index in side]
+        if len(named) != len(set(named)):
+            raise ValueError(f"groups are {sides}, must not share a host")
+        rules = []
+        for side, others in itertools.permutations(sides, 2):
+            rules += [f"{self._pair(a, b)} counter drop" for a in side for b in others]
+        self._rules("cut", rules)
+
+    def set_one_way(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Drops all that goes from a to b for each (a, b); replaces a partition. No pairs end it."""
+        self._rules("cut", [f"{self._pair(a, b)} counter drop" for a, b in pairs])
+
+    def _pair(self, a: int, b: int) -> str:
+        return f"iifname {self.hosts[a].port} oifname {self.hosts[b].port}"
+
+    def _ports(self, to: Iterable[int] | None) -> list[str]:
+        return [f"oifname {self.hosts[index].port}" for index in to] if to is not None else [""]
+
+    def _rules(self, table: str, rules: list[str], declared: str = "") -> None:
+        """Puts |rules| in the place of all that |table| of the switch held; no rules take the table away."""
+        script = f"table bridge {table}\ndelete table bridge {table}\n"
+        if rules:
+            body = "\n".join(["type filter hook forward priority 0; policy accept;", *rules])
+            script += f"table bridge {table} {{\n{declared}\nchain forward {{\n{body}\n}}\n}}\n"
+        _do("nft", "-f", "-", namespace=self.switch, stdin=script)
 
     def dropped(self) -> tuple[int, int]:
-        """Loss events and bytes taken since set_loss: a test of loss must show that there was some."""
+        """Packets (or bursts of segments) and bytes taken since the loss was set: a test of loss must show some."""
         listing = _do("nft", "-j", "list", "ruleset", namespace=self.switch)
-        rules = [item["rule"]["expr"] for item in json.loads(listing)["nftables"] if "rule" in item]
+        found = [item["rule"] for item in json.loads(listing)["nftables"] if "rule" in item]
+        rules = [rule["expr"] for rule in found if rule["table"] == "loss"]
         counters = [part["counter"] for rule in rules for part in rule if "counter" in part]
         return sum(one["packets"] for one in counters), sum(one["bytes"] for one in counters)
 

@@ -7,15 +7,18 @@ A test of loss asserts that loss took place: one that injects nothing passes for
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import groupby, permutations
 
 import pytest
 
 from tests.lab.cluster import PORT, Cluster, PerfRun
 from tests.lab.lab import PREFIX, Lab, _do
+from tests.lab.traffic import Flow
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
 
@@ -202,6 +205,120 @@ def test_lab__hosts_hear_each_other_and_loss_is_counted() -> None:
         assert _heard(lab, 2, lab.host(2).address) == 50
 
 
+# Sends |count| numbered datagrams, each in its own send; the listener prints the numbers that came.
+NUMBERED = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(int(sys.argv[3])):
+    s.sendto(i.to_bytes(4, "big"), (sys.argv[1], int(sys.argv[2])))
+    time.sleep(float(sys.argv[4]))
+"""
+HEAR_NUMBERS = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 0)); s.settimeout(1.0); print(s.getsockname()[1], flush=True)
+try:
+    while True: print(int.from_bytes(s.recv(100), "big"))
+except TimeoutError: pass
+"""
+
+
+def _gaps(lab: Lab, to: int, count: int, pause_s: float = 0) -> list[int]:
+    """Lengths of the rows of datagrams that were lost of |count| from host 0 to host |to|, in order."""
+    ear = lab.host(to).popen([sys.executable, "-c", HEAR_NUMBERS], stdout=subprocess.PIPE, text=True)
+    assert ear.stdout is not None
+    port = ear.stdout.readline().strip()
+    lab.host(0).run([sys.executable, "-c", NUMBERED, lab.host(to).address, port, str(count), str(pause_s)])
+    came = {int(line) for line in ear.communicate(timeout=30)[0].split()}
+    return [len(list(row)) for lost, row in groupby(range(count), lambda i: i not in came) if lost]
+
+
+def test_lab__bursts_take_packets_in_a_row() -> None:
+    with Lab(2) as lab:
+        assert _heard(lab, 1, lab.host(1).address) == 50  # neighbours know each other
+        lab.set_bursts(8, 4, to=[1])
+        gaps = _gaps(lab, 1, 1000)
+        # 8 of every 200: five bursts of exactly eight, of which the edges or a stray ARP packet may cut some.
+        assert 5 <= len(gaps) <= 6 and max(gaps) == 8 and statistics.median(gaps) == 8, gaps
+        assert sum(gaps) <= lab.dropped()[0] <= 48
+        lab.set_bursts(8, 0)
+        assert _gaps(lab, 1, 300) == []
+
+
+def test_lab__outages_take_all_for_a_while() -> None:
+    with Lab(2) as lab:
+        assert _heard(lab, 1, lab.host(1).address) == 50
+        lab.set_outages(20, 5000, to=[1])
+        gaps = _gaps(lab, 1, 1500, 0.0005)  # about 0.6 ms apart; one in 200 starts an outage
+        lab.set_loss(0)
+        assert gaps, "no outage in 1500 packets"
+        # 20 ms at 0.5 to 1 ms a packet; with ticks of 4 ms, and two may join.
+        assert statistics.median(gaps) >= 10, gaps
+        assert _gaps(lab, 1, 300) == []
+
+
+def _reach(lab: Lab) -> set[tuple[int, int]]:
+    """Pairs (a, b) of hosts for which b hears a."""
+    pairs = permutations(range(len(lab.hosts)), 2)
+    ears = {(a, b): lab.host(b).popen([sys.executable, "-c", LISTEN, "1.5"], stdout=subprocess.PIPE, text=True)
+            for a, b in pairs}  # fmt: skip
+    heard = set()
+    for (a, b), ear in ears.items():
+        assert ear.stdout is not None
+        lab.host(a).run([sys.executable, "-c", SHOUT, lab.host(b).address, ear.stdout.readline().strip(), "1"])
+    for pair, ear in ears.items():
+        if int(ear.communicate(timeout=30)[0]):
+            heard.add(pair)
+    return heard
+
+
+def test_lab__a_partition_cuts_groups_and_loss_does_not_mend_it() -> None:
+    everybody = set(permutations(range(3), 2))
+    with Lab(3) as lab:
+        assert _reach(lab) == everybody
+        lab.set_partition([0], [1, 2])
+        lab.set_loss(0)
+        assert _reach(lab) == {(1, 2), (2, 1)}
+        lab.set_one_way([(0, 1)])
+        assert _reach(lab) == everybody - {(0, 1)}
+        lab.set_partition()
+        assert _reach(lab) == everybody
+        with pytest.raises(ValueError, match="must not share a host"):
+            lab.set_partition([0, 1], [1, 2])
+
+
+def test_traffic__takes_its_share_and_ends() -> None:
+    with Lab(2, rate_mbit=200) as lab:
+        with Flow(lab, 0, 1, "tcp") as flow:
+            time.sleep(1.0)
+        rate = flow.received_bytes * 8e-6 / 1.0
+        assert 120 < rate < 260, f"{rate} Mbit/s of 200"  # start-up and what is on its way at the end
+        begun = time.monotonic()
+        with Flow(lab, 0, 1, "udp", mbit=50) as flow:
+            time.sleep(1.0)
+        lasted = time.monotonic() - begun
+        assert 0.8 < flow.sent_bytes * 8e-6 / lasted / 50 < 1.2, f"{flow.sent_bytes} bytes in {lasted} s"
+        with Flow(lab, 0, 1, "udp", mbit=50, on_ms=20, off_ms=60, seed=3) as flow:
+            time.sleep(1.0)
+        assert 0.1 < flow.sent_bytes * 8e-6 / 50 < 0.6, f"{flow.sent_bytes} bytes at a quarter of the time"
+        assert all(child.poll() is not None for host in lab.hosts for child in host._children)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "sctp"}, "kind is 'sctp'"),
+        ({"kind": "udp"}, "mbit is 0"),
+        ({"kind": "tcp", "mbit": -1}, "mbit is -1"),
+        ({"mbit": 1, "on_ms": 5}, "on_ms and off_ms are 5 and 0"),
+        ({"mbit": 1, "target": 0}, "source and target are both 0"),
+    ],
+)
+def test_traffic__names_a_wrong_argument(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Flow(Lab(2), **{"source": 0, "target": 1, **arguments})  # type: ignore[arg-type]
+
+
 def test_lab__rates_are_each_hosts_own() -> None:
     with Lab(2, rate_mbit=1000) as lab:
         lab.host(1).set_rate(250)
@@ -251,3 +368,13 @@ def test_lab__sweeps_what_a_killed_run_left() -> None:
 def test_lab__names_a_wrong_argument(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Lab(**arguments)  # type: ignore[arg-type]
+
+
+def test_lab__names_a_wrong_loss() -> None:
+    lab = Lab(2)
+    with pytest.raises(ValueError, match="length is 0, must be 1 to"):
+        lab.set_bursts(0, 1)
+    with pytest.raises(ValueError, match="pct is 100, must be under 100"):
+        lab.set_bursts(5, 100)
+    with pytest.raises(ValueError, match="ms is 0, must be 1 to"):
+        lab.set_outages(0, 1)
