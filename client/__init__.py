@@ -29,6 +29,7 @@ from .errors import (
     UltimaError,
 )
 from .handle import Handle
+from .options import Options
 from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Why
 from .session import Job, connect
 
@@ -48,6 +49,7 @@ __all__ = [
     "JoinRefused",
     "JoinTimeout",
     "NotDone",
+    "Options",
     "PeerReceipt",
     "ProtocolError",
     "RanksGone",

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import socket
 import time
 from typing import Any
@@ -21,6 +22,7 @@ import grpc
 
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 
+from . import options as job_options
 from . import rings
 from .arena import Arena
 from .attachment import Attachment
@@ -97,6 +99,7 @@ class DaemonConnector:
                 next_op_seq=answer.next_op_seq,
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
+                options=job_options.words(answer.options),
             )
 
 
@@ -214,6 +217,7 @@ def _join(settings: Settings, ticket: str, until_ns: int) -> Any:
         rank_addresses=settings.rank_addresses,
         bucket_bytes_max=settings.bucket_bytes_max,
         rate_bytes_per_s=settings.rate_bytes_per_s,
+        options=job_options.message(settings.options),
     )
     with _channel(settings.socket) as channel:
         try:
@@ -234,7 +238,9 @@ def _join_error(settings: Settings, error: Any) -> Exception:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument("join", where, text)
         case grpc.StatusCode.FAILED_PRECONDITION:
-            return Desync(None, "world_size", settings.world_size, None, message=f"{where}: {text}")
+            differs = re.search(r": (\w+) differs: ", text)
+            field = differs[1] if differs else "world_size"
+            return Desync(None, field, _said(settings, field), None, message=f"{where}: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ResourceExhausted("join", f"{where}: {text}")
         case grpc.StatusCode.ALREADY_EXISTS:
@@ -244,6 +250,13 @@ def _join_error(settings: Settings, error: Any) -> Exception:
             return _TryAgain(DaemonUnavailable(f"{where}: the daemon went away while joining: {text}"))
         case _:
             return ProtocolError(f"{where}: JoinJob answered {code.name}: {text}")
+
+
+def _said(settings: Settings, field: str) -> object:
+    """What this rank said of a field in which the ranks differ."""
+    if field in settings.options:
+        return next(row.write(settings.options[field]) for row in job_options.TABLE if row.field == field)
+    return settings.world_size if field == "world_size" else None
 
 
 def _leave(path: str, session: int, ticket: str, timeout_s: float) -> None:

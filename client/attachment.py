@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from .arena import Arena
@@ -37,7 +37,16 @@ class Rings(Protocol):
     """
 
     def submit(
-        self, op_seq: int, src: int, dst: int, count: int, deadline_ns: int, dtype: int, redop: int, mode: int
+        self,
+        op_seq: int,
+        src: int,
+        dst: int,
+        count: int,
+        deadline_ns: int,
+        dtype: int,
+        redop: int,
+        mode: int,
+        flags: int = 0,
     ) -> bool:
         """Writes one request. False when 64 are outstanding."""
         ...
@@ -70,6 +79,8 @@ class Attachment:
     bucket_bytes_max: int
     leave: Callable[[float], None]
     """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the job, in words."""
 
 
 class Connector(Protocol):

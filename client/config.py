@@ -8,11 +8,12 @@
     rendezvous         ULTIMA_RENDEZVOUS        MASTER_ADDR with port ULTIMA_PORT (29520), else "": all on this host
     rank_addresses     ULTIMA_RANK_ADDRESSES    none; "address:port" of the daemon of each rank, separated by commas
     timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
-    deadline           ULTIMA_DEADLINE          30 s, of an op that is not given one
+    deadline           ULTIMA_DEADLINE          30 s, of an op that is not given one; "none" for none
     arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
     bucket_bytes_max   ULTIMA_BUCKET_MAX        the daemon's limit
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
+    options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.options`
 
 Durations are seconds, or text with a unit (500us 250ms 2s 1.5m 1h), or a timedelta. Sizes are bytes, or text with a
 binary unit (4096 64K 64M 1G, also 64MiB).
@@ -20,16 +21,16 @@ binary unit (4096 64K 64M 1G, also 64MiB).
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
 
+from . import options as job_options
+from .durations import Duration, deadline_s, duration_s
 from .errors import InvalidArgument
+from .options import Options
 
-Duration = float | int | str | timedelta
 Size = int | str
 
 DEFAULT_SOCKET = "/run/ultima/ultimad.sock"
@@ -38,7 +39,6 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_DEADLINE_S = 30.0
 DEFAULT_ARENA_BYTES = 256 << 20
 
-DURATION_MAX_S = 86400.0
 WORLD_SIZE_MAX = 1024
 JOB_NAME_MAX = 128
 ARENA_MIN_BYTES = 4096
@@ -46,10 +46,7 @@ ARENA_MAX_BYTES = 1 << 40
 BUCKET_MAX_BYTES = 2**32 - 1
 SOCKET_PATH_MAX = 107  # sun_path, less its final zero
 
-_DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-z]*)\s*")
 _SIZE = re.compile(r"\s*([0-9]+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
-_DURATION_ALLOWED = "more than 0 and at most 24 h: seconds, a timedelta, or text such as '250ms', '2s', '1.5m'"
 _SIZE_ALLOWED = "whole bytes from {low} to {high}, or text such as '64K', '64M', '1G'"
 _YES_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -73,21 +70,8 @@ class Settings:
     rate_bytes_per_s: int
     """0: the daemon's default."""
     reconnect: bool
-
-
-def duration_s(value: object, field: str) -> float:
-    """Seconds of a duration. Raises InvalidArgument for NaN, infinity, zero, negative numbers and more than 24 h."""
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        seconds = float(value)
-    elif isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) and match[2] in _DURATION_UNITS:
-        seconds = float(match[1]) * _DURATION_UNITS[match[2]]
-    else:
-        raise InvalidArgument(field, value, _DURATION_ALLOWED)
-    if not 0 < seconds <= DURATION_MAX_S or math.isnan(seconds):
-        raise InvalidArgument(field, value, _DURATION_ALLOWED)
-    return seconds
+    options: Mapping[str, int] = field(default_factory=dict)
+    """What was said of the job's options, as numbers by field of the message JobOptions."""
 
 
 def size_bytes(value: object, field: str, low: int, high: int) -> int:
@@ -130,6 +114,7 @@ def resolve(
     bucket_bytes_max: Size | None = None,
     rate: Size | None = None,
     reconnect: bool | None = None,
+    options: Options | None = None,
 ) -> Settings:
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
     variable.
@@ -150,11 +135,12 @@ def resolve(
         rendezvous="" if addresses else _rendezvous(source, rendezvous),
         rank_addresses=addresses,
         timeout_s=duration_s(timeout_value, timeout_field),
-        deadline_s=duration_s(deadline_value, deadline_field),
+        deadline_s=deadline_s(deadline_value, deadline_field),
         arena_bytes=size_bytes(arena_value, arena_field, ARENA_MIN_BYTES, ARENA_MAX_BYTES),
         bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_MAX_BYTES),
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
         reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
+        options=job_options.resolve(options, environment),
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from .config import Duration, duration_s
+from .durations import Duration, duration_s
 from .errors import NotDone
 from .link import Link
 from .op import Op

@@ -72,6 +72,7 @@ class Link:
         self._fds_open = True
         self._fds_wanted = True
         self._next_seq = attachment.next_op_seq
+        self.options = attachment.options
         self._flying: dict[int, Op] = {}
         # Ended, with a result that still lies in staging memory.
         self._ended: deque[Op] = deque()
@@ -100,7 +101,9 @@ class Link:
                 self._check_open()
                 op.seq = self._next_seq
                 kind = op.kind.code
-                if not self._rings.submit(op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode):
+                if not self._rings.submit(
+                    op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags
+                ):
                     self._lose("session", "the submission ring is full although fewer than 64 ops are outstanding")
                     raise self.failure()
                 self._next_seq += 1

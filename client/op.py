@@ -59,6 +59,7 @@ class Op:
         "dst",
         "expires_ns",
         "failure",
+        "flags",
         "kind",
         "mode",
         "nbytes",
@@ -82,6 +83,7 @@ class Op:
         mode: int,
         deadline_ns: int,
         expires_ns: int,
+        flags: int = 0,
     ) -> None:
         self.source = source
         self.target = target
@@ -94,6 +96,7 @@ class Op:
         self.mode = mode
         self.deadline_ns = deadline_ns
         self.expires_ns = expires_ns
+        self.flags = flags
         self.seq = -1
         self.src = 0
         self.dst = 0

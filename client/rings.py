@@ -51,7 +51,16 @@ class NativeRings:
         self._world_size = world_size
 
     def submit(
-        self, op_seq: int, src: int, dst: int, count: int, deadline_ns: int, dtype: int, redop: int, mode: int
+        self,
+        op_seq: int,
+        src: int,
+        dst: int,
+        count: int,
+        deadline_ns: int,
+        dtype: int,
+        redop: int,
+        mode: int,
+        flags: int = 0,
     ) -> bool:
         """Writes one request. False when 64 are outstanding."""
         entry = self._entry
@@ -63,6 +72,7 @@ class NativeRings:
         entry.dtype = dtype
         entry.redop = redop
         entry.mode = mode
+        entry.flags = flags
         return lib.ut_ring_submit(self._submissions, self._completions, entry) == 0
 
     def take(self) -> Completion | None:

@@ -21,20 +21,22 @@ import numpy as np
 from . import config
 from .attachment import ENGINE_SHARE, GRACE_NS, Connector
 from .buffers import AnyArray, dtype_named, elements
-from .config import Duration, Settings, Size, duration_s
+from .config import Settings, Size
+from .durations import DURATION_MAX_S, Duration, deadline_s, duration_s
 from .errors import DaemonLost, InvalidArgument, ResourceExhausted
 from .handle import Handle
 from .link import Link, LinkState
 from .op import Op
+from .options import Options
 from .receipt import Host, Receipt
-from .words import MODES, MODES_OFFERED, OPS, RELIABLE_ONLY, DType
+from .words import AGREE, MODES, NEVER, OPS, RELIABLE_ONLY, DType
 
 # How long connect() keeps trying while no daemon answers at all: it may be starting.
 START_PATIENCE_NS = 2_000_000_000
 LEAVE_TIMEOUT_S = 1.0
 
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
-_MODES_ALLOWED = "one of " + ", ".join(MODES_OFFERED)
+_MODES_ALLOWED = "one of " + ", ".join(MODES)
 
 # The fake of `ultima.testing` puts itself here for the time of a test.
 connector_override: Connector | None = None
@@ -54,6 +56,7 @@ def connect(
     bucket_bytes_max: Size | None = None,
     rate: Size | None = None,
     reconnect: bool | None = None,
+    options: Options | None = None,
 ) -> Job:
     """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
 
@@ -62,14 +65,14 @@ def connect(
 
     job: name, the same on all ranks. rank, world_size: of this process. socket: of the daemon. rendezvous: "host:port"
     of the daemon of rank 0, "" when all ranks are on this host. rank_addresses: instead, one "address:port" per rank.
-    timeout: of all that this call does (60 s). deadline: of ops that are not given one (30 s). arena: bytes of memory
-    to share with the daemon.
+    timeout: of all that this call does (60 s). deadline: of ops that are not given one (30 s; "none" for none). arena:
+    bytes of memory to share with the daemon.
     bucket_bytes_max: largest array. rate: this job's share of the link, bytes per second. reconnect: whether an op
-    after DaemonLost attaches again.
+    after DaemonLost attaches again. options: how the job behaves, the same on all ranks.
 
     Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
-    Desync (another rank gave another world size), ResourceExhausted or ProtocolError; never later than `timeout` and 50
-    ms.
+    Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
+    `timeout` and 50 ms.
     """
     settings = config.resolve(
         os.environ,
@@ -85,6 +88,7 @@ def connect(
         bucket_bytes_max=bucket_bytes_max,
         rate=rate,
         reconnect=reconnect,
+        options=options,
     )
     return Job(settings, connector_override or _daemon_connector())
 
@@ -158,6 +162,11 @@ class Job:
         return self._settings.deadline_s
 
     @property
+    def options(self) -> dict[str, str]:
+        """The job's options that were in force when this rank joined, in words; `ultima status` has those of now."""
+        return dict(self._link.options)
+
+    @property
     def connected(self) -> bool:
         """False once the daemon is known to be lost, or the job is closed. True says little: only an op finds out."""
         return self._link.state is LinkState.OPEN
@@ -173,6 +182,7 @@ class Job:
         out: Any = None,
         mode: str | None = None,
         dtype: Any = None,
+        agree: bool = False,
     ) -> Receipt:
         """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
 
@@ -182,18 +192,20 @@ class Job:
         op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
         deadline: seconds, a timedelta, or text such as "250ms"; the job's by default. The call returns by then, give or
         take
-            50 ms, whatever happens to network, peers and daemon.
+            50 ms, whatever happens to network, peers and daemon. "none": the engine's own measured bound holds, or in
+            reliable mode nothing but 24 h.
         out: where the result goes instead: same number of elements and type as `array`, and not overlapping it.
-        mode: "bounded" (default: lost data is repaired as long as there is time) or "reliable" (complete, or
-            DeadlineExceeded; the default of min, max and prod).
+        mode: "bounded" (default: lost data is repaired as long as there is time), "best_effort" (nothing is repaired)
+            or "reliable" (complete, or DeadlineExceeded; the default of min, max and prod).
         dtype: of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
+        agree: all ranks that return hold identical bytes.
 
         Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
         DeadlineExceeded and RanksGone;
         DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
         untouched.
         """
-        return self.allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype).wait()
+        return self.allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree).wait()
 
     def allreduce_async(
         self,
@@ -204,6 +216,7 @@ class Job:
         out: Any = None,
         mode: str | None = None,
         dtype: Any = None,
+        agree: bool = False,
     ) -> Handle:
         """Starts what `allreduce` does and returns a Handle. The arrays belong to the op until the handle says that it
         ended.
@@ -212,7 +225,7 @@ class Job:
         for a place, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
         """
         now = time.monotonic_ns()
-        request = self._request(now, array, op, deadline, out, mode, dtype)
+        request = self._request(now, array, op, deadline, out, mode, dtype, agree)
         link = self._link
         if link.state is not LinkState.OPEN:
             link = self._ready_link(request.expires_ns)
@@ -265,7 +278,15 @@ class Job:
     # How
 
     def _request(
-        self, now: int, array: Any, op: str, deadline: Duration | None, out: Any, mode: str | None, dtype: Any
+        self,
+        now: int,
+        array: Any,
+        op: str,
+        deadline: Duration | None,
+        out: Any,
+        mode: str | None,
+        dtype: Any,
+        agree: bool,
     ) -> Op:
         """Checks everything that can be checked here. Raises InvalidArgument."""
         redop = OPS.get(op)
@@ -273,15 +294,15 @@ class Job:
             raise InvalidArgument("op", op, _OPS_ALLOWED)
         if mode is None:
             mode = "reliable" if op in RELIABLE_ONLY else "bounded"
-        if mode not in MODES_OFFERED:
+        if mode not in MODES:
             raise InvalidArgument("mode", mode, _MODES_ALLOWED)
         if op in RELIABLE_ONLY and mode != "reliable":
             raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
-        seconds = self._settings.deadline_s if deadline is None else duration_s(deadline, "deadline")
+        seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
         asked = None if dtype is None else dtype_named(dtype)
         source, kind = elements(array, asked, "array", writable=out is None)
         target = source if out is None or out is array else self._target(source, kind, out, asked)
-        span = int(seconds * 1e9)
+        span = int(min(seconds, DURATION_MAX_S) * 1e9)
         return Op(
             source,
             target,
@@ -289,8 +310,9 @@ class Job:
             kind,
             redop,
             MODES[mode],
-            now + int(span * ENGINE_SHARE),
+            NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE),
             now + span + GRACE_NS,
+            AGREE if agree else 0,
         )
 
     @staticmethod

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from . import config, session
+from . import config, options, session
 from ._fake_ops import FakeOp, FakeSession, FakeSubmission
 from .arena import Arena
 from .attachment import Attachment, Completion
@@ -198,6 +198,7 @@ class FakeDaemon:
                 next_op_seq=self._next_op_seq,
                 bucket_bytes_max=limit,
                 leave=lambda _timeout_s: self._leave(attached),
+                options={row.name: row.write(settings.options.get(row.field, row.default)) for row in options.TABLE},
             )
 
     def submitted(self, attached: FakeSession, submission: FakeSubmission) -> bool:
@@ -267,7 +268,16 @@ class FakeRings:
         self._mapping = mapping
 
     def submit(
-        self, op_seq: int, src: int, dst: int, count: int, deadline_ns: int, dtype: int, redop: int, mode: int
+        self,
+        op_seq: int,
+        src: int,
+        dst: int,
+        count: int,
+        deadline_ns: int,
+        dtype: int,
+        redop: int,
+        mode: int,
+        flags: int = 0,
     ) -> bool:
         """See `ultima.attachment.Rings`."""
         submission = FakeSubmission(op_seq, src, dst, count, deadline_ns, dtype, redop, mode)

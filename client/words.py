@@ -45,8 +45,6 @@ OP_BY_CODE = {code: name for name, code in OPS.items()}
 RELIABLE_ONLY = frozenset({"min", "max", "prod"})
 
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
-# Those that the engine takes. The number of best_effort is kept for it.
-MODES_OFFERED = ("bounded", "reliable")
 MODE_BY_CODE = {code: name for name, code in MODES.items()}
 
 FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode"}
@@ -54,6 +52,9 @@ FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode"}
 STATUS_FAILED = 4
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
+NEVER = 2**64 - 1
+# Flags of a submission.
+AGREE = 0x01
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5

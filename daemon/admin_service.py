@@ -13,6 +13,7 @@ from ultima.daemon.errors import NotFound, Refused, translated
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.tuning import Tuning
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 
 
@@ -20,9 +21,16 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """On the Unix socket only."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Engine, jobs: JobTable, version: str, incarnation: int, grpc_port: int
+        self,
+        config: DaemonConfig,
+        engine: Engine,
+        jobs: JobTable,
+        tuning: Tuning,
+        version: str,
+        incarnation: int,
+        grpc_port: int,
     ) -> None:
-        self._config, self._engine, self._jobs = config, engine, jobs
+        self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
         self._started = time.monotonic()
 
@@ -44,6 +52,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             jobs=[self._job_status(job) for job in jobs],
             limits=self._config.limits_in_force(),
         )
+
+    @translated
+    async def Tune(self, request: admin_pb2.TuneRequest, context: Any) -> admin_pb2.TuneResponse:
+        """See admin.proto."""
+        return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options)).to_proto())
 
     def _engine_status(self) -> admin_pb2.EngineStatus:
         info = self._engine.info
@@ -80,6 +93,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             missing_bytes=job.stats.missing_bytes,
             op_p50_us=job.stats.percentile_us(50),
             op_p99_us=job.stats.percentile_us(99),
+            options=job.in_force.options.to_proto() if job.in_force else None,
         )
 
     def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:

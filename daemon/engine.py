@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from ultima.daemon.errors import StartupError, from_engine
+from ultima.daemon.options import DEFAULTS, NAMES, OFF, Options
 
 NEVER = 2**64 - 1
 NOBODY = 2**32 - 1
@@ -86,6 +87,7 @@ class JobConfig:
     bucket_bytes_max: int
     rate_bytes_per_s: int
     first_op_seq: int
+    options: Options = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,9 @@ class Engine(Protocol):
 
     def job_add(self, config: JobConfig) -> int:
         """Adds a job and returns its number."""
+
+    def job_tune(self, job: int, options: Options) -> None:
+        """Changes the options of a job from its next op on; `algorithm` stays what it was."""
 
     def job_remove(self, job: int) -> None:
         """Fails what is open, forgets connections and sessions of the job."""
@@ -261,6 +266,10 @@ class NativeEngine:
     def job_add(self, config: JobConfig) -> int:
         return self._checked(self._lib.ut_driver_job_add(self._driver, self._job_config(config)), "job_add")
 
+    def job_tune(self, job: int, options: Options) -> None:
+        values = self._ffi.new("ut_job_options *", _job_options(options))
+        self._checked(self._lib.ut_driver_job_tune(self._driver, job, values), "options")
+
     def job_remove(self, job: int) -> None:
         self._checked(self._lib.ut_driver_job_remove(self._driver, job), "job_remove")
 
@@ -334,6 +343,7 @@ class NativeEngine:
             "bucket_bytes_max": config.bucket_bytes_max,
             "rate_bytes_per_s": config.rate_bytes_per_s,
             "first_op_seq": config.first_op_seq,
+            "options": _job_options(config.options),
         }
         return self._ffi.new("ut_job_config *", values)
 
@@ -342,3 +352,11 @@ class NativeEngine:
             sentence = self._ffi.string(self._lib.ut_driver_error(self._driver)).decode(errors="replace")
             raise from_engine(int(result), about, sentence)
         return int(result)
+
+
+def _job_options(options: Options) -> dict[str, int]:
+    """The fields of struct ut_job_options."""
+    values = {name: getattr(options, name) for name in NAMES}
+    for name in ("t_b_ns", "t_c_ns"):
+        values[name] = NEVER if values[name] == OFF else values[name]
+    return values

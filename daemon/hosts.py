@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from urllib.parse import unquote
 
+from ultima.daemon.options import DEFAULTS, Options, from_proto
 from ultima.v1 import peer_pb2, types_pb2
 
 
@@ -85,6 +86,10 @@ class Membership:
     states: tuple[State, ...]
     next_op_seq: int
     under_way: bool
+    options_asked: Options = DEFAULTS
+    """What the ranks asked for, the same for all."""
+    options: Options = DEFAULTS
+    """What is in force."""
 
     def to_proto(self) -> peer_pb2.RegisterResponse:
         """As the answer to a registration."""
@@ -94,6 +99,8 @@ class Membership:
             bucket_bytes_max=self.bucket_bytes_max,
             next_op_seq=self.next_op_seq,
             under_way=self.under_way,
+            options_asked=self.options_asked.to_proto(),
+            options=self.options.to_proto(),
         )
 
     @classmethod
@@ -108,6 +115,8 @@ class Membership:
             states=tuple(State(host.state) if host.state else State.CONNECTING for host in response.hosts),
             next_op_seq=response.next_op_seq,
             under_way=response.under_way,
+            options_asked=from_proto(response.options_asked),
+            options=from_proto(response.options),
         )
 
 

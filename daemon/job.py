@@ -14,6 +14,7 @@ from ultima.daemon.attach import Trainer
 from ultima.daemon.errors import Refused
 from ultima.daemon.hosts import Host, Membership, State, fresh_number
 from ultima.daemon.links import Links
+from ultima.daemon.options import DEFAULTS, InForce, Options
 from ultima.daemon.stats import OpStats
 from ultima.v1 import peer_pb2, types_pb2
 
@@ -31,6 +32,7 @@ class JoinSpec:
     """The address under which the client says that this host is found; may be empty."""
     bucket_bytes_max: int
     rate_bytes_per_s: int
+    options: Options = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Job:
     own: Host | None = None
     number: int = -1
     """The engine's, once there is a membership."""
+    in_force: InForce | None = None
     links: Links | None = None
     ready: bool = False
     """Connected: sessions may be added."""

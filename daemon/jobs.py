@@ -31,8 +31,9 @@ from ultima.daemon.errors import (
 from ultima.daemon.hosts import Host, Membership, State
 from ultima.daemon.job import Job, Joiner, JoinSpec, Session
 from ultima.daemon.links import Links
+from ultima.daemon.options import InForce, Options, from_proto
 from ultima.daemon.peers import Peers, Place
-from ultima.daemon.rendezvous import Coordinator, Registration
+from ultima.daemon.rendezvous import Coordinator, Registration, check_options
 from ultima.daemon.waiting import Changes, numbers, spawn
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import peer_pb2
@@ -52,6 +53,7 @@ class Joined:
     next_op_seq: int
     session: int
     bucket_bytes_max: int
+    options: Options
 
 
 class JobTable:
@@ -124,12 +126,13 @@ class JobTable:
             self._changes.notify()
             await self._changes.until(lambda: job.all_in, deadline)
             self._announce(job)
-            assert job.membership is not None and job.own is not None
+            assert job.membership is not None and job.own is not None and job.in_force is not None
             log.info(
                 "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
                 *(job.name, spec.rank, session, trainer.pid, next_op_seq),
             )
-            return Joined(job.hosts(), job.own.index, next_op_seq, session, job.membership.bucket_bytes_max)
+            bucket, options = job.membership.bucket_bytes_max, job.in_force.options
+            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options)
         except BaseException:
             if trainer in self._at:
                 self._drop_session(job, spec.rank, in_good_order=False)
@@ -167,6 +170,7 @@ class JobTable:
                 if spec.rank not in job.own.ranks:
                     host = next((h for h in job.membership.hosts if spec.rank in h.ranks), job.own)
                     raise AlreadyExists(f"rank = {spec.rank}: has its place in job {job.name!r} on {host.name}")
+                check_options(job.name, spec.rank, spec.options, job.membership.options_asked)
             job.joining[spec.rank] = Joiner(trainer, spec)
             return job
 
@@ -184,7 +188,7 @@ class JobTable:
         )
         left = self._left.get(job.name, 0)
         if spec.rendezvous is None:
-            new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left)
+            new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
             return await self._coordinator.register(new, deadline)
         request = peer_pb2.RegisterRequest(
             job=job.name,
@@ -192,6 +196,7 @@ class JobTable:
             host=host.to_proto(),
             bucket_bytes_max=spec.bucket_bytes_max,
             left_generation=left,
+            options=spec.options.to_proto(),
         )
         assert self._peers is not None
         return await self._peers.register(spec.rendezvous, request, deadline)
@@ -220,6 +225,7 @@ class JobTable:
             raise
         self._by_number[job.number] = job
         job.memory_bytes, job.membership, job.own = memory_bytes, membership, own
+        job.in_force = InForce(membership.options, lambda options: self._tune(job, options))
         assert self._peers is not None
         job.links = Links(
             self._engine,
@@ -228,6 +234,7 @@ class JobTable:
             job.number,
             membership.generation,
             own,
+            job.in_force,
             {host.index: host for host in membership.hosts if host.index != own.index},
             membership.next_op_seq,
             lambda: self._links_changed(job),
@@ -256,7 +263,12 @@ class JobTable:
             bucket_bytes_max=membership.bucket_bytes_max,
             rate_bytes_per_s=min(asked or limit, limit or asked),
             first_op_seq=membership.next_op_seq,
+            options=membership.options,
         )
+
+    def _tune(self, job: Job, options: Options) -> None:
+        self._engine.job_tune(job.number, options)
+        log.info("options job=%s %s", job.name, " ".join(f"{name}={value}" for name, value in options.words().items()))
 
     async def _connected(self, job: Job, deadline: float) -> None:
         in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
@@ -367,8 +379,12 @@ class JobTable:
         else:
             cid = 0
             job.links.asked(caller, request.offer)
+        assert job.in_force is not None
         return peer_pb2.ConnectResponse(
-            connection_id=cid, incarnation=job.incarnation, next_op_seq=self._engine.next_op_seq(job.number)
+            connection_id=cid,
+            incarnation=job.incarnation,
+            next_op_seq=self._engine.next_op_seq(job.number),
+            options=job.in_force.hear(from_proto(request.options)).to_proto(),
         )
 
     def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
@@ -404,7 +420,7 @@ class JobTable:
         """A daemon can be watched. If it is a coordinator that was lost before, it may have forgotten its jobs."""
         for job in self.all():
             hosts = job.hosts()
-            if not again or not job.ready or job.membership is None or self._peers is None:
+            if not again or not job.ready or job.membership is None or job.in_force is None or self._peers is None:
                 continue
             if hosts[0][0].place == place:
                 request = peer_pb2.RestoreRequest(
@@ -414,15 +430,19 @@ class JobTable:
                     bucket_bytes_max=job.membership.bucket_bytes_max,
                     hosts=[host.to_proto(state) for host, state in hosts],
                     next_op_seq=self._engine.next_op_seq(job.number),
+                    options_asked=job.membership.options_asked.to_proto(),
+                    options=job.in_force.options.to_proto(),
                 )
                 self._peers.restore(place, request)
 
     def membership_now(self, membership: Membership, job: str) -> Membership:
         """The coordinator's answer with what this host knows of how far the job is."""
         here = self._jobs.get(job)
-        if here is None or here.generation != membership.generation:
+        if here is None or here.generation != membership.generation or here.in_force is None:
             return membership
-        return replace(membership, next_op_seq=max(membership.next_op_seq, self._engine.next_op_seq(here.number)))
+        options = here.in_force.options if here.in_force.options.newer_than(membership.options) else membership.options
+        next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
+        return replace(membership, next_op_seq=next_op_seq, options=options)
 
     def watch(self) -> None:
         """Watches all daemons that have a part in a job here, or in one that this daemon coordinates."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from ultima.daemon.engine import Engine
 from ultima.daemon.errors import FailedPrecondition, Refused, Unavailable
 from ultima.daemon.hosts import Host, State
+from ultima.daemon.options import InForce, from_proto
 from ultima.daemon.waiting import spawn
 from ultima.v1 import peer_pb2
 
@@ -79,13 +80,14 @@ class Links:
         number: int,
         generation: int,
         own: Host,
+        in_force: InForce,
         others: dict[int, Host],
         next_op_seq: int,
         on_change: Callable[[], None],
     ) -> None:
         """`number` is the engine's number of the job; `others` are its other hosts by index."""
         self._engine, self._call, self._job, self._number = engine, call, job, number
-        self._generation, self.own = generation, own
+        self._generation, self.own, self._in_force = generation, own, in_force
         self._on_change = on_change
         self._links = {index: Link(host) for index, host in others.items()}
         self.next_op_seq = next_op_seq
@@ -256,7 +258,9 @@ class Links:
             connection_id=connection_id,
             to_incarnation=to_incarnation,
             offer=offer,
+            options=self._in_force.options.to_proto(),
         )
         response = await self._call(link.host.place, request, CALL_SECONDS)
         self.next_op_seq = max(self.next_op_seq, response.next_op_seq)
+        self._in_force.hear(from_proto(response.options))
         return response

@@ -11,8 +11,10 @@ from ultima.daemon.config import BUCKET_BYTES_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.options import from_proto
 from ultima.daemon.rendezvous import Coordinator, Record, Registration
 from ultima.daemon.trainer_service import JOB_NAME_MAX, inner_deadline
+from ultima.daemon.tuning import Tuning
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 
@@ -45,8 +47,11 @@ def checked_job(name: str) -> str:
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """On TCP, for daemons."""
 
-    def __init__(self, coordinator: Coordinator, jobs: JobTable, watchers: Watchers, limits: Limits) -> None:
-        self._coordinator, self._jobs, self._watchers, self._limits = coordinator, jobs, watchers, limits
+    def __init__(
+        self, coordinator: Coordinator, jobs: JobTable, tuning: Tuning, watchers: Watchers, limits: Limits
+    ) -> None:
+        self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
+        self._watchers, self._limits = watchers, limits
 
     @translated
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
@@ -63,6 +68,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             host=host,
             bucket_bytes_max=request.bucket_bytes_max,
             left_generation=request.left_generation,
+            options=from_proto(request.options),
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
         membership = await self._coordinator.register(registration, deadline)
@@ -85,6 +91,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             hosts=hosts,
             states=[State(host.state) if host.state else State.ABSENT for host in request.hosts],
             next_op_seq=request.next_op_seq,
+            options_asked=from_proto(request.options_asked),
+            options=from_proto(request.options),
         )
         self._coordinator.restore(checked_job(request.job), record)
         return peer_pb2.RestoreResponse()
@@ -94,6 +102,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """See peer.proto."""
         caller = checked_host(request.caller, "caller", address_of_peer(context.peer()))
         return await self._jobs.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
+
+    @translated
+    async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
+        """See peer.proto."""
+        options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
+        return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
     async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
         """See peer.proto."""

@@ -101,6 +101,13 @@ class Peers:
         async with peer(place) as stub:
             return await self._answer(place, stub.Connect(request, timeout=seconds), "connect to")
 
+    async def apply_options(
+        self, place: Place, request: peer_pb2.ApplyOptionsRequest, seconds: float
+    ) -> peer_pb2.ApplyOptionsResponse:
+        """Tells another host of a job what options are in force. Raises Refused."""
+        async with peer(place) as stub:
+            return await self._answer(place, stub.ApplyOptions(request, timeout=seconds), "options at")
+
     def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
         """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""
 

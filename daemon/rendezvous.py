@@ -29,6 +29,7 @@ from ultima.daemon.errors import (
     ResourceExhausted,
 )
 from ultima.daemon.hosts import Host, Membership, State, fresh_number, order
+from ultima.daemon.options import DEFAULTS, Options, differing
 from ultima.daemon.waiting import Changes, numbers
 
 log = logging.getLogger("ultimad.rendezvous")
@@ -50,6 +51,7 @@ class Registration:
     host: Host
     bucket_bytes_max: int
     left_generation: int
+    options: Options = DEFAULTS
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Record:
     next_op_seq: int = 0
     formed_at: float = 0.0
     """On the loop's clock."""
+    options_asked: Options = DEFAULTS
+    options: Options = DEFAULTS
 
     def index_of(self, rank: int) -> int:
         """The host that has `rank`."""
@@ -100,7 +104,19 @@ def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
                 f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
                 f"rank {rank} says {other.world_size}"
             )
+        if difference := differing(new.options, other.options):
+            name, here, there = difference
+            return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"
     return ""
+
+
+def check_options(job: str, rank: int, options: Options, asked: Options) -> None:
+    """Raises FailedPrecondition if a rank of a job that is known says something else than the job was formed with."""
+    if difference := differing(options, asked):
+        name, here, there = difference
+        raise FailedPrecondition(
+            f"job {job!r}: {name} differs: rank {rank} says {here}, the job that is under way began with {there}"
+        )
 
 
 def form(registrations: Iterable[Registration]) -> list[Host]:
@@ -278,6 +294,8 @@ class Coordinator:
             hosts=hosts,
             states=[State.CONNECTING] * len(hosts),
             formed_at=asyncio.get_running_loop().time(),
+            options_asked=registrations[0].options,
+            options=registrations[0].options,
         )
         self._records[job] = record
         self._forming.pop(job, None)
@@ -326,6 +344,7 @@ class Coordinator:
                 return None
             if record.states[index] is not State.ABSENT and host.place != new.host.place:
                 raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
+            check_options(new.job, new.rank, new.options, record.options_asked)
             record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)
             record.states[index] = State.ABSENT  # until it says that it is up
             if record.over:
@@ -341,4 +360,6 @@ class Coordinator:
             tuple(record.states),
             record.next_op_seq,
             record.confirmed,
+            record.options_asked,
+            record.options,
         )

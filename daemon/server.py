@@ -31,6 +31,7 @@ from ultima.daemon.rendezvous import Coordinator
 from ultima.daemon.runtime_dir import RuntimeDir
 from ultima.daemon.stats import Seldom
 from ultima.daemon.trainer_service import TrainerService
+from ultima.daemon.tuning import Tuning
 from ultima.daemon.waiting import spawn
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import (
@@ -120,13 +121,14 @@ class Daemon:
         self._watchers = Watchers(lambda: self.jobs.all())
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers)
         self.attach = attach.AttachServer(config, self.engine, budget, self.version, self.jobs.trainer_gone)
+        self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = health.aio.HealthServicer()
 
         self._remote = grpc.aio.server(
             options=(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX))
         )
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(self._coordinator, self.jobs, self._watchers, config.limits), self._remote
+            PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, config.limits), self._remote
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         try:
@@ -139,7 +141,8 @@ class Daemon:
             TrainerService(self.attach, self.jobs, config.limits, self.grpc_port), self._local
         )
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
-            AdminService(config, self.engine, self.jobs, self.version, self.incarnation, self.grpc_port), self._local
+            AdminService(config, self.engine, self.jobs, self._tuning, self.version, self.incarnation, self.grpc_port),
+            self._local,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._local)
         enable_server_reflection((TRAINER, ADMIN, HEALTH, REFLECTION), self._local)

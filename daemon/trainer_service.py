@@ -13,6 +13,7 @@ from ultima.daemon.errors import InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.hosts import split_target
 from ultima.daemon.job import JoinSpec
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.options import from_proto
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 
 JOB_NAME_MAX = 128
@@ -53,6 +54,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int)
         advertise=advertise,
         bucket_bytes_max=request.bucket_bytes_max or limits.bucket_bytes,
         rate_bytes_per_s=request.rate_bytes_per_s,
+        options=from_proto(request.options),
     )
 
 
@@ -117,6 +119,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
             next_op_seq=joined.next_op_seq,
             session=joined.session,
             bucket_bytes_max=joined.bucket_bytes_max,
+            options=joined.options.to_proto(),
         )
 
     @translated

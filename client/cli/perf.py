@@ -21,6 +21,7 @@ import typer
 from ultima.errors import InvalidArgument, UltimaError
 
 if TYPE_CHECKING:
+    import ultima
     from ultima import Job
     from ultima.cli.perf_bench import Plan
 
@@ -31,6 +32,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 class Mode(StrEnum):
     BOUNDED = "bounded"
+    BEST_EFFORT = "best_effort"
     RELIABLE = "reliable"
 
 
@@ -46,7 +48,7 @@ def perf(
     step: Annotated[str, typer.Option("-i", "--stepbytes", help="Bytes from one size to the next.")] = "1M",
     factor: Annotated[int, typer.Option("-f", "--stepfactor", min=1, help="Or the factor; 1 means to add -i.")] = 1,
     iterations: Annotated[
-        int, typer.Option("-n", "--iters", min=1, max=1_000_000, help="Timed ops of each size.")
+        int, typer.Option("-n", "--iters", "--iterations", min=1, max=1_000_000, help="Timed ops of each size.")
     ] = 20,
     warmup: Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Ops before those.")] = 5,
     checks: Annotated[int, typer.Option("-c", "--check", min=0, help="Ops after those whose values are checked.")] = 1,
@@ -62,7 +64,16 @@ def perf(
     mode: Annotated[
         Mode, typer.Option(help="What to do about loss; min, max and prod are always reliable.")
     ] = Mode.BOUNDED,
-    deadline: Annotated[str | None, typer.Option(help="Longest time of one op: 300ms, 2s.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="Longest time of one op: 300ms, 2s, none.")] = None,
+    agree: Annotated[bool, typer.Option("--agree", help="All ranks that return hold identical bytes.")] = False,
+    algorithm: Annotated[str | None, typer.Option(help="tar, ring, bcube or ps.")] = None,
+    congestion: Annotated[str | None, typer.Option(help="swift, dctcp, timely or none.")] = None,
+    hadamard: Annotated[str | None, typer.Option(help="off, on or auto.")] = None,
+    incast: Annotated[str | None, typer.Option(help="Hosts that one host hears at once, 1 to 15, or dynamic.")] = None,
+    early_percent: Annotated[str | None, typer.Option(help="Share of t_C to wait after the tail, in percent.")] = None,
+    t_b: Annotated[str | None, typer.Option(help="Bound of a stage: auto, off, 300ms.")] = None,
+    t_c: Annotated[str | None, typer.Option(help="Expected time of a stage: auto, off, 30ms.")] = None,
+    delay_target: Annotated[str | None, typer.Option(help="Queueing to aim for: auto, 200us.")] = None,
 ) -> None:
     from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
 
@@ -71,17 +82,28 @@ def perf(
     ops = _chosen("-o", op, OPS)
     import ultima
     from ultima.cli.perf_bench import Plan, scratch_bytes
-    from ultima.config import duration_s
+    from ultima.durations import deadline_s
 
     if deadline is not None:
-        duration_s(deadline, "--deadline")
+        deadline_s(deadline, "--deadline")
+    said = {
+        "algorithm": algorithm,
+        "congestion": congestion,
+        "hadamard": hadamard,
+        "incast": incast,
+        "early_percent": early_percent,
+        "t_b": t_b,
+        "t_c": t_c,
+        "delay_target": delay_target,
+    }
+    options = options_of(said)
     if output is not None and not output.parent.is_dir():
         raise InvalidArgument("-J", str(output), "a file in a folder that exists")
-    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns)
+    plan = Plan(iterations, warmup, checks, mode.value, deadline, loss_columns, agree)
     largest = max(*sizes, scratch_bytes(plan))
     # Two arrays of the largest size, what the ranks tell one another, and what rounding takes.
     arena = 2 * largest + 2 * scratch_bytes(plan) + 65536
-    config = {
+    config: dict[str, Any] = {
         "nthreads": 1,
         "ngpus": 1,
         "minimum_bytes": sizes[0],
@@ -95,8 +117,10 @@ def perf(
         "mode": mode.value,
         "deadline": deadline,
         "loss_columns": loss_columns,
+        "agree": agree,
     }
-    with ultima.connect(arena=arena, bucket_bytes_max=largest) as job:
+    with ultima.connect(arena=arena, bucket_bytes_max=largest, options=options) as job:
+        config["options"] = job.options
         _measure(job, plan, sizes, types, ops, config, output)
 
 
@@ -162,8 +186,9 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         f"# nThread 1 nGpus 1 minBytes {config['minimum_bytes']} maxBytes {config['maximum_bytes']} step: {by} "
         f"warmup iters: {config['warmup_iters']} iters: {config['iterations']} agg iters: 1 "
         f"validation: {config['validation']} graph: 0",
-        f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}, "
+        f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}{', agree' * config['agree']}, "
         + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
+        "# " + ", ".join(f"{name} {word}" for name, word in config["options"].items()),
         "#",
         "# Using devices",
         *(
@@ -183,6 +208,16 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         part.replace(path)
     except OSError as error:
         raise InvalidArgument("-J", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def options_of(said: dict[str, str | None]) -> ultima.Options:
+    """The job's options out of flags. Raises InvalidArgument naming the flag."""
+    from ultima.options import BY_NAME, Options
+
+    for name, text in said.items():
+        if text is not None:
+            BY_NAME[name].read(text, "--" + name.replace("_", "-"))
+    return Options(**said)
 
 
 def sizes_of(begin: str, end: str | None, step: str, factor: int) -> list[int]:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ultima import Job, Receipt
-from ultima.cli.perf_table import Half, Row, Tail, quantile
+from ultima import Job, Receipt, Status
+from ultima.cli.perf_table import Half, Row, Tail, Told, quantile
 from ultima.cli.perf_values import TYPES, Array, contribution, expected, wrong
 from ultima.words import RELIABLE_ONLY
 
 SCRATCH_BYTES_MIN = 4096
+STATUSES = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,37 @@ class Plan:
     mode: str
     deadline: str | None
     loss_columns: bool
+    agree: bool = False
 
 
-@dataclass
 class Account:
-    """Sums over receipts; they add up over ranks as well."""
+    """Sums over receipts; they add up over ranks as well. Nothing of a receipt is kept: a run may have millions."""
 
-    expected_bytes: int = 0
-    missing_bytes: int = 0
-    incomplete_ops: int = 0
+    def __init__(self) -> None:
+        self.expected_bytes = 0
+        self.missing_bytes = 0
+        self.statuses = dict.fromkeys(STATUSES, 0)
 
     def add(self, receipt: Receipt) -> None:
         self.expected_bytes += receipt.bytes_expected
         self.missing_bytes += receipt.bytes_missing
-        self.incomplete_ops += not receipt.complete
+        self.statuses[receipt.status] += 1
+
+    @property
+    def incomplete_ops(self) -> int:
+        return sum(self.statuses.values()) - self.statuses[Status.COMPLETE]
+
+    def numbers(self) -> list[int]:
+        """All of it in a row, to be added up over the ranks."""
+        return [self.expected_bytes, self.missing_bytes, *self.statuses.values()]
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> Account:
+        """The other way round."""
+        made = cls()
+        made.expected_bytes, made.missing_bytes = numbers[:2]
+        made.statuses = dict(zip(STATUSES, numbers[2:], strict=True))
+        return made
 
 
 def scratch_bytes(plan: Plan) -> int:
@@ -90,22 +108,21 @@ class Bench:
         total = self._sum_up(account, 0)[0]
         if self._plan.loss_columns:
             loss = 100 * total.missing_bytes / total.expected_bytes if total.expected_bytes else 0.0
-            tail = Tail(quantile(slowest_us, 50), quantile(slowest_us, 99), loss)
+            p50, p90, p99, p99_9 = (quantile(slowest_us, percent) for percent in (50, 90, 99, 99.9))
+            tail = Tail(p50, p99, loss, p90, p99_9, max(slowest_us))
         found = self._check(source, target, count, type_name, op) if self._plan.checks else None
         world = self._job.world_size
         gbs = size / time_us * 1e-3 if time_us else 0.0
-        return Half(time_us, gbs, gbs * 2 * (world - 1) / world, found, bool(self._plan.checks), tail)
+        told = Told(total.expected_bytes, total.missing_bytes, {str(s): n for s, n in total.statuses.items()})
+        return Half(time_us, gbs, gbs * 2 * (world - 1) / world, found, bool(self._plan.checks), tail, told)
 
     def _back_to_back(self, source: Array, target: Array, type_name: str, op: str, account: Account) -> float:
         """Microseconds of one op of many in a row, averaged over the ranks."""
-        receipts = []
         self._barrier()
         started = time.perf_counter()
         for _ in range(self._plan.iterations):
-            receipts.append(self._reduce(source, target, type_name, op))
+            account.add(self._reduce(source, target, type_name, op))
         mine = (time.perf_counter() - started) / self._plan.iterations * 1e6
-        for receipt in receipts:
-            account.add(receipt)
         return float(self._agree([mine], "sum")[0]) / self._job.world_size
 
     def _alone(
@@ -148,6 +165,7 @@ class Bench:
             dtype=TYPES[type_name][0],
             mode="reliable" if op in RELIABLE_ONLY else self._plan.mode,
             deadline=self._plan.deadline,
+            agree=self._plan.agree,
         )
 
     def _barrier(self) -> None:
@@ -162,11 +180,12 @@ class Bench:
         return shared.copy()
 
     def _sum_up(self, account: Account, found: int) -> tuple[Account, int]:
-        shared = self._scratch.view(np.int64)[:4]
-        shared[:] = (account.expected_bytes, account.missing_bytes, account.incomplete_ops, found)
+        mine = [*account.numbers(), found]
+        shared = self._scratch.view(np.int64)[: len(mine)]
+        shared[:] = mine
         self._job.allreduce(shared, op="sum", mode="reliable")
-        total = [int(value) for value in shared]
-        return Account(total[0], total[1], total[2]), total[3]
+        *numbers, total = (int(value) for value in shared)
+        return Account.of(numbers), total
 
 
 def _words(job: Job, nbytes: int) -> Array:

@@ -25,10 +25,22 @@ class Tail:
     p50_us: float
     p99_us: float
     loss_percent: float
+    p90_us: float = 0.0
+    p99_9_us: float = 0.0
+    max_us: float = 0.0
 
     @property
     def ratio(self) -> float:
         return self.p99_us / self.p50_us if self.p50_us else 1.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the receipts of all ranks say together: bytes, and how many ended how."""
+
+    expected_bytes: int
+    missing_bytes: int
+    statuses: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Half:
     wrong: int | None
     checked: bool = True
     tail: Tail | None = None
+    told: Told | None = None
 
 
 @dataclass(frozen=True)
@@ -81,10 +94,10 @@ def timestamp() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def quantile(values: list[float], percent: int) -> float:
+def quantile(values: list[float], percent: float) -> float:
     """The nearest rank: the least value that |percent| of all do not exceed. |values| must not be empty."""
     ordered = sorted(values)
-    return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
+    return ordered[max(0, ceil(len(ordered) * round(percent * 10) / 1000) - 1)]
 
 
 def number(value: float, width: int) -> str:
@@ -148,7 +161,9 @@ def footer(report: Report) -> str:
 
 
 def to_json(report: Report, arguments: list[str]) -> dict[str, Any]:
-    """The report as nccl-tests writes it, with `p50_us`, `p99_us` and `loss_percent` where tails were measured."""
+    """The report as nccl-tests writes it, with percentiles and `loss_percent` where tails were measured, and for each
+    half the bytes that are missing and how many receipts, over all ranks, had each status.
+    """
     bad = report.out_of_bounds()
     return {
         "version": JSON_VERSION,
@@ -185,10 +200,29 @@ def _half_json(half: Half) -> dict[str, Any]:
         "bus_bw": half.bus_gbs,
         "nwrong": None if half.wrong is None else float(half.wrong),
         **_tail_json(half.tail),
+        **_told_json(half.told),
     }
 
 
 def _tail_json(tail: Tail | None) -> dict[str, Any]:
     if tail is None:
         return {}
-    return {"p50_us": tail.p50_us, "p99_us": tail.p99_us, "p99_over_p50": tail.ratio, "loss_percent": tail.loss_percent}
+    return {
+        "p50_us": tail.p50_us,
+        "p90_us": tail.p90_us,
+        "p99_us": tail.p99_us,
+        "p99_9_us": tail.p99_9_us,
+        "max_us": tail.max_us,
+        "p99_over_p50": tail.ratio,
+        "loss_percent": tail.loss_percent,
+    }
+
+
+def _told_json(told: Told | None) -> dict[str, Any]:
+    if told is None:
+        return {}
+    return {
+        "bytes_expected": told.expected_bytes,
+        "bytes_missing": told.missing_bytes,
+        "statuses": told.statuses,
+    }

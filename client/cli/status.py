@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ultima.v1 import admin_pb2
+    from ultima.v1 import admin_pb2, types_pb2
 
 
 def status(
@@ -91,6 +91,9 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
         return
     console.print(_job_table(answer))
     console.print(_host_table(answer))
+    for job in answer.jobs:
+        if job.HasField("options"):
+            _say(console, f"options of {job.job}: {options_text(job.options)}")
 
 
 def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
@@ -145,6 +148,13 @@ def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
                 size(row.lost_bytes),
             )
     return table
+
+
+def options_text(options: types_pb2.JobOptions) -> str:
+    """All options in force, in words."""
+    from ultima.options import words
+
+    return ", ".join(f"{name} {word}" for name, word in words(options).items())
 
 
 def _say(console: Console, text: str) -> None:

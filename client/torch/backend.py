@@ -16,6 +16,7 @@ are counts and indices, MIN, MAX and PRODUCT have no meaning in part: they alway
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import weakref
 from collections.abc import Callable
@@ -28,13 +29,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, Store, Work
 
 import ultima
-from ultima.config import DEFAULT_SOCKET, DURATION_MAX_S, duration_s, socket_path
+from ultima.config import DEFAULT_SOCKET, socket_path
+from ultima.durations import DURATION_MAX_S, NO_DEADLINE, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
 from ultima.torch.delegate import DelegatingProcessGroup
 from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rendezvous import meet
 from ultima.torch.work import Finishers, UltimaWork
-from ultima.words import MODES_OFFERED
+from ultima.words import MODES
 
 NAME = "ultima"
 # A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
@@ -174,7 +176,8 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         packed = tensor if tensor.is_contiguous() else tensor.contiguous()
         lossy = op in ("sum", "avg") and tensor.dtype in FLOATS
         mode = self._mode if lossy else "reliable"
-        deadline = self._patience_s(opts.timeout)
+        seconds = self._patience_s(opts.timeout)
+        deadline = NO_DEADLINE if math.isinf(seconds) else seconds
         flat = packed.view(-1)
         length = max(1, min(job.bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
         handles: list[ultima.Handle] = []
@@ -210,14 +213,14 @@ class UltimaProcessGroup(DelegatingProcessGroup):
 
 def _mode() -> str:
     text = os.environ.get("ULTIMA_MODE") or "bounded"
-    if text not in MODES_OFFERED:
-        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES_OFFERED))
+    if text not in MODES:
+        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
     return text
 
 
 def _deadline_s() -> float | None:
     text = os.environ.get("ULTIMA_DEADLINE")
-    return duration_s(text, "ULTIMA_DEADLINE") if text else None
+    return deadline_s(text, "ULTIMA_DEADLINE") if text else None
 
 
 def _seconds(timeout: timedelta) -> float:

@@ -291,3 +291,53 @@ def test_perf__no_daemon_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.Mo
     result = runner.invoke(main.build(), ["perf", "-b", "1K"])
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "allowed"),
+    [
+        ("--algorithm", "tree", "tar, ring, bcube, ps"),
+        ("--congestion", "bbr", "swift, dctcp, timely, none"),
+        ("--hadamard", "yes", "off, on, auto"),
+        ("--incast", "99", "1 to 15"),
+        ("--early-percent", "0", "1 to 100"),
+        ("--t-b", "3 parsecs", "auto, off, or a duration"),
+        ("--t-c", "-1ms", "auto, off, or a duration"),
+        ("--delay-target", "off", "auto, or a duration"),
+        ("--deadline", "300 m s", "24 h"),
+        ("--deadline", "0", "none"),
+        ("--deadline", "1e400s", "24 h"),
+        ("--mode", "lossy", "best_effort"),
+    ],
+)
+def test_perf__a_bad_value_is_named_before_anything_is_sent(flag: str, value: str, allowed: str) -> None:
+    with FakeDaemon() as daemon, daemon.installed():
+        result = runner.invoke(main.build(), ["perf", "-b", "64", flag, value])
+    assert result.exit_code == 2, result.output
+    assert flag in result.output and value in result.output and allowed in result.output
+
+
+def test_perf__json_has_options_percentiles_bytes_and_statuses(tmp_path: Path) -> None:
+    out = tmp_path / "perf.json"
+    words = ["perf", "-b", "4K", "-n", "30", "-w", "0", "-c", "0", "--loss-columns", "--agree", "--algorithm", "ring"]
+    words += ["--incast", "3", "--t-b", "300ms", "--deadline", "2s", "-J", str(out)]
+    with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine) as daemon, daemon.installed():
+        environment = {"RANK": "0", "WORLD_SIZE": "2"}
+        result = runner.invoke(main.build(), words, env=environment)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    options = report["config"]["options"]
+    assert (options["algorithm"], options["incast"], options["t_b"]) == ("ring", "3", "300ms")
+    assert report["config"]["agree"] is True and report["config"]["deadline"] == "2s"
+    row = report["results"][0]
+    times = [row[name] for name in ("p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")]
+    assert times == sorted(times) and times[0] > 0 and row["in_place"]["max_us"] == row["max_us"]
+    # The peer that nobody connected mirrors what it is given: counts over the ranks come out doubled.
+    for half in (row["out_of_place"], row["in_place"]):
+        assert half["bytes_missing"] == 0 and half["statuses"] == {"COMPLETE": 60, "PARTIAL": 0, "INSUFFICIENT": 0}
+
+
+def test_quantile__of_a_tenth_of_a_percent() -> None:
+    values = [float(number) for number in range(1, 2001)]
+    assert [perf_table.quantile(values, percent) for percent in (50, 99, 99.9)] == [1000, 1980, 1998]
+    assert perf_table.quantile([7.0], 99.9) == 7.0

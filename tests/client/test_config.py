@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from ultima import InvalidArgument
-from ultima.config import Settings, duration_s, join_address, resolve, size_bytes, socket_path
+from ultima.config import Settings, join_address, resolve, size_bytes, socket_path
+from ultima.durations import duration_s
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,7 @@ READ_ONLY.flags.writeable = False
 REFUSED = [
     ("op", {"op": "mean"}, "'mean'", "sum, avg, min, max, prod"),
     ("op", {"op": 2}, "2", "sum, avg"),
-    ("mode", {"mode": "fast"}, "'fast'", "bounded, reliable"),
-    ("mode", {"mode": "best_effort"}, "'best_effort'", "bounded, reliable"),
+    ("mode", {"mode": "fast"}, "'fast'", "bounded, best_effort, reliable"),
     ("mode", {"op": "min", "mode": "bounded"}, "'bounded'", "reliable"),
     ("deadline", {"deadline": math.nan}, "nan", "more than 0"),
     ("deadline", {"deadline": -1}, "-1", "more than 0"),

@@ -28,6 +28,7 @@ from ultima.daemon.engine import (
     Status,
 )
 from ultima.daemon.errors import InvalidArgument, NotFound, ResourceExhausted
+from ultima.daemon.options import Options
 
 SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
 JOB_BYTES = 1 << 20
@@ -52,6 +53,7 @@ class FakeJob:
     config: JobConfig
     paths: dict[int, FakePath] = field(default_factory=dict)
     next_op_seq: int = 0
+    tuned: list[Options] = field(default_factory=list)
 
 
 @dataclass
@@ -105,9 +107,19 @@ class FakeEngine:
         return JOB_BYTES
 
     def job_add(self, config: JobConfig) -> int:
+        self._check(config.options, config.hosts)
         number = next(n for n in itertools.count() if n not in self.jobs)
         self.jobs[number] = FakeJob(config, next_op_seq=config.first_op_seq)
         return number
+
+    def job_tune(self, job: int, options: Options) -> None:
+        self._check(options, self.jobs[job].config.hosts)
+        self.jobs[job].tuned.append(options)
+
+    @staticmethod
+    def _check(options: Options, hosts: int) -> None:
+        if options.incast > max(hosts - 1, 1):
+            raise InvalidArgument(f"options: incast {options.incast}: must be 0 (dynamic) to {max(hosts - 1, 1)}")
 
     def job_remove(self, job: int) -> None:
         del self.jobs[job]

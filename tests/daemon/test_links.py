@@ -16,6 +16,7 @@ from ultima.daemon.engine import EngineConfig, JobConfig
 from ultima.daemon.errors import FailedPrecondition, Unavailable
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.links import Links
+from ultima.daemon.options import DEFAULTS, InForce
 from ultima.v1 import peer_pb2
 
 Delay = Callable[[], Awaitable[None]]
@@ -31,7 +32,8 @@ class Side:
         self.calls = 0
         number = self.engine.job_add(JobConfig(len(hosts), index, 1, 1472, 0, len(hosts), 1000, 0, 0))
         others = {host.index: host for host in hosts if host.index != index}
-        self.links = Links(self.engine, self.call, "job", number, 7, hosts[index], others, 0, lambda: None)
+        in_force = InForce(DEFAULTS, lambda options: None)
+        self.links = Links(self.engine, self.call, "job", number, 7, hosts[index], in_force, others, 0, lambda: None)
 
     async def call(
         self, place: tuple[str, int], request: peer_pb2.ConnectRequest, seconds: float

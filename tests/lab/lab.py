@@ -158,8 +158,15 @@ class Lab:
     shaped link queues before it drops. Raises ValueError naming the argument, and LabError when a command fails.
     """
 
-    def __init__(self, n: int, rate_mbit: float = 0, loss_pct: float = 0, unit: Unit = "burst",
-                 congestion: str | None = None, queue_ms: int = 20) -> None:
+    def __init__(
+        self,
+        n: int,
+        rate_mbit: float = 0,
+        loss_pct: float = 0,
+        unit: Unit = "burst",
+        congestion: str | None = None,
+        queue_ms: int = 20,
+    ) -> None:
         if not 1 <= n <= HOSTS_MAX:
             raise ValueError(f"n is {n}, must be 1 to {HOSTS_MAX}")
         if rate_mbit < 0:

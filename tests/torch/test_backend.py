@@ -145,7 +145,7 @@ def test_init__wrong_mode_is_named(cluster: Cluster) -> None:
     outcomes = run_ranks("start_only", 2, cluster.sockets, environment={"ULTIMA_MODE": "sometimes"})
     for outcome in outcomes:
         assert outcome.result["kind"] == "InvalidArgument"
-        assert outcome.result["error"] == "ULTIMA_MODE is 'sometimes'; allowed: bounded, reliable"
+        assert outcome.result["error"] == "ULTIMA_MODE is 'sometimes'; allowed: bounded, best_effort, reliable"
 
 
 def test_peer_killed__the_others_go_on(cluster: Cluster) -> None:

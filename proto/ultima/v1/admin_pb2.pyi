@@ -115,6 +115,53 @@ class GetStatusResponse(_message.Message):
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
+class TuneRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """Only what is to change."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        options: _types_pb2.JobOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TuneRequest: _TypeAlias = TuneRequest  # noqa: Y015
+
+@_typing.final
+class TuneResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """In force now, every field set."""
+
+    def __init__(
+        self,
+        *,
+        options: _types_pb2.JobOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TuneResponse: _TypeAlias = TuneResponse  # noqa: Y015
+
+@_typing.final
 class EngineStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,6 +246,7 @@ class JobStatus(_message.Message):
     MISSING_BYTES_FIELD_NUMBER: _builtins.int
     OP_P50_US_FIELD_NUMBER: _builtins.int
     OP_P99_US_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -216,6 +264,10 @@ class JobStatus(_message.Message):
     op_p99_us: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """In force here, every field set; none while the job forms."""
+
     def __init__(
         self,
         *,
@@ -233,10 +285,11 @@ class JobStatus(_message.Message):
         missing_bytes: _builtins.int = ...,
         op_p50_us: _builtins.int = ...,
         op_p99_us: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,11 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.Tune = channel.unary_unary(
+                '/ultima.v1.AdminService/Tune',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.TuneRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.TuneResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -52,6 +57,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tune(self, request, context):
+        """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+        NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
+        was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +73,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'Tune': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tune,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.TuneRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.TuneResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,6 +107,33 @@ class AdminService:
             '/ultima.v1.AdminService/GetStatus',
             ultima_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tune(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/Tune',
+            ultima_dot_v1_dot_admin__pb2.TuneRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.TuneResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,12 +36,22 @@ class AdminServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """Everything that `ultima status` shows. Read-only and cheap."""
+    Tune: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]
+    """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+    NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
+    was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Everything that `ultima status` shows. Read-only and cheap."""
+    Tune: _aio.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]  # type: ignore[assignment]
+    """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+    NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
+    was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -51,5 +61,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
         """Everything that `ultima status` shows. Read-only and cheap."""
+
+    @_abc_1.abstractmethod
+    def Tune(
+        self,
+        request: _admin_pb2.TuneRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TuneResponse, _abc.Awaitable[_admin_pb2.TuneResponse]]:
+        """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+        NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
+        was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

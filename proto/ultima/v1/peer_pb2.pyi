@@ -31,6 +31,7 @@ class RegisterRequest(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     LEFT_GENERATION_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     bucket_bytes_max: _builtins.int
@@ -45,6 +46,8 @@ class RegisterRequest(_message.Message):
         for the one that the call comes from.
         """
 
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions: ...
     def __init__(
         self,
         *,
@@ -53,10 +56,11 @@ class RegisterRequest(_message.Message):
         host: _types_pb2.Host | None = ...,
         bucket_bytes_max: _builtins.int = ...,
         left_generation: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -71,6 +75,8 @@ class RegisterResponse(_message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     UNDER_WAY_FIELD_NUMBER: _builtins.int
+    OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: _builtins.int
@@ -82,6 +88,12 @@ class RegisterResponse(_message.Message):
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
 
+    @_builtins.property
+    def options_asked(self) -> _types_pb2.JobOptions:
+        """What the ranks asked for, which is the same for all, and what is in force now."""
+
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions: ...
     def __init__(
         self,
         *,
@@ -90,10 +102,12 @@ class RegisterResponse(_message.Message):
         bucket_bytes_max: _builtins.int = ...,
         next_op_seq: _builtins.int = ...,
         under_way: _builtins.bool = ...,
+        options_asked: _types_pb2.JobOptions | None = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "under_way", b"under_way"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "under_way", b"under_way"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -109,6 +123,8 @@ class RestoreRequest(_message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
+    OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     generation: _builtins.int
@@ -119,6 +135,10 @@ class RestoreRequest(_message.Message):
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
 
+    @_builtins.property
+    def options_asked(self) -> _types_pb2.JobOptions: ...
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions: ...
     def __init__(
         self,
         *,
@@ -128,10 +148,12 @@ class RestoreRequest(_message.Message):
         bucket_bytes_max: _builtins.int = ...,
         hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
         next_op_seq: _builtins.int = ...,
+        options_asked: _types_pb2.JobOptions | None = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "next_op_seq", b"next_op_seq", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,6 +185,7 @@ class ConnectRequest(_message.Message):
     CONNECTION_ID_FIELD_NUMBER: _builtins.int
     TO_INCARNATION_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     to_index: _builtins.int
@@ -179,6 +202,10 @@ class ConnectRequest(_message.Message):
     def caller(self) -> _types_pb2.Host:
         """The calling host, whole."""
 
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """In force on the calling host: it may have heard of a change that the called one missed, or the other way round."""
+
     def __init__(
         self,
         *,
@@ -189,10 +216,11 @@ class ConnectRequest(_message.Message):
         connection_id: _builtins.int = ...,
         to_incarnation: _builtins.int = ...,
         offer: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_id", b"connection_id", "generation", b"generation", "job", b"job", "offer", b"offer", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_id", b"connection_id", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -205,21 +233,27 @@ class ConnectResponse(_message.Message):
     CONNECTION_ID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     connection_id: _builtins.int
     """The id that the caller must put on packets to the called host. 0 in the answer to a request for an offer, which follows."""
     incarnation: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the called host: op number that comes next."""
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """In force on the called host."""
+
     def __init__(
         self,
         *,
         connection_id: _builtins.int = ...,
         incarnation: _builtins.int = ...,
         next_op_seq: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,3 +330,53 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class ApplyOptionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    generation: _builtins.int
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """Every field set."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyOptionsRequest: _TypeAlias = ApplyOptionsRequest  # noqa: Y015
+
+@_typing.final
+class ApplyOptionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """In force on the called host now: those of the request, or newer ones."""
+
+    def __init__(
+        self,
+        *,
+        options: _types_pb2.JobOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyOptionsResponse: _TypeAlias = ApplyOptionsResponse  # noqa: Y015

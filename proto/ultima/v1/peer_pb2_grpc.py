@@ -56,6 +56,11 @@ class PeerServiceStub:
                 request_serializer=ultima_dot_v1_dot_peer__pb2.WatchRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.ApplyOptions = channel.unary_unary(
+                '/ultima.v1.PeerService/ApplyOptions',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -66,7 +71,7 @@ class PeerServiceServicer:
         """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
         all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
         job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-        FAILED_PRECONDITION: world sizes differ (the message names rank, field and values), said to every rank that waits.
+        FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
         ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -99,6 +104,14 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ApplyOptions(self, request, context):
+        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
+        keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +134,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.WatchRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.WatchResponse.SerializeToString,
+            ),
+            'ApplyOptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyOptions,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -232,6 +250,33 @@ class PeerService:
             '/ultima.v1.PeerService/Watch',
             ultima_dot_v1_dot_peer__pb2.WatchRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyOptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/ApplyOptions',
+            ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,7 +40,7 @@ class PeerServiceStub:
     """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
     all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
     job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-    FAILED_PRECONDITION: world sizes differ (the message names rank, field and values), said to every rank that waits.
+    FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
     ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
     """
     Restore: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]
@@ -57,6 +57,10 @@ class PeerServiceStub:
     """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
     daemon has died.
     """
+    ApplyOptions: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]
+    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
+    keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -67,7 +71,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
     all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
     job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-    FAILED_PRECONDITION: world sizes differ (the message names rank, field and values), said to every rank that waits.
+    FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
     ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
     """
     Restore: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]  # type: ignore[assignment]
@@ -84,6 +88,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
     daemon has died.
     """
+    ApplyOptions: _aio.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
+    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
+    keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+    """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     """For other daemons, on TCP."""
@@ -97,7 +105,7 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
         all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
         job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-        FAILED_PRECONDITION: world sizes differ (the message names rank, field and values), said to every rank that waits.
+        FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
         ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
         """
 
@@ -131,6 +139,16 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.WatchResponse], _abc.AsyncIterator[_peer_pb2.WatchResponse]]:
         """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
         daemon has died.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyOptions(
+        self,
+        request: _peer_pb2.ApplyOptionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.ApplyOptionsResponse, _abc.Awaitable[_peer_pb2.ApplyOptionsResponse]]:
+        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
+        keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

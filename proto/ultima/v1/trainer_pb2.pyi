@@ -34,6 +34,7 @@ class JoinJobRequest(_message.Message):
     RANK_ADDRESSES_FIELD_NUMBER: _builtins.int
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     RATE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     ticket: _builtins.str
     """From the attach socket; good for one call."""
     job: _builtins.str
@@ -52,6 +53,12 @@ class JoinJobRequest(_message.Message):
     def rank_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Instead of a rendezvous: one "address:port" of a daemon per rank, in order of rank. Empty, or world_size entries."""
 
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """The same on all ranks of the job. A rank that comes into a job under way says what it said at first, and finds what is in
+        force now.
+        """
+
     def __init__(
         self,
         *,
@@ -63,10 +70,11 @@ class JoinJobRequest(_message.Message):
         rank_addresses: _abc.Iterable[_builtins.str] | None = ...,
         bucket_bytes_max: _builtins.int = ...,
         rate_bytes_per_s: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -81,6 +89,7 @@ class JoinJobResponse(_message.Message):
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     host_index: _builtins.int
     """Index of the host that the caller is on."""
     next_op_seq: _builtins.int
@@ -93,6 +102,10 @@ class JoinJobResponse(_message.Message):
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts of the job, in order of their index."""
 
+    @_builtins.property
+    def options(self) -> _types_pb2.JobOptions:
+        """Options in force, every field set."""
+
     def __init__(
         self,
         *,
@@ -101,10 +114,11 @@ class JoinJobResponse(_message.Message):
         next_op_seq: _builtins.int = ...,
         session: _builtins.int = ...,
         bucket_bytes_max: _builtins.int = ...,
+        options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "options", b"options", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,7 +57,7 @@ class TrainerServiceServicer:
         fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
         which is already under way (its process or its daemon was restarted) takes its old place.
         INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-        FAILED_PRECONDITION: another rank gave another world size. RESOURCE_EXHAUSTED: a limit, which is named.
+        FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

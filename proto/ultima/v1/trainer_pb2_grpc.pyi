@@ -41,7 +41,7 @@ class TrainerServiceStub:
     fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
     which is already under way (its process or its daemon was restarted) takes its old place.
     INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-    FAILED_PRECONDITION: another rank gave another world size. RESOURCE_EXHAUSTED: a limit, which is named.
+    FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
     """
     LeaveJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
@@ -56,7 +56,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
     which is already under way (its process or its daemon was restarted) takes its old place.
     INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-    FAILED_PRECONDITION: another rank gave another world size. RESOURCE_EXHAUSTED: a limit, which is named.
+    FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
     """
     LeaveJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
@@ -74,7 +74,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
         which is already under way (its process or its daemon was restarted) takes its old place.
         INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-        FAILED_PRECONDITION: another rank gave another world size. RESOURCE_EXHAUSTED: a limit, which is named.
+        FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
         """
 
     @_abc_1.abstractmethod

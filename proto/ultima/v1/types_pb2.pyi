@@ -22,6 +22,67 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Algorithm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AlgorithmEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Algorithm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ALGORITHM_UNSPECIFIED: _Algorithm.ValueType  # 0
+    ALGORITHM_TAR: _Algorithm.ValueType  # 1
+    ALGORITHM_RING: _Algorithm.ValueType  # 2
+    ALGORITHM_BCUBE: _Algorithm.ValueType  # 3
+    ALGORITHM_PS: _Algorithm.ValueType  # 4
+
+class Algorithm(_Algorithm, metaclass=_AlgorithmEnumTypeWrapper): ...
+
+ALGORITHM_UNSPECIFIED: Algorithm.ValueType  # 0
+ALGORITHM_TAR: Algorithm.ValueType  # 1
+ALGORITHM_RING: Algorithm.ValueType  # 2
+ALGORITHM_BCUBE: Algorithm.ValueType  # 3
+ALGORITHM_PS: Algorithm.ValueType  # 4
+Global___Algorithm: _TypeAlias = Algorithm  # noqa: Y015
+
+class _Congestion:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CongestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Congestion.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONGESTION_UNSPECIFIED: _Congestion.ValueType  # 0
+    CONGESTION_SWIFT: _Congestion.ValueType  # 1
+    CONGESTION_DCTCP: _Congestion.ValueType  # 2
+    CONGESTION_TIMELY: _Congestion.ValueType  # 3
+    CONGESTION_NONE: _Congestion.ValueType  # 4
+
+class Congestion(_Congestion, metaclass=_CongestionEnumTypeWrapper): ...
+
+CONGESTION_UNSPECIFIED: Congestion.ValueType  # 0
+CONGESTION_SWIFT: Congestion.ValueType  # 1
+CONGESTION_DCTCP: Congestion.ValueType  # 2
+CONGESTION_TIMELY: Congestion.ValueType  # 3
+CONGESTION_NONE: Congestion.ValueType  # 4
+Global___Congestion: _TypeAlias = Congestion  # noqa: Y015
+
+class _Hadamard:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HadamardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Hadamard.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HADAMARD_UNSPECIFIED: _Hadamard.ValueType  # 0
+    HADAMARD_OFF: _Hadamard.ValueType  # 1
+    HADAMARD_ON: _Hadamard.ValueType  # 2
+    HADAMARD_AUTO: _Hadamard.ValueType  # 3
+
+class Hadamard(_Hadamard, metaclass=_HadamardEnumTypeWrapper): ...
+
+HADAMARD_UNSPECIFIED: Hadamard.ValueType  # 0
+HADAMARD_OFF: Hadamard.ValueType  # 1
+HADAMARD_ON: Hadamard.ValueType  # 2
+HADAMARD_AUTO: Hadamard.ValueType  # 3
+Global___Hadamard: _TypeAlias = Hadamard  # noqa: Y015
+
 class _HostState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -100,3 +161,88 @@ class Host(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class JobOptions(_message.Message):
+    """How a job behaves. A field that is not set stands for the default where a rank joins, and for "as it is" in a change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALGORITHM_FIELD_NUMBER: _builtins.int
+    CONGESTION_FIELD_NUMBER: _builtins.int
+    HADAMARD_FIELD_NUMBER: _builtins.int
+    INCAST_FIELD_NUMBER: _builtins.int
+    EARLY_PERCENT_FIELD_NUMBER: _builtins.int
+    T_B_NS_FIELD_NUMBER: _builtins.int
+    T_C_NS_FIELD_NUMBER: _builtins.int
+    DELAY_TARGET_NS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    algorithm: Global___Algorithm.ValueType
+    """Schedule of the ops; the one option that cannot be changed while the job runs. Default: TAR."""
+    congestion: Global___Congestion.ValueType
+    """What decides how fast a host sends. Default: SWIFT."""
+    hadamard: Global___Hadamard.ValueType
+    """Whether buckets travel under a randomized Hadamard transform. Default: OFF."""
+    incast: _builtins.int
+    """Hosts that one host hears at once, 1 to 15 and fewer than the job has; 0, the default: chosen from what arrives."""
+    early_percent: _builtins.int
+    """Share of t_C, in percent, that is waited after the tail was seen, 1 to 100. Default: 10."""
+    t_b_ns: _builtins.int
+    """Hard bound of a stage (SPEC t_B) in ns; 0, the default: measured; -1: off."""
+    t_c_ns: _builtins.int
+    """Expected time of a stage (SPEC t_C) in ns; 0, the default: measured; -1: no early end."""
+    delay_target_ns: _builtins.int
+    """Queueing delay that the congestion control aims for, in ns; 0, the default: its own choice."""
+    revision: _builtins.int
+    """How often the options were changed since the job began. Of two hosts the one with fewer takes the other's."""
+    def __init__(
+        self,
+        *,
+        algorithm: Global___Algorithm.ValueType | None = ...,
+        congestion: Global___Congestion.ValueType | None = ...,
+        hadamard: Global___Hadamard.ValueType | None = ...,
+        incast: _builtins.int | None = ...,
+        early_percent: _builtins.int | None = ...,
+        t_b_ns: _builtins.int | None = ...,
+        t_c_ns: _builtins.int | None = ...,
+        delay_target_ns: _builtins.int | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_hadamard", b"_hadamard", "_incast", b"_incast", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "hadamard", b"hadamard", "incast", b"incast", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_hadamard", b"_hadamard", "_incast", b"_incast", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "hadamard", b"hadamard", "incast", b"incast", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
+    _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
+    _WhichOneofReturnType__congestion: _TypeAlias = _typing.Literal["congestion"]  # noqa: Y015
+    _WhichOneofArgType__congestion: _TypeAlias = _typing.Literal["_congestion", b"_congestion"]  # noqa: Y015
+    _WhichOneofReturnType__delay_target_ns: _TypeAlias = _typing.Literal["delay_target_ns"]  # noqa: Y015
+    _WhichOneofArgType__delay_target_ns: _TypeAlias = _typing.Literal["_delay_target_ns", b"_delay_target_ns"]  # noqa: Y015
+    _WhichOneofReturnType__early_percent: _TypeAlias = _typing.Literal["early_percent"]  # noqa: Y015
+    _WhichOneofArgType__early_percent: _TypeAlias = _typing.Literal["_early_percent", b"_early_percent"]  # noqa: Y015
+    _WhichOneofReturnType__hadamard: _TypeAlias = _typing.Literal["hadamard"]  # noqa: Y015
+    _WhichOneofArgType__hadamard: _TypeAlias = _typing.Literal["_hadamard", b"_hadamard"]  # noqa: Y015
+    _WhichOneofReturnType__incast: _TypeAlias = _typing.Literal["incast"]  # noqa: Y015
+    _WhichOneofArgType__incast: _TypeAlias = _typing.Literal["_incast", b"_incast"]  # noqa: Y015
+    _WhichOneofReturnType__t_b_ns: _TypeAlias = _typing.Literal["t_b_ns"]  # noqa: Y015
+    _WhichOneofArgType__t_b_ns: _TypeAlias = _typing.Literal["_t_b_ns", b"_t_b_ns"]  # noqa: Y015
+    _WhichOneofReturnType__t_c_ns: _TypeAlias = _typing.Literal["t_c_ns"]  # noqa: Y015
+    _WhichOneofArgType__t_c_ns: _TypeAlias = _typing.Literal["_t_c_ns", b"_t_c_ns"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__algorithm) -> _WhichOneofReturnType__algorithm | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__congestion) -> _WhichOneofReturnType__congestion | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_target_ns) -> _WhichOneofReturnType__delay_target_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__early_percent) -> _WhichOneofReturnType__early_percent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hadamard) -> _WhichOneofReturnType__hadamard | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__incast) -> _WhichOneofReturnType__incast | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__t_b_ns) -> _WhichOneofReturnType__t_b_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__t_c_ns) -> _WhichOneofReturnType__t_c_ns | None: ...
+
+Global___JobOptions: _TypeAlias = JobOptions  # noqa: Y015

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job behaves: `Options` for `connect`, and the one table of their words, numbers and environment variables.
+
+    option           environment               values (the first is the default)
+    algorithm        ULTIMA_ALGORITHM          tar, ring, bcube, ps: the schedule of an op; fixed while the job runs
+    congestion       ULTIMA_CONGESTION         swift, dctcp, timely, none: what decides how fast a host sends
+    hadamard         ULTIMA_HADAMARD           off, on, auto: send buckets under a randomized Hadamard transform
+    incast           ULTIMA_INCAST             0 (dynamic), 1 to 15: hosts that one host hears at once
+    early_percent    ULTIMA_EARLY_PERCENT      10, 1 to 100: share of t_c to wait after the tail was seen
+    t_b              ULTIMA_T_B                auto (measured), off, a duration: hard bound of a stage
+    t_c              ULTIMA_T_C                auto (measured), off, a duration: expected time of a stage
+    delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing that the congestion control aims for
+
+All ranks of a job must say the same. docs/transport.md says when to touch which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from .durations import duration_s
+from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from ultima.v1 import types_pb2
+
+INCAST_MAX = 15
+SPAN_MAX_S = 3600.0
+OFF = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a job behaves; see the module. What is None comes from the environment, and then from the defaults."""
+
+    algorithm: str | None = None
+    congestion: str | None = None
+    hadamard: str | None = None
+    incast: int | str | None = None
+    early_percent: int | str | None = None
+    t_b: float | str | timedelta | None = None
+    t_c: float | str | timedelta | None = None
+    delay_target: float | str | timedelta | None = None
+
+
+class Option(NamedTuple):
+    """One row of the table: field of `Options`, field of the message, and how its values are read and written."""
+
+    name: str
+    field: str
+    read: Callable[[object, str], int]
+    write: Callable[[int], str]
+    default: int = 0
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"ULTIMA_{self.name.upper()}"
+
+
+def _words(name: str, *words: str) -> Option:
+    numbers = {word: number for number, word in enumerate(words, 1)}
+
+    def read(value: object, field: str) -> int:
+        if not isinstance(value, str) or value not in numbers:
+            raise InvalidArgument(field, value, "one of " + ", ".join(words))
+        return numbers[value]
+
+    return Option(name, name, read, lambda number: words[number - 1] if 0 < number <= len(words) else str(number), 1)
+
+
+def _whole(name: str, low: int, high: int, zero: str = "", default: int = 0) -> Option:
+    allowed = f"a whole number from {low} to {high}" + (f", or 0 or '{zero}'" if zero else "")
+
+    def read(value: object, field: str) -> int:
+        number = value
+        if isinstance(value, str):
+            number = 0 if zero and value == zero else int(value) if value.isascii() and value.isdigit() else None
+        allowed_numbers = (*range(low, high + 1), *([0] if zero else []))
+        if isinstance(number, int) and not isinstance(number, bool) and number in allowed_numbers:
+            return number
+        raise InvalidArgument(field, value, allowed)
+
+    return Option(name, name, read, lambda number: zero if zero and not number else str(number), default)
+
+
+def _span(name: str, may_be_off: bool) -> Option:
+    special = {"auto": 0, "off": OFF} if may_be_off else {"auto": 0}
+    allowed = f"{', '.join(special)}, or a duration of at most 1 h such as '300ms'"
+
+    def read(value: object, field: str) -> int:
+        if isinstance(value, str) and value in special:
+            return special[value]
+        try:
+            seconds = duration_s(value, field)
+        except InvalidArgument:
+            raise InvalidArgument(field, value, allowed) from None
+        if seconds > SPAN_MAX_S or seconds < 1e-9:
+            raise InvalidArgument(field, value, allowed)
+        return round(seconds * 1e9)
+
+    def write(number: int) -> str:
+        named = {number: word for word, number in special.items()}.get(number)
+        unit, ns = ("s", 10**9) if number >= 10**9 else ("ms", 10**6) if number >= 10**6 else ("us", 1000)
+        return named or f"{number / ns:.9g}{unit}"
+
+    return Option(name, f"{name}_ns", read, write)
+
+
+TABLE = (
+    _words("algorithm", "tar", "ring", "bcube", "ps"),
+    _words("congestion", "swift", "dctcp", "timely", "none"),
+    _words("hadamard", "off", "on", "auto"),
+    _whole("incast", 1, INCAST_MAX, "dynamic"),
+    _whole("early_percent", 1, 100, default=10),
+    _span("t_b", may_be_off=True),
+    _span("t_c", may_be_off=True),
+    _span("delay_target", may_be_off=False),
+)
+BY_NAME = {option.name: option for option in TABLE}
+FIXED = ("algorithm",)
+"""Cannot be changed while the job runs."""
+
+
+def resolve(options: Options | None, environment: Mapping[str, str]) -> dict[str, int]:
+    """What is said of the job's options, by field of the message, as numbers. Raises InvalidArgument."""
+    if options is not None and not isinstance(options, Options):
+        raise InvalidArgument("options", options, "ultima.Options(...)")
+    said: dict[str, int] = {}
+    for option in TABLE:
+        given = getattr(options, option.name) if options is not None else None
+        text = environment.get(option.variable) or None
+        if given is not None:
+            said[option.field] = option.read(given, option.name)
+        elif text is not None:
+            said[option.field] = option.read(text.strip(), option.variable)
+    return said
+
+
+def changes(pairs: list[str]) -> dict[str, int]:
+    """The same of `key=value` texts, for a job that runs. Raises InvalidArgument."""
+    names = [name for name in BY_NAME if name not in FIXED]
+    said: dict[str, int] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in names:
+            why = "; algorithm cannot be changed while the job runs" if name in FIXED else ""
+            raise InvalidArgument("KEY=VALUE", pair, f"KEY one of {', '.join(names)}{why}")
+        said[BY_NAME[name].field] = BY_NAME[name].read(text, name)
+    return said
+
+
+def message(said: Mapping[str, int]) -> types_pb2.JobOptions:
+    """What was said, as a message."""
+    from ultima.v1 import types_pb2  # only where a daemon is spoken to: the import takes a while
+
+    made = types_pb2.JobOptions()
+    for name, number in said.items():
+        setattr(made, name, number)
+    return made
+
+
+def words(message: object) -> dict[str, str]:
+    """A JobOptions message for people: option by option, in words."""
+    return {option.name: option.write(getattr(message, option.field)) for option in TABLE}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job behaves: its options as a value, what is allowed, and how a change reaches every host.
+
+A change is a whole new set with a `revision` one higher. Each host keeps the highest it has heard of, and every message
+in which two hosts could find out that they differ carries the set; so a host that was away when the operator spoke
+takes over what holds when it connects again. Two changes at once end with the same one of them on all hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+from ultima.daemon.errors import InvalidArgument
+from ultima.v1 import types_pb2
+
+OFF = -1
+"""Of t_b_ns and t_c_ns: no such bound."""
+INCAST_MAX = 15
+PERCENT_MAX = 100
+SPAN_NS_MAX = 3600 * 10**9
+
+_ENUMS = {"algorithm": types_pb2.Algorithm, "congestion": types_pb2.Congestion, "hadamard": types_pb2.Hadamard}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """JobOptions of types.proto with every field set; words are the numbers of the C core."""
+
+    algorithm: int = types_pb2.ALGORITHM_TAR
+    congestion: int = types_pb2.CONGESTION_SWIFT
+    hadamard: int = types_pb2.HADAMARD_OFF
+    incast: int = 0
+    early_percent: int = 10
+    t_b_ns: int = 0
+    t_c_ns: int = 0
+    delay_target_ns: int = 0
+    revision: int = 0
+
+    def with_changes(self, message: types_pb2.JobOptions) -> Options:
+        """These with what is set in `message`, its revision too unless that is 0. Raises InvalidArgument."""
+        changes = named(message)
+        for name, value in changes.items():
+            check(name, value)
+        return replace(self, **changes, revision=message.revision or self.revision)
+
+    def to_proto(self) -> types_pb2.JobOptions:
+        """As a message with every field set."""
+        message = types_pb2.JobOptions()
+        for name in (*NAMES, "revision"):
+            setattr(message, name, getattr(self, name))
+        return message
+
+    def words(self) -> dict[str, str]:
+        """For people, by name; the revision too."""
+        return {name: word(name, getattr(self, name)) for name in (*NAMES, "revision")}
+
+    def newer_than(self, other: Options) -> bool:
+        """Whether a host that has `other` is to take these."""
+        return self._order() > other._order()
+
+    def _order(self) -> tuple[int, ...]:
+        return (self.revision, *(getattr(self, name) for name in NAMES))
+
+
+DEFAULTS = Options()
+NAMES = tuple(field.name for field in fields(Options) if field.name != "revision")
+
+
+def named(message: types_pb2.JobOptions) -> dict[str, int]:
+    """The options that are set in a message, by name."""
+    return {field.name: int(value) for field, value in message.ListFields() if field.name in NAMES}
+
+
+def from_proto(message: types_pb2.JobOptions) -> Options:
+    """The options of a message, defaults where nothing is set. Raises InvalidArgument."""
+    return DEFAULTS.with_changes(message)
+
+
+def check(name: str, value: int) -> None:
+    """Raises InvalidArgument, with what is allowed, for a value that no job can have."""
+    if name in _ENUMS:
+        numbers = set(_ENUMS[name].values()) - {0}
+        if value not in numbers:
+            raise InvalidArgument(f"{name} = {value}: allowed: {', '.join(word(name, n) for n in sorted(numbers))}")
+        return
+    low, high, meaning = {
+        "incast": (0, INCAST_MAX, "1 to 15, or 0 for dynamic"),
+        "early_percent": (1, PERCENT_MAX, "1 to 100"),
+        "delay_target_ns": (0, SPAN_NS_MAX, "up to an hour, or 0 for automatic"),
+        "t_b_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
+        "t_c_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
+    }[name]
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} = {value}: allowed: {meaning}")
+
+
+def word(name: str, value: int) -> str:
+    """A value for people."""
+    if name in _ENUMS:
+        known = _ENUMS[name].DESCRIPTOR.values_by_number.get(value)
+        return known.name.removeprefix(f"{name.upper()}_").lower() if known is not None else str(value)
+    return str(value)
+
+
+def differing(here: Options, there: Options) -> tuple[str, str, str] | None:
+    """The first option in which two sets differ, and the value of each, for people; None if there is none."""
+    for name in NAMES:
+        ours, theirs = getattr(here, name), getattr(there, name)
+        if ours != theirs:
+            return name, word(name, ours), word(name, theirs)
+    return None
+
+
+class InForce:
+    """The options of one job on this host."""
+
+    def __init__(self, options: Options, apply: Callable[[Options], None]) -> None:
+        """`apply` hands them to the engine, and raises Refused, having changed nothing, if it does not take them."""
+        self.options = options
+        self._apply = apply
+
+    def hear(self, other: Options) -> Options:
+        """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
+        if other.newer_than(self.options):
+            if other.algorithm != self.options.algorithm:
+                raise InvalidArgument(
+                    f"algorithm = {word('algorithm', other.algorithm)}: allowed: "
+                    f"{word('algorithm', self.options.algorithm)}: it cannot be changed while the job runs"
+                )
+            self._apply(other)
+            self.options = other
+        return self.options
