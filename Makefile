@@ -17,7 +17,7 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test test-long lint format proto bench lab clean
+.PHONY: help setup demo test test-long lint format proto bench bench-long lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -27,7 +27,8 @@ help:
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
 	@echo "make proto      regenerates the code of proto/ultima/v1"
-	@echo "make bench      Ultima beside Gloo in a lab of namespaces (root; minutes)"
+	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 30 minutes); ARGS=\"--only loss\", ARGS=--quick"
+	@echo "make bench-long the same with 2000 ops a case, for the tails (hours)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
@@ -69,7 +70,10 @@ proto: setup
 	@$(PY) proto/generate.py
 
 bench: setup
-	@$(PY) -m tests.bench.allreduce_bench $(ARGS)
+	@$(PY) -m tests.bench.main $(ARGS)
+
+bench-long: setup
+	@$(PY) -m tests.bench.main --long $(ARGS)
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be reached, and whether it was. Pure: from measured series to rows of a table.
+
+The limits are the project's own targets: ratios to the better of Gloo over cubic and over bbr, column by column,
+measured in one run. A row that could not be measured is neither passed nor failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.bench.rig import OWN, Series, wire_bound_us
+
+TAIL_OPS_MIN = 20  # of fewer ops nobody can tell a 99th percentile
+
+
+@dataclass(frozen=True)
+class Check:
+    """One criterion: |value| must be at most |limit|. NaN: not measured."""
+
+    case: str
+    name: str
+    value: float
+    limit: float
+    note: str = ""
+    text: str = ""
+    """The value as it is to be read, where the number alone does not say it."""
+
+    @property
+    def verdict(self) -> str:
+        if math.isnan(self.value):
+            return "not measured"
+        return "pass" if self.value <= self.limit else "FAIL"
+
+    def as_dict(self) -> dict[str, Any]:
+        value = None if math.isnan(self.value) else self.value
+        return {"case": self.case, "name": self.name, "value": value, "limit": self.limit, "verdict": self.verdict,
+                "note": self.note}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LossLimits:
+    p50_better: float
+    p50_cubic: float
+    p99_better: float
+    own_tail: float
+    missing: float
+    """Share of the bytes that may be missing."""
+
+
+# (bytes, loss in percent) -> limits, four hosts on 1 Gbit/s links, each packet lost for itself.
+LOSS: dict[tuple[int, float], LossLimits] = {
+    (25_000_000, 0): LossLimits(1.02, 1.02, 1.05, 1.05, 0),
+    (25_000_000, 0.1): LossLimits(1.03, 0.80, 0.52, 1.10, 1e-6),
+    (25_000_000, 1): LossLimits(0.50, 0.25, 0.28, 1.15, 1e-4),
+    (25_000_000, 5): LossLimits(0.62, 0.02, 0.45, 1.25, 1e-3),
+    (4_000_000, 0.1): LossLimits(1.05, 0.95, 0.60, 1.15, 1e-6),
+    (4_000_000, 1): LossLimits(0.92, 0.16, 0.25, 1.25, 1e-4),
+}
+# (hosts, bytes) -> own median against the better Gloo's, unshaped.
+UNSHAPED: dict[tuple[int, int], float] = {
+    (2, 25_000_000): 0.85,
+    (4, 25_000_000): 0.90,
+    (8, 25_000_000): 0.90,
+    (4, 4_000_000): 0.70,
+    (4, 65_536): 0.35,
+    (4, 262_144): 0.35,
+    (4, 1_048_576): 0.35,
+}
+OWN_LOSS_RATIO, OWN_BOUND_RATIO = 1.06, 1.05
+CROSS_GROWTH = 1.05
+CPU_NS_PER_BYTE = 0.45
+FEEDBACK_RATIO = 1 / 64
+SLOW_DEADLINE = 1.3
+SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
+FAIR_LOW, FAIR_HIGH = 0.40, 0.60
+
+
+def size_name(size: int) -> str:
+    return f"{size // 1_000_000} MB" if size % 1_000_000 == 0 else f"{size // 1024} KiB"
+
+
+def case_name(size: int, loss: float) -> str:
+    return f"{size_name(size)}, {f'{loss:g} %' if loss else 'no loss'}"
+
+
+def rivals(found: Mapping[str, Series]) -> list[Series]:
+    return [series for name, series in found.items() if name != OWN and series.ops]
+
+
+def better(found: Mapping[str, Series], column: str) -> float:
+    """The least |column| ("p50" or "p99") of the rivals; NaN if none has enough ops for it."""
+    least = 1 if column == "p50" else TAIL_OPS_MIN
+    return min((getattr(one, column) for one in rivals(found) if one.ops >= least), default=math.nan)
+
+
+def loss_checks(size: int, loss: float, found: Mapping[str, Series]) -> list[Check]:
+    limits, own = LOSS[size, loss], found[OWN]
+    case = case_name(size, loss)
+    cubic = found["gloo cubic"].p50 if "gloo cubic" in found else math.nan
+    delivered = "all" if not own.missing else f"{100 * (1 - own.missing):.6f} %"
+    return [
+        Check(case, "p50 to better Gloo", own.p50 / better(found, "p50"), limits.p50_better),
+        Check(case, "p50 to Gloo over cubic", own.p50 / cubic, limits.p50_cubic),
+        Check(case, "p99 to better Gloo", own.p99 / better(found, "p99"), limits.p99_better),
+        Check(case, "own p99/p50", own.tail, limits.own_tail),
+        Check(case, "share of bytes missing", own.missing, limits.missing, text=f"delivered {delivered}"),
+        Check(case, "feedback per data packet", own.feedback, FEEDBACK_RATIO),
+    ]
+
+
+def own_checks(cases: Mapping[tuple[int, float], Mapping[str, Series]], hosts: int, mbit: float) -> list[Check]:
+    """Own figures against own figures and against the wire, of the loss table as a whole."""
+    none, one = cases.get((25_000_000, 0)), cases.get((25_000_000, 1))
+    base = none[OWN].p50 if none else math.nan
+    lossy = one[OWN].p50 if one else math.nan
+    bound = wire_bound_us(25_000_000, hosts, mbit)
+    return [
+        Check("25 MB", "own p50 at 1 % to own at no loss", lossy / base, OWN_LOSS_RATIO),
+        Check("25 MB", "own p50 at no loss to the wire's bound", base / bound, OWN_BOUND_RATIO,
+              note=f"bound {bound / 1e3:.1f} ms"),
+    ]  # fmt: skip
+
+
+def unshaped_check(hosts: int, size: int, found: Mapping[str, Series]) -> Check:
+    ratio = found[OWN].p50 / better(found, "p50")
+    return Check(f"N={hosts}, {size_name(size)}", "p50 to better Gloo", ratio, UNSHAPED[hosts, size])
+
+
+def cpu_check(hosts: int, size: int, own: Series, moved: float) -> Check:
+    """|moved|: payload bytes that all hosts sent in the case, ops that were not timed included."""
+    value = own.counters.get("cpu_ns", 0) / moved if moved and own.counters.get("cpu_ns") else math.nan
+    return Check(f"N={hosts}, {size_name(size)}", "CPU ns per byte moved", value, CPU_NS_PER_BYTE)
+
+
+def names_host(receipt: Mapping[str, Any], host: int) -> bool:
+    """With one rank a host, ranks are hosts."""
+    return list(receipt["culprit"]) == [host]
+
+
+def slow_checks(own: Series, host: int, deadline_us: float) -> list[Check]:
+    """One host's link is slow: every rank returns by the deadline, and every receipt that misses bytes names it."""
+    case = f"host {host} at a quarter of the rate"
+    rows = [(rank, receipt) for op in own.receipts for rank, receipt in enumerate(op)]
+    latest = max((receipt["elapsed_s"] * 1e6 for _, receipt in rows), default=math.nan)
+    short = [(rank, receipt) for rank, receipt in rows if receipt["bytes_missing"]]
+    silent = [rank for rank, receipt in short if not names_host(receipt, host)]
+    others = sum(1 for rank in silent if rank != host)
+    share = len(silent) / len(short) if short else math.nan
+    return [
+        Check(case, "latest receipt to the deadline", latest / deadline_us, 1.0,
+              note=f"deadline {deadline_us / 1e3:.0f} ms"),
+        Check(case, "latest return to deadline + 50 ms", max(own.us, default=math.nan) / (deadline_us + SLOW_GRACE_US),
+              1.0),
+        Check(case, "share of incomplete receipts that do not name it", share, 0.0,
+              note=f"{len(short)} incomplete of {len(rows)}; {others} of other hosts silent"),
+    ]  # fmt: skip
+
+
+def cross_checks(levels: Iterable[tuple[float, Mapping[str, Series]]]) -> list[Check]:
+    """|levels|: the factor aimed at (1.5, 3) with what was measured there; the first is the base of the growth."""
+    checks: list[Check] = []
+    base = math.nan
+    for aim, found in levels:
+        ratio = found["gloo cubic"].tail
+        case = f"cross traffic, Gloo's p99/p50 {ratio:.2f} (aim {aim:g})"
+        if math.isnan(base):
+            base = found[OWN].p50
+            checks.append(Check(case, "own p50 to itself", 1.0, 1.0, note=f"{base / 1e3:.1f} ms"))
+        else:
+            reached = found[OWN].p50 / base if ratio >= 0.9 * aim else math.nan
+            checks.append(Check(case, "own p50 to the level before", reached, CROSS_GROWTH))
+    return checks
+
+
+def fair_checks(share: float) -> list[Check]:
+    case = "beside one cubic TCP flow, 10 s"
+    text = f"{100 * share:.0f} % of the link" if not math.isnan(share) else ""
+    return [
+        Check(case, "own share at most", share, FAIR_HIGH, text=text),
+        Check(case, "own share at least (its complement)", 1 - share, 1 - FAIR_LOW, text=text),
+    ]

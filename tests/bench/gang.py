@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ranks of one contender, one a host, that stay up and measure when they are told.
+
+Gangs of several contenders share a lab; only one measures at a time, the others sleep. So what the machine does to one
+it does to all, and nobody pays for starting again and again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tests.lab.cluster import Cluster
+from tests.lab.lab import Lab
+
+START_S = 120.0
+GLOO_PORT = 29400
+RANK = Path(__file__).with_name("rank.py")
+
+
+class GangError(RuntimeError):
+    """A rank ended, or did not answer in time. The message holds what it said last."""
+
+
+@dataclass
+class Answer:
+    """What a gang measured: of each iteration the slowest rank's microseconds, and each rank's own answer."""
+
+    us: list[float]
+    ranks: list[dict[str, Any]]
+
+    @property
+    def wrong(self) -> int:
+        return sum(int(rank["wrong"]) for rank in self.ranks)
+
+
+class Gang:
+    """The ranks of "ultima", "gloo cubic" or "gloo bbr" (gloo and a TCP congestion control) on the hosts of |lab|.
+
+    |cluster| has the daemons that Ultima's ranks attach to. |environment| is added to theirs: the options of a job.
+    They run until the lab goes down or `stop`.
+    """
+
+    _ports = GLOO_PORT
+
+    def __init__(self, lab: Lab, name: str, bytes_max: int, cluster: Cluster | None = None,
+                 environment: Mapping[str, str] | None = None) -> None:  # fmt: skip
+        self.name = name
+        self._lab = lab
+        kind, _, congestion = name.partition(" ")
+        if congestion and kind == "gloo":
+            lab.set_congestion(congestion)
+        Gang._ports += 1
+        command = [sys.executable, str(RANK), kind, "--bytes-max", str(bytes_max)]
+        self._errors = [tempfile.TemporaryFile() for _ in lab.hosts]  # noqa: SIM115 -- they outlive this function
+        self._ranks: list[subprocess.Popen[str]] = []
+        for host, errors in zip(lab.hosts, self._errors, strict=True):
+            if kind == "ultima":
+                assert cluster is not None
+                variables = {**cluster.environment(host.index), **(environment or {})}
+                variables["MASTER_PORT"] = str(Gang._ports)
+            else:
+                variables = {
+                    "RANK": str(host.index), "WORLD_SIZE": str(len(lab.hosts)), "MASTER_ADDR": lab.host(0).address,
+                    "MASTER_PORT": str(Gang._ports), "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+                }  # fmt: skip
+            variables["PYTHONPATH"] = os.pathsep.join([str(RANK.parents[2]), os.environ.get("PYTHONPATH", "")])
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
+            self._ranks.append(host.popen(command, variables, **pipes))
+        self._lines(START_S, "start")
+
+    def run(self, size: int, iterations: int, seconds: float, mode: str = "bounded", deadline: float | None = None,
+            patience: float = 300.0) -> Answer:  # fmt: skip
+        """Measures up to |iterations| ops of |size| bytes, and none more once |seconds| have passed (one at least).
+
+        Raises GangError when a rank fails, or has said nothing for |patience| seconds beyond that.
+        """
+        request = {"bytes": size, "iterations": iterations, "seconds": seconds, "mode": mode, "deadline": deadline}
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            rank.stdin.write(json.dumps(request) + "\n")
+            rank.stdin.flush()
+        ranks = [json.loads(line) for line in self._lines(seconds + patience, "answer")]
+        return Answer([max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)], ranks)
+
+    def _lines(self, seconds: float, what: str) -> list[str]:
+        """The next line of every rank."""
+        end = time.monotonic() + seconds
+        said: dict[int, str] = {}
+        with selectors.DefaultSelector() as ready:
+            for index, rank in enumerate(self._ranks):
+                assert rank.stdout is not None
+                ready.register(rank.stdout, selectors.EVENT_READ, index)
+            while len(said) < len(self._ranks):
+                found = ready.select(max(0.0, end - time.monotonic()))
+                if not found:
+                    raise GangError(f"{self.name}: no {what} of {len(self._ranks) - len(said)} ranks in {seconds:g} s")
+                for key, _ in found:
+                    stream: IO[str] = key.fileobj  # type: ignore[assignment]
+                    line = stream.readline()
+                    if not line:
+                        raise GangError(f"{self.name}: rank {key.data} ended\n{self._last_words(key.data)}")
+                    said[key.data] = line
+                    ready.unregister(stream)
+        return [said[index] for index in range(len(self._ranks))]
+
+    def _last_words(self, index: int) -> str:
+        errors = self._errors[index]
+        errors.seek(0)
+        return errors.read().decode(errors="replace")[-2000:]
+
+    def stop(self) -> None:
+        """Lets the ranks leave; those that do not are ended."""
+        for rank in self._ranks:
+            if rank.stdin is not None:
+                rank.stdin.close()
+        for rank in self._ranks:
+            try:
+                rank.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                rank.kill()
+                rank.wait()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run as plots, for docs/plots. SVG, with nothing in it that changes when the figures do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench.rig import Series
+from tests.bench.studies import Table
+
+COLOURS = {"gloo cubic": "#c44e52", "gloo bbr": "#dd8452", "ultima": "#4c72b0"}
+LABELS = {"gloo cubic": "Gloo, cubic", "gloo bbr": "Gloo, bbr", "ultima": "Ultima"}
+
+
+def draw(tables: Sequence[Table], folder: Path, stamp: str) -> list[Path]:
+    """Writes one file for each table that has a picture; |stamp| says where the figures are from."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "ultima", "font.size": 9, "axes.spines.top": False,
+                                "axes.spines.right": False, "svg.fonttype": "none"})  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for table in tables:
+        if table.cases and table.name != "fair":
+            written.append(_bars(table, folder / f"{table.name}.svg", stamp))
+        if table.name == "loss":
+            written.append(_tails(table, folder / "tails.svg", stamp))
+    return written
+
+
+def _bars(table: Table, path: Path, stamp: str) -> Path:
+    """Medians as bars, from there to the 99th percentile a line; milliseconds, logarithmic."""
+    from matplotlib import pyplot
+
+    names = [name for name in COLOURS if any(name in found for found in table.cases.values())]
+    figure, axes = pyplot.subplots(figsize=(7.2, 3.4), layout="constrained")
+    width = 0.8 / len(names)
+    for at, name in enumerate(names):
+        shown = [(case, found[name]) for case, found in enumerate(table.cases.values()) if name in found]
+        where = [case + (at - (len(names) - 1) / 2) * width for case, _ in shown]
+        middles = [one.p50 / 1e3 for _, one in shown]
+        up = [max(0.0, one.p99 - one.p50) / 1e3 for _, one in shown]
+        axes.bar(where, middles, width * 0.92, color=COLOURS[name], label=LABELS[name],
+                 yerr=[[0.0] * len(up), up], error_kw={"lw": 1, "capsize": 2})  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_ylabel("ms: bar p50, line to p99")
+    axes.set_xticks(range(len(table.cases)), [case.replace(", ", "\n", 1) for case in table.cases])
+    axes.set_title(table.title, loc="left", fontsize=9)
+    axes.legend(frameon=False, ncols=len(names), loc="upper left")
+    axes.margins(y=0.25)
+    return _save(figure, path, stamp)
+
+
+def _tails(table: Table, path: Path, stamp: str) -> Path:
+    """Of each case the share of ops that took longer than so many times the least median, logarithmic both ways."""
+    from matplotlib import pyplot
+
+    columns = min(3, len(table.cases))
+    rows = math.ceil(len(table.cases) / columns)
+    figure, grid = pyplot.subplots(rows, columns, figsize=(7.2, 2.3 * rows), layout="constrained", sharey=True,
+                                   squeeze=False)  # fmt: skip
+    for axes in grid.flat[len(table.cases) :]:
+        axes.set_visible(False)
+    for axes, (case, found) in zip(grid.flat, table.cases.items(), strict=False):
+        for name, one in found.items():
+            axes.step(*_exceeded(one), where="post", color=COLOURS[name], label=f"{LABELS[name]} ({one.ops})")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(case, loc="left", fontsize=9)
+        axes.set_xlabel("ms")
+        axes.legend(frameon=False, fontsize=6)
+    grid.flat[0].set_ylabel("share of ops that took longer")
+    return _save(figure, path, stamp)
+
+
+def _exceeded(one: Series) -> tuple[list[float], list[float]]:
+    ordered = sorted(one.us)
+    return [us / 1e3 for us in ordered], [1 - at / len(ordered) for at in range(len(ordered))]
+
+
+def _save(figure: object, path: Path, stamp: str) -> Path:
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
+    assert isinstance(figure, Figure)
+    figure.text(1.0, 0.0, stamp, ha="right", va="bottom", fontsize=5, color="#777777")
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+    return path

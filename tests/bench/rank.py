@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a contender, Gloo or Ultima, that measures all-reduce on request.
+
+It joins its group as torchrun's variables say, prints "ready", and then answers each line of JSON on its input with one
+on its output. All ranks are asked the same. An iteration starts behind a barrier and is timed on each rank until its
+own result is there; whoever asked takes the slowest. The barrier is an all-reduce of one number that is not timed, and
+carries whether somebody's time is up, so that all ranks stop after the same iteration.
+
+A request: bytes, iterations, seconds (of all iterations together), and for Ultima mode and deadline (seconds or null).
+An answer: us (of each iteration), wrong (elements of complete results that were looked at), and for Ultima the receipts
+in short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any, Protocol
+
+
+class Contender(Protocol):
+    """What is measured. `reduce` sums the first |count| elements of the bucket, which `fill` has set to one."""
+
+    world: int
+
+    def fill(self, count: int) -> None: ...
+    def meet(self, stop: bool) -> bool: ...
+    def reduce(self, count: int, request: dict[str, Any]) -> dict[str, Any] | None: ...
+    def wrong(self, count: int, stride: int) -> int: ...
+    def close(self) -> None: ...
+
+
+class Gloo:
+    def __init__(self, bytes_max: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self._dist = dist
+        self.world = dist.get_world_size()
+        self._bucket = torch.ones(bytes_max // 4)
+        self._token = torch.zeros(1, dtype=torch.int32)
+
+    def fill(self, count: int) -> None:
+        self._bucket[:count].fill_(1.0)
+
+    def meet(self, stop: bool) -> bool:
+        self._token[0] = int(stop)
+        self._dist.all_reduce(self._token)
+        return bool(self._token[0])
+
+    def reduce(self, count: int, request: dict[str, Any]) -> None:
+        self._dist.all_reduce(self._bucket[:count])
+
+    def wrong(self, count: int, stride: int) -> int:
+        return int((self._bucket[:count:stride] != self.world).sum())
+
+    def close(self) -> None:
+        self._dist.destroy_process_group()
+
+
+class Ultima:
+    def __init__(self, bytes_max: int) -> None:
+        import ultima
+
+        self._job = ultima.connect(arena=bytes_max + (1 << 20), bucket_bytes_max=bytes_max)
+        self.world = self._job.world_size
+        self._bucket = self._job.empty(bytes_max // 4, "float32")
+        self._bucket[:] = 1.0
+        self._token = self._job.empty(1, "int32")
+
+    def fill(self, count: int) -> None:
+        self._bucket[:count] = 1.0
+
+    def meet(self, stop: bool) -> bool:
+        self._token[0] = int(stop)
+        self._job.allreduce(self._token, "sum", mode="reliable", deadline=600)
+        return bool(self._token[0])
+
+    def reduce(self, count: int, request: dict[str, Any]) -> dict[str, Any]:
+        bucket = self._bucket[:count]
+        receipt = self._job.allreduce(bucket, "sum", mode=request["mode"], deadline=request["deadline"])
+        short = receipt.as_dict()
+        # Which peers it waited for tells the schedule that was really in force.
+        short["heard"] = [sum(1 for peer in receipt.peers if peer.expected_bytes[stage]) for stage in (0, 1)]
+        del short["peers"]
+        return short
+
+    def wrong(self, count: int, stride: int) -> int:
+        return int((self._bucket[:count:stride] != self.world).sum())
+
+    def close(self) -> None:
+        self._job.close()
+
+
+def measure(contender: Contender, request: dict[str, Any]) -> dict[str, Any]:
+    """Answers one request; see the head of this file."""
+    count = request["bytes"] // 4
+    times: list[float] = []
+    receipts: list[dict[str, Any]] = []
+    wrong = 0
+    end = time.monotonic() + request["seconds"]
+    while len(times) < request["iterations"]:
+        contender.fill(count)
+        if contender.meet(bool(times) and time.monotonic() > end):
+            break
+        start = time.perf_counter_ns()
+        receipt = contender.reduce(count, request)
+        times.append((time.perf_counter_ns() - start) / 1e3)
+        if receipt is not None:
+            receipts.append(receipt)
+        if receipt is None or receipt["status"] == "COMPLETE":
+            # All elements of the first op; of the others some, for looking costs as much as a small op.
+            wrong += contender.wrong(count, 1 if len(times) == 1 else 997)
+    return {"us": times, "wrong": wrong, "receipts": receipts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One rank of a contender of the benchmark.")
+    parser.add_argument("contender", choices=("gloo", "ultima"))
+    parser.add_argument("--bytes-max", type=int, required=True)
+    options = parser.parse_args()
+    # What the libraries print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    contender: Contender = {"gloo": Gloo, "ultima": Ultima}[options.contender](options.bytes_max)
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(measure(contender, json.loads(line))), file=answers, flush=True)
+    contender.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab with its contenders, and measuring them in turn: whatever the machine does, it does to all of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from tests.bench.gang import Gang
+from tests.lab.cluster import Cluster
+from tests.lab.lab import Lab, Unit
+
+OWN = "ultima"
+CONTENDERS = ("gloo cubic", "gloo bbr", OWN)
+TCP_PAYLOAD, UDP_PAYLOAD, MTU = 1448, 1440, 1500
+
+
+@dataclass
+class Series:
+    """All that one contender did in one case. Times in microseconds, one of each op, that of its slowest rank."""
+
+    contender: str
+    us: list[float] = field(default_factory=list)
+    wrong: int = 0
+    receipts: list[list[dict[str, Any]]] = field(default_factory=list)
+    """Ultima's: of each op one of each rank."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Ultima's: what the engines of all hosts counted during the case, ops that were not timed included."""
+
+    @property
+    def ops(self) -> int:
+        return len(self.us)
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.us) if self.us else math.nan
+
+    @property
+    def p99(self) -> float:
+        return quantile(self.us, 99)
+
+    @property
+    def p999(self) -> float:
+        return quantile(self.us, 99.9)
+
+    @property
+    def tail(self) -> float:
+        """p99 / p50."""
+        return self.p99 / self.p50 if self.us else math.nan
+
+    @property
+    def missing(self) -> float:
+        """Share of the expected bytes that never came, 0 to 1, over all ops and ranks."""
+        rows = [receipt for op in self.receipts for receipt in op]
+        expected = sum(row["bytes_expected"] for row in rows)
+        return sum(row["bytes_missing"] for row in rows) / expected if expected else 0.0
+
+    @property
+    def feedback(self) -> float:
+        """Feedback packets sent per data packet sent."""
+        data = self.counters.get("data_sent", 0)
+        return self.counters.get("feedback_sent", 0) / data if data else math.nan
+
+    def as_dict(self) -> dict[str, Any]:
+        statuses: dict[str, int] = {}
+        for op in self.receipts:
+            for receipt in op:
+                statuses[receipt["status"]] = statuses.get(receipt["status"], 0) + 1
+        return {
+            "contender": self.contender, "ops": self.ops, "p50_us": self.p50, "p99_us": self.p99, "p999_us": self.p999,
+            "us": self.us, "wrong": self.wrong, "missing_share": self.missing, "statuses": statuses,
+            "counters": self.counters,
+        }  # fmt: skip
+
+
+def quantile(values: Sequence[float], percent: float) -> float:
+    """The nearest rank, as `ultima perf` takes it; NaN of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else math.nan
+
+
+def wire_bound_us(size: int, hosts: int, mbit: float) -> float:
+    """Least time of an all-reduce over links of |mbit| Mbit/s: each host sends 2 (N - 1) / N of a bucket of |size|
+    bytes in IP packets of 1500 bytes with 1440 of payload. Without Ethernet's own headers, so no system reaches it.
+    """
+    return 2 * (hosts - 1) / hosts * size * MTU / UDP_PAYLOAD * 8 / mbit
+
+
+def moved_bytes(size: int, hosts: int) -> float:
+    """Payload that one host sends in one op; it receives as much."""
+    return 2 * (hosts - 1) / hosts * size
+
+
+class Rig:
+    """|hosts| hosts with a daemon each, and gangs of contenders that start when they are first asked for.
+
+    |rate|: Mbit/s of every link, 0 for unshaped. |bytes_max|: largest bucket to come. |environment|: options of
+    Ultima's job. |note| is told what goes on, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        bytes_max: int,
+        rate: float = 0,
+        unit: Unit = "packet",
+        environment: Mapping[str, str] | None = None,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        self.lab = Lab(hosts, rate, unit=unit)
+        self.cluster = Cluster(self.lab)
+        self.hosts, self.rate = hosts, rate
+        self._bytes_max, self._environment = bytes_max, environment
+        self._note = note or (lambda text: None)
+        self._gangs: dict[str, Gang] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Rig:
+        try:
+            self._stack.enter_context(self.lab)
+            self._stack.enter_context(self.cluster)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # Ranks that only wait for a request leave quickly; after an error the lab ends them.
+        if error is None:
+            for gang in self._gangs.values():
+                gang.stop()
+        self._stack.close()
+
+    def gang(self, name: str) -> Gang:
+        if name not in self._gangs:
+            self._note(f"starting {name}")
+            self._gangs[name] = Gang(self.lab, name, self._bytes_max, self.cluster, self._environment)
+        return self._gangs[name]
+
+    def counters(self) -> dict[str, int]:
+        """Counters of the engines of all hosts, added up."""
+        total: dict[str, int] = {}
+        for host in self.lab.hosts:
+            for name, value in self.cluster.status(host.index)["engine"]["counters"].items():
+                total[name] = total.get(name, 0) + int(value)
+        return total
+
+    def turns(self, size: int, ops: int, seconds: float, contenders: Sequence[str] = CONTENDERS, rounds: int = 4,
+              mode: str = "bounded", deadline: float | None = None, before: Callable[[], None] | None = None,
+              ) -> dict[str, Series]:  # fmt: skip
+        """Measures |size| bytes on each of |contenders|: |ops| ops, or as many as |seconds| allow, over |rounds|.
+
+        Two ops of each warm up first; then |before| is called, which makes the network bad. Each contender goes first
+        in some round: what runs before must not always be the same. Raises GangError.
+        """
+        found = {name: Series(name) for name in contenders}
+        spent = dict.fromkeys(contenders, 0.0)
+        for name in contenders:
+            self.gang(name).run(size, 2, 60)
+        if before is not None:
+            before()
+        start = self.counters() if OWN in found else {}
+        for turn in range(rounds):
+            first = turn % len(contenders)
+            for name in [*contenders[first:], *contenders[:first]]:
+                series, rest = found[name], rounds - turn
+                due, time_s = math.ceil((ops - series.ops) / rest), (seconds - spent[name]) / rest
+                if due <= 0 or time_s <= 0:
+                    continue
+                self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")
+                answer = self.gang(name).run(size, due, time_s, mode, deadline)
+                series.us += answer.us
+                series.wrong += answer.wrong
+                series.receipts += [list(op) for op in zip(*(rank["receipts"] for rank in answer.ranks), strict=True)]
+                spent[name] += sum(answer.us) / 1e6
+        if OWN in found:
+            found[OWN].counters = {name: value - start.get(name, 0) for name, value in self.counters().items()}
+        return found

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `make bench`, one function each: builds its lab, measures, and returns what report.py prints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.bench import criteria
+from tests.bench.criteria import Check, case_name, size_name
+from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
+from tests.lab.traffic import Flow
+
+RATE = 1000.0  # Mbit/s of a shaped link
+HOSTS = 4
+MB25, MB4 = 25_000_000, 4_000_000
+SLOW_HOST = 1
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to measure. A contender that is too slow for |seconds| does fewer ops, and the count shows it."""
+
+    ops: int = 200
+    seconds: float = 75.0
+    """Of timed ops per case and contender."""
+    small_ops: int = 400
+    """Of buckets up to 4 MB."""
+    rounds: int = 4
+    quick: bool = False
+
+
+QUICK = Effort(ops=12, seconds=5.0, small_ops=24, rounds=2, quick=True)
+LONG = Effort(ops=2000, seconds=1000.0, small_ops=4000, rounds=10)
+
+
+@dataclass
+class Table:
+    """What one study found: series by case, checks, and lines that say how it was measured."""
+
+    name: str
+    title: str
+    cases: dict[str, dict[str, Series]] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        cases = {name: [one.as_dict() for one in found.values()] for name, found in self.cases.items()}
+        return {"name": self.name, "title": self.title, "lines": self.lines, "facts": self.facts, "cases": cases,
+                "checks": [check.as_dict() for check in self.checks]}  # fmt: skip
+
+
+Note = Callable[[str], None]
+
+
+def loss(effort: Effort, note: Note) -> Table:
+    table = Table("loss", "Per-packet loss at the switch, N=4, 1 Gbit/s, offloads off in front of it")
+    cases = [(MB25, 0.0), (MB25, 1.0), (MB4, 1.0)] if effort.quick else list(criteria.LOSS)
+    measured: dict[tuple[int, float], dict[str, Series]] = {}
+    with Rig(HOSTS, MB25, RATE, note=note) as rig:
+        for size, percent in cases:
+
+            def worsen(percent: float = percent) -> None:
+                rig.lab.set_loss(percent)
+
+            ops = effort.small_ops if size <= MB4 else effort.ops
+            found = rig.turns(size, ops, effort.seconds, rounds=effort.rounds, before=worsen)
+            packets, taken = rig.lab.dropped() if percent else (0, 0)
+            rig.lab.set_loss(0)
+            if percent and not packets:
+                raise RuntimeError(f"the lab was asked for {percent} % loss and dropped nothing")
+            case = case_name(size, percent)
+            if packets:
+                table.facts[f"{case}: bytes per loss event"] = round(taken / packets)
+            table.cases[case] = measured[size, percent] = found
+            table.checks += criteria.loss_checks(size, percent, found)
+    table.checks += criteria.own_checks(measured, HOSTS, RATE)
+    return table
+
+
+def slow(effort: Effort, note: Note) -> Table:
+    """A deadline of 1.3 times the healthy time, with one host's link at a quarter of the rate."""
+    table = Table("slow", f"One slow host, N=4, 25 MB: host {SLOW_HOST} at {RATE / 4:g} of {RATE:g} Mbit/s")
+    ops = max(8, effort.ops // 4)
+    with Rig(HOSTS, MB25, RATE, note=note) as rig:
+        healthy = rig.turns(MB25, ops, effort.seconds / 3, (OWN,), rounds=1)
+        deadline_s = criteria.SLOW_DEADLINE * healthy[OWN].p50 / 1e6
+
+        def worsen() -> None:
+            rig.lab.host(SLOW_HOST).set_rate(RATE / 4)
+
+        bounded = rig.turns(MB25, ops, effort.seconds / 2, (OWN,), rounds=1, deadline=deadline_s, before=worsen)
+        rivals = rig.turns(MB25, max(4, ops // 4), effort.seconds / 3, CONTENDERS[:2], rounds=1)
+    table.cases = {"healthy": healthy, f"slow, deadline {deadline_s * 1e3:.0f} ms": bounded, "slow, Gloo": rivals}
+    table.checks = criteria.slow_checks(bounded[OWN], SLOW_HOST, deadline_s * 1e6)
+    missing = 100 * bounded[OWN].missing
+    kinds = {str(row.get("trouble", "not told")) for op in bounded[OWN].receipts for row in op if row["bytes_missing"]}
+    table.lines.append(
+        f"Bytes missing at the deadline: {missing:.2f} %. Kind of trouble told: {', '.join(sorted(kinds))}."
+    )
+    return table
+
+
+def cross(effort: Effort, note: Note) -> Table:
+    """Bursts of another's UDP at the full rate of one link, longer and longer until Gloo's tail is what is aimed at."""
+    table = Table("cross", "Cross traffic: bursts of UDP at the rate of the link, host 2 to host 1, N=4, 4 MB")
+    ladder = (25.0, 50.0, 100.0, 200.0, 400.0)  # ms of a burst; a twelfth of the time belongs to bursts
+    aims, levels = [1.5, 3.0], []
+    with Rig(HOSTS, MB4, RATE, note=note) as rig:
+        for on_ms in ladder:
+            if not aims:
+                break
+            with Flow(rig.lab, 2, 1, "udp", mbit=RATE, on_ms=on_ms, off_ms=11 * on_ms, seed=7) as flow:
+                seconds = effort.seconds / 3
+                found = rig.turns(MB4, effort.small_ops, seconds, ("gloo cubic", OWN), rounds=max(2, effort.rounds))
+            case = f"bursts of {on_ms:g} ms"
+            table.cases[case] = found
+            table.facts[f"{case}: Gloo's p99/p50"] = round(found["gloo cubic"].tail, 2)
+            table.facts[f"{case}: megabytes of cross traffic"] = flow.sent_bytes // 1_000_000
+            if found["gloo cubic"].tail >= aims[0]:
+                # A rung may pass both aims; the lower one then has no figure of its own.
+                while len(aims) > 1 and found["gloo cubic"].tail >= aims[1]:
+                    aims.pop(0)
+                levels.append((aims.pop(0), found))
+    table.checks = criteria.cross_checks(levels)
+    if len(levels) < 2:
+        table.checks.append(Check("cross traffic", "both levels of Gloo's p99/p50 were found", math.nan, 0))
+    return table
+
+
+def unshaped(effort: Effort, note: Note) -> Table:
+    table = Table("unshaped", "Unshaped links, offloads on: CPU per byte and wake-ups")
+    sizes: dict[int, list[int]] = {}
+    for hosts, size in criteria.UNSHAPED:
+        sizes.setdefault(hosts, []).append(size)
+    for hosts, wanted in sorted(sizes.items()):
+        if effort.quick and hosts > HOSTS:
+            continue
+        with Rig(hosts, max(wanted), unit="burst", note=note) as rig:
+            for size in wanted:
+                ops = effort.ops if size > MB4 else effort.small_ops
+                found = rig.turns(size, ops, effort.seconds / 2, rounds=effort.rounds)
+                table.cases[f"N={hosts}, {size_name(size)}"] = found
+                table.checks.append(criteria.unshaped_check(hosts, size, found))
+                if size == MB25:
+                    moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
+                    table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
+                    table.checks.append(Check(f"N={hosts}, {size_name(size)}", "feedback per data packet",
+                                              found[OWN].feedback, criteria.FEEDBACK_RATIO))  # fmt: skip
+    return table
+
+
+def fair(effort: Effort, note: Note) -> Table:
+    """Ten seconds on one link with a cubic TCP flow in the same direction."""
+    table = Table("fair", "Beside one cubic TCP flow from host 0 to host 1, N=2, 1 Gbit/s, 25 MB")
+    seconds = 3.0 if effort.quick else 10.0
+    with Rig(2, MB25, RATE, note=note) as rig:
+        rig.gang(OWN).run(MB25, 2, 10)
+        with Flow(rig.lab, 0, 1, "tcp", congestion="cubic") as flow:
+            time.sleep(1.0)  # past slow start
+            begun = time.monotonic()
+            answer = rig.gang(OWN).run(MB25, 10_000, seconds)
+            lasted = time.monotonic() - begun
+    series = Series(OWN, answer.us, answer.wrong)
+    own = moved_bytes(MB25, 2) * series.ops
+    theirs = flow.received_bytes * lasted / (lasted + 1.0)
+    table.cases["beside TCP"] = {OWN: series}
+    table.checks = criteria.fair_checks(own / (own + theirs) if own + theirs else math.nan)
+    table.lines.append(
+        f"{lasted:.1f} s: own {own * 8e-6 / lasted:.0f} Mbit/s, TCP {theirs * 8e-6 / lasted:.0f} Mbit/s of payload."
+    )
+    return table
+
+
+STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
+    "unshaped": unshaped,
+    "loss": loss,
+    "slow": slow,
+    "cross": cross,
+    "fair": fair,
+}

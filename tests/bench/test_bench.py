@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's own logic: quantiles, bounds, verdicts, tables and files. What it measures needs root and minutes."""
+
+import json
+import math
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.bench import criteria, plots, report
+from tests.bench.criteria import Check
+from tests.bench.rank import measure
+from tests.bench.rig import OWN, Series, moved_bytes, quantile, wire_bound_us
+from tests.bench.studies import Table
+
+
+def _receipt(missing: int = 0, culprit: tuple[int, ...] = (), elapsed_s: float = 0.1) -> dict[str, Any]:
+    status = "PARTIAL" if missing else "COMPLETE"
+    return {"status": status, "bytes_expected": 1000, "bytes_missing": missing, "culprit": list(culprit),
+            "elapsed_s": elapsed_s}  # fmt: skip
+
+
+def _case(cubic: float, bbr: float, own: float, own_tail: float = 1.0) -> dict[str, Series]:
+    found = {"gloo cubic": Series("gloo cubic", [cubic] * 100), "gloo bbr": Series("gloo bbr", [bbr] * 100)}
+    return {**found, OWN: Series(OWN, [own] * 98 + [own * own_tail] * 2)}
+
+
+def _by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+def test_quantile__is_the_nearest_rank() -> None:
+    values = list(range(1, 201))
+    assert quantile(values, 50) == 100 and quantile(values, 99) == 198 and quantile(values, 99.9) == 200
+    assert quantile([7.0], 1) == 7.0 and math.isnan(quantile([], 50))
+
+
+def test_bound__is_that_of_the_issue() -> None:
+    assert wire_bound_us(25_000_000, 4, 1000) == pytest.approx(312_500)
+    assert moved_bytes(25_000_000, 4) == 37_500_000
+
+
+def test_loss__each_column_has_its_own_better_gloo() -> None:
+    found = _case(1000.0, 800.0, 400.0, own_tail=1.1)
+    found["gloo bbr"].us[-2:] = [4000.0, 4000.0]  # bbr has the better median, cubic the better tail
+    checks = _by_name(criteria.loss_checks(25_000_000, 1, found))
+    assert checks["p50 to better Gloo"].value == 0.5 and checks["p50 to better Gloo"].verdict == "pass"
+    assert checks["p50 to Gloo over cubic"].value == 0.4 and checks["p50 to Gloo over cubic"].verdict == "FAIL"
+    assert checks["p99 to better Gloo"].value == pytest.approx(0.44)
+    assert checks["own p99/p50"].value == pytest.approx(1.1) and checks["own p99/p50"].verdict == "pass"
+
+
+def test_loss__a_tail_of_a_few_ops_is_no_tail() -> None:
+    found = _case(1000.0, 800.0, 400.0)
+    found["gloo cubic"].us[5:] = []
+    found["gloo bbr"].us[5:] = []
+    checks = _by_name(criteria.loss_checks(25_000_000, 5, found))
+    assert checks["p99 to better Gloo"].verdict == "not measured"
+    assert checks["p50 to better Gloo"].value == 0.5
+
+
+def test_missing__all_means_all() -> None:
+    found = _case(10.0, 10.0, 10.0)
+    found[OWN].receipts = [[_receipt(), _receipt(1)]]
+    assert found[OWN].missing == 1 / 2000
+    checks = _by_name(criteria.loss_checks(25_000_000, 0, found))
+    assert checks["share of bytes missing"].verdict == "FAIL"
+    found[OWN].receipts = [[_receipt(), _receipt()]]
+    assert _by_name(criteria.loss_checks(25_000_000, 0, found))["share of bytes missing"].verdict == "pass"
+
+
+def test_slow__the_deadline_and_the_name_are_apart() -> None:
+    own = Series(OWN, [100_000.0] * 2)
+    own.receipts = [
+        [_receipt(5, (1,)), _receipt(5, (1,)), _receipt()],
+        [_receipt(5, (1,)), _receipt(5, ()), _receipt()],
+    ]
+    checks = _by_name(criteria.slow_checks(own, 1, 100_000.0))
+    assert checks["latest receipt to the deadline"].verdict == "pass"
+    named = checks["share of incomplete receipts that do not name it"]
+    assert named.value == 0.25 and named.verdict == "FAIL" and "0 of other hosts" in named.note
+    own.receipts[0][2] = _receipt(elapsed_s=0.101)
+    assert _by_name(criteria.slow_checks(own, 1, 100_000.0))["latest receipt to the deadline"].verdict == "FAIL"
+    own.us.append(151_000.0)
+    assert _by_name(criteria.slow_checks(own, 1, 100_000.0))["latest return to deadline + 50 ms"].verdict == "FAIL"
+
+
+def test_cross__growth_is_from_the_first_level_and_needs_the_second() -> None:
+    calm, rough = _case(10.0, 10.0, 100.0), _case(10.0, 10.0, 104.0)
+    calm["gloo cubic"].us[-2:] = [15.0, 15.0]
+    rough["gloo cubic"].us[-2:] = [31.0, 31.0]
+    growth = criteria.cross_checks([(1.5, calm), (3, rough)])[1]
+    assert growth.value == pytest.approx(1.04) and growth.verdict == "pass"
+    rough["gloo cubic"].us[-2:] = [20.0, 20.0]
+    assert criteria.cross_checks([(1.5, calm), (3, rough)])[1].verdict == "not measured"
+
+
+def test_fair__both_sides_of_the_range() -> None:
+    assert [check.verdict for check in criteria.fair_checks(0.5)] == ["pass", "pass"]
+    assert [check.verdict for check in criteria.fair_checks(0.61)] == ["FAIL", "pass"]
+    assert [check.verdict for check in criteria.fair_checks(0.39)] == ["pass", "FAIL"]
+
+
+def test_cpu__is_per_byte_that_was_sent() -> None:
+    own = Series(OWN, [1.0] * 10, counters={"cpu_ns": 9000})
+    check = criteria.cpu_check(4, 25_000_000, own, 20_000.0)
+    assert check.value == 0.45 and check.verdict == "pass"
+    assert criteria.cpu_check(4, 25_000_000, Series(OWN, [1.0]), 0.0).verdict == "not measured"
+
+
+def test_limits__are_those_of_the_issue() -> None:
+    """Typed a second time on purpose: a limit must not move without two places saying so."""
+    rows = {(size // 1_000_000, loss): (row.p50_better, row.p50_cubic, row.p99_better, row.own_tail, 1 - row.missing)
+            for (size, loss), row in criteria.LOSS.items()}  # fmt: skip
+    assert rows == {
+        (25, 0): (1.02, 1.02, 1.05, 1.05, 1),
+        (25, 0.1): (1.03, 0.80, 0.52, 1.10, 0.999999),
+        (25, 1): (0.50, 0.25, 0.28, 1.15, 0.9999),
+        (25, 5): (0.62, 0.02, 0.45, 1.25, 0.999),
+        (4, 0.1): (1.05, 0.95, 0.60, 1.15, 0.999999),
+        (4, 1): (0.92, 0.16, 0.25, 1.25, 0.9999),
+    }
+    assert criteria.UNSHAPED[2, 25_000_000] == 0.85 and criteria.UNSHAPED[8, 25_000_000] == 0.9
+    assert (criteria.OWN_LOSS_RATIO, criteria.OWN_BOUND_RATIO, criteria.CROSS_GROWTH) == (1.06, 1.05, 1.05)
+    assert (criteria.CPU_NS_PER_BYTE, criteria.FEEDBACK_RATIO, criteria.SLOW_DEADLINE) == (0.45, 1 / 64, 1.3)
+
+
+def test_report__shows_writes_and_draws(tmp_path: Path) -> None:
+    table = Table("loss", "A title")
+    table.cases["25 MB, 1 %"] = _case(1000.0, 800.0, 400.0)
+    table.checks = criteria.loss_checks(25_000_000, 1, table.cases["25 MB, 1 %"])
+    console = Console(width=150, record=True, file=open(tmp_path / "out", "w"))  # noqa: SIM115
+    report.show(console, table)
+    text = console.export_text()
+    assert "gloo bbr" in text and "FAIL" in text and "pass" in text
+    assert report.verdicts([table])["FAIL"] >= 1
+    found = json.loads(report.write_json([table], {"cores": 2}, tmp_path).read_text())
+    assert found["tables"][0]["cases"]["25 MB, 1 %"][2]["p50_us"] == 400.0
+    names = [path.name for path in plots.draw([table], tmp_path, "today")]
+    assert names == ["loss.svg", "tails.svg"]
+    assert "Ultima" in (tmp_path / "loss.svg").read_text()
+
+
+class _Fake:
+    """A contender whose results are wrong in one element, and whose peers' time is up after |rounds|."""
+
+    world = 2
+
+    def __init__(self, rounds: int) -> None:
+        self._left = deque([False] * rounds + [True])
+        self.calls: list[str] = []
+
+    def fill(self, count: int) -> None:
+        self.calls.append("fill")
+
+    def meet(self, stop: bool) -> bool:
+        return self._left.popleft()
+
+    def reduce(self, count: int, request: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append("reduce")
+        return {"status": "COMPLETE" if len(self.calls) < 6 else "PARTIAL"}
+
+    def wrong(self, count: int, stride: int) -> int:
+        return stride
+
+    def close(self) -> None: ...
+
+
+def test_rank__stops_with_the_others_and_looks_only_at_complete_results() -> None:
+    fake = _Fake(3)
+    answer = measure(fake, {"bytes": 4000, "iterations": 10, "seconds": 60})
+    assert len(answer["us"]) == len(answer["receipts"]) == 3
+    assert answer["wrong"] == 1 + 997  # all of the first, some of the second, none of the third
+    assert fake.calls == ["fill", "reduce"] * 3 + ["fill"]
