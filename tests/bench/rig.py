@@ -99,8 +99,8 @@ def moved_bytes(size: int, hosts: int) -> float:
 class Rig:
     """|hosts| hosts with a daemon each, and gangs of contenders that start when they are first asked for.
 
-    |rate|: Mbit/s of every link, 0 for unshaped. |bytes_max|: largest bucket to come. |environment|: options of
-    Ultima's job. |note| is told what goes on, for a progress bar.
+    |rate|: Mbit/s of every link, 0 for unshaped. |bytes_max|: largest bucket to come. |environments|: by contender,
+    such as "ultima ring", the options of its job. |note| is told what goes on, for a progress bar.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class Rig:
         bytes_max: int,
         rate: float = 0,
         unit: Unit = "packet",
-        environment: Mapping[str, str] | None = None,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
         note: Callable[[str], None] | None = None,
     ) -> None:
         self.lab = Lab(hosts, rate, unit=unit)
         self.cluster = Cluster(self.lab)
         self.hosts, self.rate = hosts, rate
-        self._bytes_max, self._environment = bytes_max, environment
+        self._bytes_max, self._environments = bytes_max, environments or {}
         self._note = note or (lambda text: None)
         self._gangs: dict[str, Gang] = {}
         self._stack = ExitStack()
@@ -139,7 +139,8 @@ class Rig:
     def gang(self, name: str) -> Gang:
         if name not in self._gangs:
             self._note(f"starting {name}")
-            self._gangs[name] = Gang(self.lab, name, self._bytes_max, self.cluster, self._environment)
+            environment = self._environments.get(name)
+            self._gangs[name] = Gang(self.lab, name, self._bytes_max, self.cluster, environment)
         return self._gangs[name]
 
     def counters(self) -> dict[str, int]:
@@ -151,12 +152,12 @@ class Rig:
         return total
 
     def turns(self, size: int, ops: int, seconds: float, contenders: Sequence[str] = CONTENDERS, rounds: int = 4,
-              mode: str = "bounded", deadline: float | None = None, before: Callable[[], None] | None = None,
-              ) -> dict[str, Series]:  # fmt: skip
+              mode: str | Mapping[str, str] = "bounded", deadline: float | None = None,
+              before: Callable[[], None] | None = None) -> dict[str, Series]:  # fmt: skip
         """Measures |size| bytes on each of |contenders|: |ops| ops, or as many as |seconds| allow, over |rounds|.
 
-        Two ops of each warm up first; then |before| is called, which makes the network bad. Each contender goes first
-        in some round: what runs before must not always be the same. Raises GangError.
+        |mode|: of all, or by contender. Two ops of each warm up first; then |before| is called, which makes the network
+        bad. Each contender goes first in some round: what runs before must not always be the same. Raises GangError.
         """
         found = {name: Series(name) for name in contenders}
         spent = dict.fromkeys(contenders, 0.0)
@@ -173,7 +174,8 @@ class Rig:
                 if due <= 0 or time_s <= 0:
                     continue
                 self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")
-                answer = self.gang(name).run(size, due, time_s, mode, deadline)
+                its_mode = mode if isinstance(mode, str) else mode.get(name, "bounded")
+                answer = self.gang(name).run(size, due, time_s, its_mode, deadline)
                 series.us += answer.us
                 series.wrong += answer.wrong
                 series.receipts += [list(op) for op in zip(*(rank["receipts"] for rank in answer.ranks), strict=True)]

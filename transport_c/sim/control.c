@@ -164,7 +164,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .world = w->job[job].ranks,
                             .bucket_bytes_max = j->bucket_max,
                             .rate_bytes_per_s = j->rate,
-                            .first_op_seq = where_it_stands(w, job)};
+                            .first_op_seq = where_it_stands(w, job),
+                            .options = j->options};
     sim_seat *seat = &h->seat[job];
     *seat = (sim_seat){.open = true};
     size_t bytes = ut_job_bytes(engine, &config);

@@ -204,6 +204,7 @@ static void usage(FILE *out)
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
                  "sim --perf [--seed S]                           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss\n"
+                 "sim --study [name=number ...]                  one world by hand, as JSON (study.c; build/study)\n"
                  "sim --selftest                                  the simulator's own parts\n"
                  "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
 }
@@ -211,6 +212,8 @@ static void usage(FILE *out)
 int main(int argc, char **argv)
 {
     options o = {.count = 1, .jobs = 1, .self = argv[0]};
+    if (argc > 1 && strcmp(argv[1], "--study") == 0)
+        return sim_study(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(name, "--trace") == 0) {

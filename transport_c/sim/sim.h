@@ -22,18 +22,21 @@
 #include <setjmp.h>
 #include <stdio.h>
 
+#ifndef SIM_ROOM /* a build for studies has more */
+#define SIM_ROOM 16
+#endif
 enum {
-    SIM_HOSTS = 16,   /* hosts of a world */
-    SIM_JOBS = 3,     /* jobs of a world */
-    SIM_LOCAL = 3,    /* ranks of a job on one host */
-    SIM_RANKS = 16,   /* ranks of a job */
-    SIM_OPS = 16,     /* ops of a job: up to 12 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
-    SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
-    SIM_SAVED = 64,   /* old datagrams kept for replay */
-    SIM_ITEMS = 40,   /* timed faults of a plan */
-    SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,  /* trace records kept for a failure */
+    SIM_HOSTS = 16,     /* hosts of a world */
+    SIM_JOBS = 3,       /* jobs of a world */
+    SIM_LOCAL = 3,      /* ranks of a job on one host */
+    SIM_RANKS = 16,     /* ranks of a job */
+    SIM_OPS = SIM_ROOM, /* ops of a job: up to 12 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2,   /* ops after the faults have stopped: they must be perfect */
+    SIM_AHEAD = 4,      /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,     /* old datagrams kept for replay */
+    SIM_ITEMS = 40,     /* timed faults of a plan */
+    SIM_GUARD = 4096,   /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,    /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
 
@@ -117,6 +120,7 @@ typedef struct sim_job_plan {
     uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
     uint8_t local[SIM_HOSTS]; /* ranks there */
     uint32_t ops, ahead, incast;
+    ut_job_options options;
     uint64_t base; /* op_seq of the first op */
     uint64_t rate; /* bytes per second, 0 unlimited */
     ut_ns compute_min, compute_max, skew;
@@ -430,6 +434,9 @@ void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trac
 bool sim_world_run(sim_world *w); /* false after a failure, told in w->failure */
 void sim_world_free(sim_world *w);
 bool sim_all_done(const sim_world *w);
+
+/* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
+int sim_study(int argc, char **argv);
 
 /* selftest.c: the simulator's own parts. Returns the number of failures, each printed. */
 int sim_selftest(void);

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The studies as one Markdown page, and their plots as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.reproduce.ultima.study import Grid, Plot, Study
+
+
+def page(studies: Sequence[Study], facts: dict[str, Any], command: str) -> str:
+    rows = [(row.claim, row.paper, row.ours, row.criterion, row.verdict) for study in studies for row in study.rows]
+    counted = ", ".join(
+        f"{sum(row[-1] == verdict for row in rows)} {verdict}" for verdict in ("pass", "FAIL", "not tested")
+    )
+    parts = [
+        "# ULTIMA's own claims, reproduced",
+        f"Written by `{command}` on {facts['date']}, commit {facts['commit']}, {facts['cores']} cores of "
+        f"{facts['cpu']}, Linux {facts['kernel']}. Do not edit: run it again. The criteria are ours, chosen before "
+        "the figures; a claim that does not hold stands here with its figures.",
+        f"**{counted}.**",
+        _table(("claim", "paper", "here", "criterion", "verdict"), rows),
+    ]
+    for study in studies:
+        parts += [f"## {study.title}", study.how]
+        parts += [f"{grid.title}:\n\n{_table(grid.header, grid.rows)}" for grid in study.grids]
+        parts += [f"![{plot.title}]({plot.name}.svg)" for plot in study.plots]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def plain(grid: Grid) -> str:
+    """A table for the screen."""
+    rows = [list(grid.header), *map(list, grid.rows)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(grid.header))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([grid.title, *lines])
+
+
+def draw(plot: Plot, folder: Path) -> Path:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update({"svg.hashsalt": "ultima", "svg.fonttype": "none", "font.size": 9,
+                                "axes.spines.top": False, "axes.spines.right": False})  # fmt: skip
+    figure, axes = pyplot.subplots(figsize=(5.4, 3.2), layout="constrained")
+    for name, (x, y) in plot.lines.items():
+        shown = [(a, b) for a, b in zip(x, y, strict=True) if not math.isnan(b) and (b > 0 or not plot.log_y)]
+        axes.plot([a for a, _ in shown], [b for _, b in shown], marker="o", label=name)
+    axes.set_xscale("log" if plot.log_x else "linear")
+    axes.set_yscale("log" if plot.log_y else "linear")
+    if not plot.log_y:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    axes.set_title(plot.title, loc="left", fontsize=9)
+    axes.legend(frameon=False)
+    path = folder / f"{plot.name}.svg"
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+    return path
