@@ -162,12 +162,11 @@ def fair(effort: Effort, note: Note) -> Table:
         rig.gang(OWN).run(MB25, 2, 10)
         with Flow(rig.lab, 0, 1, "tcp", congestion="cubic") as flow:
             time.sleep(1.0)  # past slow start
-            begun = time.monotonic()
+            begun, before = time.monotonic(), flow.received()
             answer = rig.gang(OWN).run(MB25, 10_000, seconds)
-            lasted = time.monotonic() - begun
+            theirs, lasted = flow.received() - before, time.monotonic() - begun
     series = Series(OWN, answer.us, answer.wrong)
     own = moved_bytes(MB25, 2) * series.ops
-    theirs = flow.received_bytes * lasted / (lasted + 1.0)
     table.cases["beside TCP"] = {OWN: series}
     table.checks = criteria.fair_checks(own / (own + theirs) if own + theirs else math.nan)
     table.lines.append(

@@ -290,7 +290,10 @@ def test_lab__a_partition_cuts_groups_and_loss_does_not_mend_it() -> None:
 def test_traffic__takes_its_share_and_ends() -> None:
     with Lab(2, rate_mbit=200) as lab:
         with Flow(lab, 0, 1, "tcp") as flow:
-            time.sleep(1.0)
+            time.sleep(0.5)
+            half = flow.received()
+            time.sleep(0.5)
+        assert 0.2 < half / flow.received_bytes < 0.8, f"{half} of {flow.received_bytes} bytes"
         rate = flow.received_bytes * 8e-6 / 1.0
         assert 120 < rate < 260, f"{rate} Mbit/s of 200"  # start-up and what is on its way at the end
         begun = time.monotonic()

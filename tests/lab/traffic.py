@@ -19,16 +19,19 @@ from tests.lab.lab import Lab
 SECONDS_MAX = 3600  # a flow whose owner was killed ends by itself
 START_S = 10.0
 
-# One program for both ends: it says "ready" (and the port), works until its input closes, then says how many bytes.
+# Of both ends: says "ready" or its port, works until its input closes, then says how many bytes. To a line it answers
+# with the count so far.
 _COMMON = """
 import json, random, socket, struct, sys, threading, time
 asked = json.loads(sys.argv[1])
 stop = threading.Event()
+count = [0]
 def watch():
-    sys.stdin.read(); stop.set()
+    for line in sys.stdin: say(count[0])
+    stop.set()
+def say(text): print(text, flush=True)
 threading.Thread(target=watch, daemon=True).start()
 end = time.monotonic() + asked["seconds"]
-def say(text): print(text, flush=True)
 def going(): return not stop.is_set() and time.monotonic() < end
 """
 _SINK = (
@@ -42,13 +45,13 @@ else:
     ear = socket.create_server((asked["address"], 0)); ear.settimeout(asked["seconds"])
     say(ear.getsockname()[1])
     peer, _ = ear.accept(); peer.settimeout(0.2)
-    count, room = 0, bytearray(1 << 20)
+    room = bytearray(1 << 20)
     while going():
         try: got = peer.recv_into(room)
         except TimeoutError: continue
         if not got: break
-        count += got
-    say(count)
+        count[0] += got
+    say(count[0])
 """
 )
 _SOURCE = (
@@ -130,6 +133,14 @@ class Flow:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
+
+    def received(self) -> int:
+        """Bytes that TCP's far end has read until now."""
+        sink = self._ends[0]
+        assert sink.stdin is not None
+        sink.stdin.write("\n")
+        sink.stdin.flush()
+        return int(_line(sink.stdout))
 
     def _start(self, host: int, program: str) -> subprocess.Popen[str]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
