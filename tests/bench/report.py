@@ -47,15 +47,20 @@ def ratio(value: float) -> str:
 
 def series_grid(table: Table) -> Grid:
     grid = Grid(title=table.title + ". Time of an op in ms", title_justify="left", box=None, pad_edge=False)
-    for name in ("case", "contender", "ops", "p50", "p99", "p99/p50", "p50 ratio", "p99 ratio", "missing", "wrong"):
+    names = "case,contender,ops,p50,p99,p99.9,p99/p50,p50 ratio,p99 ratio,missing,wrong".split(",")
+    # Of fewer ops the 99.9th percentile is but the slowest.
+    deep = any(one.ops >= 1000 for found in table.cases.values() for one in found.values())
+    if not deep:
+        names.remove("p99.9")
+    for name in names:
         grid.add_column(name, justify="left" if name in ("case", "contender") else "right", no_wrap=True)
     for case, found in table.cases.items():
         for at, one in enumerate(found.values()):
             own = one.contender == OWN
             to_better = [ratio(getattr(one, name) / better(found, name)) if own else "" for name in ("p50", "p99")]
             grid.add_row(
-                case if at == 0 else "", one.contender, str(one.ops), ms(one.p50), ms(one.p99), ratio(one.tail),
-                *to_better, missing_text(one) if own else "", str(one.wrong),
+                case if at == 0 else "", one.contender, str(one.ops), ms(one.p50), ms(one.p99),
+                *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better, missing_text(one) if own else "", str(one.wrong),
             )  # fmt: skip
     return grid
 

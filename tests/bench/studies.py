@@ -26,7 +26,7 @@ class Effort:
     """How much to measure. A contender that is too slow for |seconds| does fewer ops, and the count shows it."""
 
     ops: int = 200
-    seconds: float = 75.0
+    seconds: float = 66.0
     """Of timed ops per case and contender."""
     small_ops: int = 400
     """Of buckets up to 4 MB."""
