@@ -60,7 +60,8 @@ def series_grid(table: Table) -> Grid:
             to_better = [ratio(getattr(one, name) / better(found, name)) if own else "" for name in ("p50", "p99")]
             grid.add_row(
                 case if at == 0 else "", one.contender, str(one.ops), ms(one.p50), ms(one.p99),
-                *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better, missing_text(one) if own else "", str(one.wrong),
+                *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better,
+                missing_text(one) if own else "", str(one.wrong),
             )  # fmt: skip
     return grid
 
