@@ -204,7 +204,7 @@ static void usage(FILE *out)
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
                  "sim --perf [--seed S]                           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss\n"
-                 "sim --study [name=number ...]                  one world by hand, as JSON (study.c; build/study)\n"
+                 "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
                  "sim --selftest                                  the simulator's own parts\n"
                  "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
 }

@@ -22,21 +22,18 @@
 #include <setjmp.h>
 #include <stdio.h>
 
-#ifndef SIM_ROOM /* a build for studies has more */
-#define SIM_ROOM 16
-#endif
 enum {
-    SIM_HOSTS = 16,     /* hosts of a world */
-    SIM_JOBS = 3,       /* jobs of a world */
-    SIM_LOCAL = 3,      /* ranks of a job on one host */
-    SIM_RANKS = 16,     /* ranks of a job */
-    SIM_OPS = SIM_ROOM, /* ops of a job: up to 12 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2,   /* ops after the faults have stopped: they must be perfect */
-    SIM_AHEAD = 4,      /* submissions of one rank that are out at once, at most; it fills the core's own window */
-    SIM_SAVED = 64,     /* old datagrams kept for replay */
-    SIM_ITEMS = 40,     /* timed faults of a plan */
-    SIM_GUARD = 4096,   /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,    /* trace records kept for a failure */
+    SIM_HOSTS = 16,   /* hosts of a world */
+    SIM_JOBS = 3,     /* jobs of a world */
+    SIM_LOCAL = 3,    /* ranks of a job on one host */
+    SIM_RANKS = 16,   /* ranks of a job */
+    SIM_OPS = 16,     /* ops of a job: up to 12 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
+    SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,   /* old datagrams kept for replay */
+    SIM_ITEMS = 40,   /* timed faults of a plan */
+    SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,  /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
 

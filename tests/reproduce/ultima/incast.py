@@ -16,7 +16,7 @@ def rounds(incast: int) -> int:
     return 2 * -(-(HOSTS - 1) // incast)
 
 
-def run(ops: int = 60) -> Study:
+def run(ops: int = 14) -> Study:
     study = Study(
         "incast",
         "U6: the incast factor (Figure 14)",
@@ -36,7 +36,7 @@ def run(ops: int = 60) -> Study:
     large: dict[int, float] = {}
     for incast in PAPER_S:
         worlds = {size: simulate(warm=0, hosts=HOSTS, bytes=size, ops=count, incast=incast, delay_us=500, seed=incast)
-                  for size, count in ((8192, ops), (4_000_000, 12))}  # fmt: skip
+                  for size, count in ((8192, ops), (4_000_000, 8))}  # fmt: skip
         for size, world in worlds.items():
             if world.failure or not world.known():
                 raise RuntimeError(f"incast {incast}, {size} bytes: {world.failure or 'ops failed'}")

@@ -86,11 +86,11 @@ def line_fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
 
 @cache
 def _simulator() -> Path:
-    made = subprocess.run(["make", "--no-print-directory", "--silent", "-j2", "-C", str(ROOT / "transport_c"), "study"],
+    made = subprocess.run(["make", "--no-print-directory", "--silent", "-j2", "-C", str(ROOT / "transport_c"), "sim"],
                           capture_output=True, text=True, timeout=400)  # fmt: skip
     if made.returncode:
         raise RuntimeError(f"the simulator cannot be built:\n{made.stderr[-3000:]}")
-    return ROOT / "transport_c/build/study"
+    return ROOT / "transport_c/build/sim"
 
 
 NEVER = 2**64 - 1
@@ -125,11 +125,15 @@ class World:
         return bool(self.ops) and all(0 < host["status"] < 4 for op in self.ops for host in op)
 
 
+class KnobError(RuntimeError):
+    """The simulator does not know a knob, or its value is out of range there."""
+
+
 def simulate(warm: int = 0, **knobs: int) -> World:
-    """Runs one controlled world; the knobs are those of transport_c/sim/study.c. Raises RuntimeError for wrong ones."""
+    """Runs one controlled world; the knobs are those of transport_c/sim/study.c. Raises KnobError."""
     command = [str(_simulator()), "--study", f"warm={warm}", *(f"{name}={value}" for name, value in knobs.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if not done.stdout.startswith("{"):
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:] or done.returncode}")
+        raise KnobError(f"{' '.join(command)}: {done.stderr[-2000:] or done.returncode}")
     told: Mapping[str, Any] = json.loads(done.stdout)
     return World(told["failure"], [op["hosts"] for op in told["ops"][warm:]])
