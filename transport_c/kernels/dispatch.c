@@ -11,16 +11,19 @@
  * again. */
 struct choice {
     const ut_kernels *kernels;
+    const ut_hadamard_kernels *hadamard;
     ut_crc32c_fn *crc32c;
     enum ut_isa isa;
 };
-static const struct choice choice_plain = {&ut_kernels_plain, ut_crc32c_plain, UT_ISA_PLAIN};
+static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, ut_crc32c_plain, UT_ISA_PLAIN};
 static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
-static const struct choice choice_avx2 = {&ut_kernels_avx2, ut_crc32c_sse42, UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512, ut_crc32c_sse42, UT_ISA_AVX512}; /* the first Xeons */
-static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, ut_crc32c_avx512, UT_ISA_AVX512};
+static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, ut_crc32c_sse42, UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, ut_crc32c_sse42,
+                                            UT_ISA_AVX512}; /* the first Xeons */
+static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, ut_crc32c_avx512,
+                                                  UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -121,6 +124,23 @@ void ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *sr
                 (void)fold[0](acc, acc, (const uint8_t *)src[j] + at, m, 1);
             (void)fold[UT_OUT_IS_RESULT]((uint8_t *)dst + at, acc, (const uint8_t *)src[k - 1] + at, m, 1);
         }
+}
+
+static void assert_block(const ut_hadamard_block *b)
+{
+    assert(b->rows > 0 && b->rows <= UT_HADAMARD_ROWS_MAX && (b->rows & (b->rows - 1)) == 0);
+}
+
+void ut_hadamard_encode(void *dst, const void *src, const ut_hadamard_block *b)
+{
+    assert_block(b);
+    (void)now()->hadamard->encode(dst, src, b, NULL);
+}
+
+size_t ut_hadamard_decode(void *dst, const void *src, const ut_hadamard_block *b, const uint64_t *present)
+{
+    assert_block(b);
+    return now()->hadamard->decode(dst, src, b, present);
 }
 
 uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)

@@ -7,6 +7,7 @@
 #ifndef UT_KERNELS_TABLE_H
 #define UT_KERNELS_TABLE_H
 
+#include "hadamard.h"
 #include "kernels.h"
 
 typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, uint32_t divisor);
@@ -20,7 +21,13 @@ typedef struct ut_kernels {
     ut_place_fn *place[UT_DTYPES_END];
 } ut_kernels;
 
+typedef size_t ut_hadamard_fn(void *dst, const void *src, const ut_hadamard_block *b, const uint64_t *present);
+typedef struct ut_hadamard_kernels {
+    ut_hadamard_fn *encode, *decode;
+} ut_hadamard_kernels;
+
 extern const ut_kernels ut_kernels_plain;
+extern const ut_hadamard_kernels ut_hadamard_plain;
 ut_crc32c_fn ut_crc32c_plain;
 
 /* Only call these where the CPU has the instructions; dispatch.c knows. (-DUT_KERNELS_PORTABLE builds as for another
@@ -29,8 +36,10 @@ ut_crc32c_fn ut_crc32c_plain;
 #define UT_KERNELS_X86 1
 extern const ut_kernels ut_kernels_avx2;   /* AVX2, F16C, FMA */
 extern const ut_kernels ut_kernels_avx512; /* AVX-512 F, BW, DQ, VL */
-ut_crc32c_fn ut_crc32c_sse42;              /* SSE4.2, PCLMULQDQ */
-ut_crc32c_fn ut_crc32c_avx512;             /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
+extern const ut_hadamard_kernels ut_hadamard_avx2;
+extern const ut_hadamard_kernels ut_hadamard_avx512;
+ut_crc32c_fn ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
+ut_crc32c_fn ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
 #endif
 
 #endif

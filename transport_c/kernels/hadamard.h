@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The randomized Hadamard transform of a block of rows, column by column: y = scale * H (s o x) along each column,
+ * where a row is what one packet carries. A lost packet is then a lost row of y, and each column loses the same small
+ * part of its energy instead of one row losing all of its values. (Inside one packet the transform would be useless:
+ * the whole block dies with the packet.)
+ *
+ * Signs come from a key and the element's place, so that hosts with the same key have the same signs and
+ * H(x) + H(y) = H(x + y). Chosen at run time for the CPU as all kernels are; all instruction sets give the same bits.
+ */
+#ifndef UT_KERNELS_HADAMARD_H
+#define UT_KERNELS_HADAMARD_H
+
+#include "../core/ut.h"
+
+enum { UT_HADAMARD_ROWS_MAX = 1024 };
+
+typedef struct ut_hadamard_block {
+    uint32_t rows;    /* a power of two, 1 .. UT_HADAMARD_ROWS_MAX */
+    uint32_t columns; /* float32 elements of a row; 0 is legal */
+    size_t stride;    /* bytes from one row to the next, in the source as in the destination */
+    uint64_t key;
+    float scale; /* 1 / sqrt(rows) makes the transform orthogonal */
+} ut_hadamard_block;
+
+/* The 64 signs of row |row|, columns 64 |word| .. 64 |word| + 63, least bit first; a set bit is a minus. splitmix64 of
+ * the key and a counter (SPEC 1a.7: a PRF). */
+static inline uint64_t ut_hadamard_signs(uint64_t key, uint32_t row, uint32_t word)
+{
+    uint64_t z = key + (((uint64_t)row << 32 | word) + 1) * 0x9e3779b97f4a7c15ULL;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+    return z ^ z >> 31;
+}
+
+/* dst = scale * H (s o src). dst may be src, else they do not overlap. No alignment is needed. */
+void ut_hadamard_encode(void *dst, const void *src, const ut_hadamard_block *b);
+/* dst = s o (scale * H src), the inverse where the scales multiply to 1 / rows. |present| holds a bit per row; a row
+ * whose bit is 0 counts as zero and is not read; NULL: all rows are there. With k of n rows missing a scale n / (n - k)
+ * times as large makes it unbiased over the keys. Returns how many elements of dst are NaN or Inf. */
+size_t ut_hadamard_decode(void *dst, const void *src, const ut_hadamard_block *b, const uint64_t *present);
+
+#endif
