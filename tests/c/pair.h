@@ -89,7 +89,7 @@ static void end_world(void)
         free(recorded[--records]);
 }
 
-static uint64_t received(const ut_stats *s)
+__attribute__((unused)) static uint64_t received(const ut_stats *s)
 {
     return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->feedback_received +
            s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum - s->stash_replayed;
@@ -155,19 +155,19 @@ static void submit(uint32_t h, uint32_t r, ut_submission s)
     ut_engine_submissions(hosts[h].engine, x->session, now);
 }
 
-static double *values(uint32_t h, uint32_t r)
+__attribute__((unused)) static double *values(uint32_t h, uint32_t r)
 {
     return (double *)(void *)hosts[h].rank[r].arena;
 }
 
-static void fill(uint32_t h, uint32_t r, double v)
+__attribute__((unused)) static void fill(uint32_t h, uint32_t r, double v)
 {
     for (int i = 0; i < ELEMENTS; i++)
         values(h, r)[i] = v + i;
 }
 
 /* Element i is (sum + n * i) / divisor. */
-static void check_values(uint32_t h, uint32_t r, double sum, double n, double divisor)
+__attribute__((unused)) static void check_values(uint32_t h, uint32_t r, double sum, double n, double divisor)
 {
     double *v = values(h, r);
     for (int i = 0; i < ELEMENTS; i++)
@@ -183,7 +183,7 @@ static ut_receipt receipt(uint32_t h, uint32_t r)
     return x;
 }
 
-static void no_receipt(uint32_t h, uint32_t r)
+__attribute__((unused)) static void no_receipt(uint32_t h, uint32_t r)
 {
     ut_receipt x;
     CHECK_EQ(ut_ring_take_completion(&hosts[h].rank[r].submissions, &hosts[h].rank[r].completions, &x), 0);

@@ -151,6 +151,7 @@ static ut_feedback some_feedback(void)
                      .kernel_drops = 6,
                      .echo_us = UINT32_MAX,
                      .hold_us = 77,
+                     .hadamard = (uint16_t)check_random(),
                      .ack_words = (uint16_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
         f.record[i] = (ut_record){.op_seq = check_random(),

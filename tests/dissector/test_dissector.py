@@ -104,7 +104,6 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"kind": 3}, "unknown"),
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
         ("feedback__two_ops_and_two_words", {"word_count": 17}, "acknowledgement words"),
-        ("feedback__two_ops_and_two_words", {"reserved": 1}, "reserved"),
         ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
     ],
 )
@@ -122,7 +121,8 @@ def test_dissect__garbage_is_unknown(data: bytes) -> None:
 def _random_data(rng: random.Random) -> bytes:
     op_seq = rng.getrandbits(32)
     packet = UltimaData(
-        flags=rng.getrandbits(1), stage=rng.randint(1, 2), step=rng.randrange(64), coverage=rng.randint(1, 255),
+        flags=rng.choice((0, 1, 0x20, 0x21)), stage=rng.randint(1, 2),
+        step=rng.randrange(64), coverage=rng.randint(1, 255),
         connection=rng.getrandbits(32), number=rng.getrandbits(32), op_seq=op_seq, sent_us=rng.getrandbits(24),
         bucket=op_seq % 65536, offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),
         last=rng.choice((0, 1, 15)), incast=rng.randrange(16),
@@ -145,6 +145,7 @@ def _random_feedback(rng: random.Random) -> bytes:
         grant=rng.getrandbits(64), received=rng.getrandbits(64), receive_floor=rng.getrandbits(64),
         send_floor=rng.getrandbits(64), highest=rng.getrandbits(32), marked=rng.getrandbits(32),
         drops=rng.getrandbits(32), echo_us=rng.choice((rng.getrandbits(24), 0xFFFFFFFF)), hold_us=rng.getrandbits(32),
+        decides=rng.getrandbits(1), transform=rng.getrandbits(1), transform_from=rng.getrandbits(14),
         records=records, words=[rng.getrandbits(64) for _ in range(rng.randint(0, 16))],
     )  # fmt: skip
     return bytes(packet)

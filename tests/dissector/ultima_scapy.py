@@ -77,7 +77,7 @@ class UltimaData(_Checked):
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_DATA, 4),
-        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "phase", "bit5", "bit6", "bit7"]),
+        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "phase", "transformed", "bit6", "bit7"]),
         BitField("stage", 1, 2),
         BitField("step", 0, 6),
         ByteField("coverage", 1),
@@ -145,10 +145,16 @@ class UltimaFeedback(_Checked):
         IntField("echo_us", NOTHING_YET),
         IntField("hold_us", 0),
         FieldLenField("word_count", None, fmt="H", count_of="words"),
-        ShortField("reserved", 0),
+        BitField("decides", 0, 1),
+        BitField("transform", 0, 1),
+        BitField("transform_from", 0, 14),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
+
+    def loss(self) -> float | None:
+        """Share of its bytes that the sender still misses after repair; None from the host that decides."""
+        return None if self.decides else (self.transform << 14 | self.transform_from) / 2**15
 
     def acknowledged(self) -> list[int]:
         """Packet numbers (mod 2^32) that came, newest first."""
@@ -208,7 +214,7 @@ def problems(data: bytes) -> list[str]:
 def _data_problems(packet: UltimaData) -> list[str]:
     bucket = packet.op_seq % 65536
     rules = [
-        (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 is used yet"),
+        (packet.flags & ~0x21 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x20 are used yet"),
         (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
         (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 255"),
         (packet.bucket == bucket, f"bucket {packet.bucket}: op_seq mod 65536 is {bucket}"),
@@ -224,7 +230,6 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 exists"),
         (packet.record_count <= RECORDS_MAX, f"{packet.record_count} op records: 0 to {RECORDS_MAX}"),
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
-        (packet.reserved == 0, f"reserved is {packet.reserved}: 0"),
         (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
     ]

@@ -55,6 +55,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         uint64_t *bitmaps = carve(&c, words * 8);
         uint8_t *acc = carve(&c, slots * payload * 2);
         uint8_t *linger = carve(&c, slots * payload);
+        uint8_t *encoded = config->hosts > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = config->local_ranks > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
         if (!at)
             continue;
@@ -66,6 +67,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         op->acc_memory = acc;
         op->linger_memory = linger;
         op->bucket_memory = bucket;
+        op->encoded_memory = encoded;
     }
     if (ret)
         *ret = j;
@@ -146,6 +148,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->config = *config;
     j->world = config->world ? config->world : config->hosts;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
+    ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].seq = UINT64_MAX;
     e->job[job] = j;

@@ -4,6 +4,15 @@
  */
 #include "op.h"
 
+uint64_t ut_job_up(const ut_job *j)
+{
+    uint64_t up = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h))
+            up |= ut_bit(h);
+    return up;
+}
+
 void ut_job_speak(ut_job *j, ut_ns at)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)

@@ -63,6 +63,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->deadline = s->deadline_ns;
     op->gather_until = op->cut = UT_NEVER;
     op->calls = op->weight = 0;
+    op->transformed = 0;
     op->failed = 0;
     op->error = UT_OK;
     op->culprit = 0xffff;
@@ -200,6 +201,8 @@ static void place_buffers(ut_job *j, ut_op *op)
         ut_combine(op->dtype, op->redop, op->bucket_memory, sources, op->calls, op->count);
         op->src = op->dst = op->bucket_memory;
     }
+    ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
+    ut_op_encode(j, op);
     bool half = op->acc_element != op->element;
     op->acc = half ? op->acc_memory : op->dst + op->schedule.own_offset;
     op->shard = op->dst + op->schedule.own_offset;
@@ -279,7 +282,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             else
                 op->call[kept++] = op->call[i];
         }
-        bool in_its_memory = was_in && op->state == UT_OP_RUNNING && op->dst != op->bucket_memory;
+        bool in_its_memory = was_in && op->state == UT_OP_RUNNING && !ut_op_in_job_memory(op);
         op->calls = (uint16_t)kept;
         if (in_its_memory || (op->state == UT_OP_GATHERING && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */

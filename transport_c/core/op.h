@@ -6,13 +6,14 @@
  * have their receipts; peers may still need repairs of our shard) -> FREE.
  *
  * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (payload
- * in), op_send.c (payload out), receipt.c (the account).
+ * in), op_send.c (payload out), op_hadamard.c (the bucket transformed), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
 
 #include "conn.h"
 #include "engine.h"
+#include "hadamard.h"
 #include "schedule.h"
 #include "transfer.h"
 
@@ -37,6 +38,7 @@ typedef struct ut_op {
     uint8_t failed;         /* it ended with UT_FAILED */
     uint8_t stage_end[2];   /* enum ut_stage_end */
     uint8_t complete_masks; /* full_mask and any_mask are final */
+    uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
     uint64_t seq;
     uint64_t count;
     uint64_t bytes;
@@ -53,6 +55,7 @@ typedef struct ut_op {
 
     const uint8_t *src; /* this host's contribution, whole bucket */
     uint8_t *dst;       /* the result; perhaps == src */
+    const uint8_t *own; /* this host's contribution as it was before a transform */
     uint8_t *acc;       /* own shard's accumulator: in dst, or in acc_memory for the halves */
     const uint8_t
         *shard; /* where stage 2 sends from: dst, later the linger copy; points at the own shard's first byte */
@@ -85,9 +88,10 @@ typedef struct ut_op {
     uint16_t *slot_weight; /* per own slot: ranks in it */
     uint64_t *bitmaps;
     size_t bitmap_words;
-    uint8_t *acc_memory;    /* float32 shard for the halves */
-    uint8_t *linger_memory; /* own shard's copy */
-    uint8_t *bucket_memory; /* combined local contributions; NULL with one local rank */
+    uint8_t *acc_memory;     /* float32 shard for the halves */
+    uint8_t *linger_memory;  /* own shard's copy */
+    uint8_t *bucket_memory;  /* combined local contributions; NULL with one local rank */
+    uint8_t *encoded_memory; /* the bucket transformed */
 } ut_op;
 
 struct ut_job {
@@ -104,6 +108,7 @@ struct ut_job {
     uint64_t tokens;
     ut_ns tokens_at;
     bool held_by_rate; /* data waits for tokens alone */
+    ut_hadamard_switch hadamard;
     ut_op op[UT_OPS_MAX];
     ut_conn *conn; /* config.hosts of them; the own one is unused */
 };
@@ -123,6 +128,8 @@ static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 {
     return j->conn[host].state == UT_CONN_UP;
 }
+/* Mask of the other hosts that are up. */
+uint64_t ut_job_up(const ut_job *j);
 /* A feedback goes to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);
@@ -195,6 +202,22 @@ typedef struct ut_fate {
 void ut_op_fate(void *context, const ut_sent *sent, bool acked);
 /* All sends to this peer are acknowledged or closed. */
 bool ut_op_sent_all(const ut_op *op, uint32_t host);
+
+/* op_hadamard.c */
+/* Encodes the contribution of an op that opens, and turns src and dst to the encoded bucket. False, and nothing done,
+ * if the op travels as it is: the switch is off, or it is not a bounded sum or average of float32 between hosts by TAR.
+ * (A reliable op misses nothing, so there is nothing to spread.) */
+bool ut_op_encode(ut_job *j, ut_op *op);
+/* Decodes what came into the buffer of the first rank that still waits, and turns dst to it. */
+void ut_op_decode(ut_job *j, ut_op *op);
+/* Adds to the job's losses what is missing of an op that ends. */
+void ut_op_account_loss(ut_job *j, const ut_op *op);
+
+/* The buffers that an op works in are the job's, not a trainer's. */
+static inline bool ut_op_in_job_memory(const ut_op *op)
+{
+    return op->transformed || op->src == op->bucket_memory;
+}
 
 /* receipt.c */
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);

@@ -119,7 +119,7 @@ static void fill_missing(ut_job *j, ut_op *op)
 /* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
 static void keep_for_linger(ut_job *j, ut_op *op)
 {
-    if (op->dst == op->bucket_memory)
+    if (ut_op_in_job_memory(op))
         return;
     uint32_t first = op->own_slots;
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
@@ -198,6 +198,8 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     fill_missing(j, op);
     close_sends(op, 1);
     keep_for_linger(j, op); /* before the receipt: with it the buffer is the trainer's again */
+    ut_op_account_loss(j, op);
+    ut_op_decode(j, op);
     hand_out(j, op, now);
     settle(j, op, now);
     ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */

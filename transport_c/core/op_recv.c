@@ -89,7 +89,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         return UT_TAKEN_EARLY;
     }
     uint32_t i = h->step == 0 ? op->rx_of[h->stage - 1][host] : UINT32_MAX;
-    if (i == UINT32_MAX)
+    if (i == UINT32_MAX || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed)
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->schedule.step[i];
     ut_transfer *t = &op->transfer[i];
@@ -196,6 +196,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     ut_conn *c = &j->conn[host];
     c->peer_rx_floor = UT_MAX2(c->peer_rx_floor, f->rx_floor);
     c->peer_tx_floor = UT_MAX2(c->peer_tx_floor, f->tx_floor);
+    ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];

@@ -69,7 +69,7 @@ static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer
     unsigned missing = s->stage == 1 ? 0 : j->world - UT_MIN2(j->world, (uint32_t)op->slot_weight[slot]);
     uint8_t stage_step = (uint8_t)(s->stage << 6 | s->tag);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, stage_step, slot, UT_DATA_HEADER + len, now);
-    ut_data h = {.flags = repair ? UT_FLAG_REPAIR : 0,
+    ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->transformed ? UT_FLAG_TRANSFORMED : 0)),
                  .stage = s->stage,
                  .step = s->tag,
                  .coverage = (uint8_t)(s->stage == 1 ? op->weight : UT_MIN2(missing, 255)),
@@ -183,6 +183,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ret->incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
+    ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];

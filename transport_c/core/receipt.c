@@ -106,6 +106,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->bytes_duplicate = op->bytes_duplicate;
     r->nonfinite = op->nonfinite;
     r->weight_min = op->weight_min;
+    r->hadamard = op->transformed;
     r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->kernel_drops_before;
     for (unsigned stage = 0; stage < 2; stage++) {
         r->stage_end[stage] = op->stage_end[stage];

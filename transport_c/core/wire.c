@@ -127,7 +127,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     put32(out + 60, f->echo_us);
     put32(out + 64, f->hold_us);
     put16(out + 68, f->ack_words);
-    put16(out + 70, 0);
+    put16(out + 70, f->hadamard);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
         const ut_record *r = &f->record[i];
@@ -178,6 +178,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
     ret->echo_us = get32(copy + 60);
     ret->hold_us = get32(copy + 64);
     ret->ack_words = get16(copy + 68);
+    ret->hadamard = get16(copy + 70);
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;

@@ -20,7 +20,7 @@ enum {
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
 
-enum ut_data_flag { UT_FLAG_REPAIR = 0x01 };
+enum ut_data_flag { UT_FLAG_REPAIR = 0x01, UT_FLAG_TRANSFORMED = 0x20 };
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
     UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
@@ -72,6 +72,7 @@ typedef struct ut_feedback {
     uint32_t echo_us; /* UINT32_MAX if none */
     uint32_t hold_us;
     uint16_t ack_words;
+    uint16_t hadamard; /* a decision or a loss, see hadamard.c */
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;

@@ -19,7 +19,8 @@ sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const si
                       .op_seq = op_seq,
                       .dtype = op->dtype,
                       .redop = op->redop,
-                      .nonfinite = op->nonfinite};
+                      .nonfinite = op->nonfinite,
+                      .narrow = w->plan.job[job].options.hadamard && op->dtype == UT_FLOAT32 && op->redop <= UT_AVG};
 }
 
 /* All that the checks of one receipt share. */
@@ -31,7 +32,8 @@ typedef struct view {
     const ut_receipt *r;
     uint32_t host, self, hosts; /* of the world; in the job; of the job */
     size_t element;
-    bool late; /* the host went on without this rank */
+    bool late;  /* the host went on without this rank */
+    bool mixed; /* it travelled transformed and some is missing: no element tells who is in it */
     sim_run *run;
     uint32_t runs;
     uint32_t least, everywhere, anywhere; /* ranks of the thinnest element; in all elements; in some */
@@ -128,6 +130,33 @@ static void read_result(view *v, const uint8_t *result)
              v->r->nonfinite, v->nonfinite);
 }
 
+/* What travelled transformed: each element is the sum or average of all, but for rounding, or it tells nothing. */
+static void read_transformed(view *v, const uint8_t *result)
+{
+    sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
+    uint32_t all = (1u << v->job->ranks) - 1;
+    v->mixed = v->r->status != UT_COMPLETE;
+    v->everywhere = v->anywhere = v->mixed ? 0 : all;
+    v->least = v->job->ranks;
+    for (uint64_t i = 0; i < v->ask->as.count; i++) {
+        float x;
+        memcpy(&x, result + i * v->element, sizeof x);
+        bool finite = x - x == 0;
+        v->nonfinite += !finite;
+        if (!finite && !v->ask->as.nonfinite)
+            FAIL("O2 fingerprint", "element %" PRIu64 " is not finite after the transform", i);
+        if (finite && !v->mixed && !sim_code_near(&code, i, &x, all))
+            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " is %g, not the result of all ranks", i,
+                 v->ask->as.count, (double)x);
+    }
+    if (!v->mixed && v->ask->as.count)
+        add_run(v, v->ask->as.count, all);
+    if (v->r->nonfinite != v->nonfinite)
+        FAIL("O2 fingerprint", "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64,
+             v->r->nonfinite, v->nonfinite);
+    v->w->cover[v->mixed ? SIM_transformed_partial : SIM_transformed]++;
+}
+
 /* ---- O3: what the receipt says ---- */
 
 /* Elements of [from, to) whose set has none of |ranks|. */
@@ -174,7 +203,7 @@ static void check_rows(view *v)
         if (row->missing[0] + row->missing[1] && row->why == UT_MISSING_NOTHING)
             FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0],
                  row->missing[1]);
-        if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG)
+        if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG || v->mixed)
             continue;
         uint32_t theirs = v->job->host_ranks[h];
         uint64_t lacks[2] = {without(v, own_from, own_to, theirs), without(v, from, to, theirs)};
@@ -196,7 +225,7 @@ static void check_rows(view *v)
 static void check_masks(view *v)
 {
     const ut_receipt *r = v->r;
-    if (v->ask->as.count == 0 || v->ask->as.redop > UT_AVG || v->ask->as.nonfinite)
+    if (v->ask->as.count == 0 || v->ask->as.redop > UT_AVG || v->ask->as.nonfinite || v->mixed)
         return; /* what is Inf for everybody, or a maximum, does not tell who is in it */
     uint64_t full = hosts_of(v, v->everywhere), any = hosts_of(v, v->anywhere);
     if (r->full_mask & ~full)
@@ -212,7 +241,7 @@ static void check_masks(view *v)
 static void check_own_fill(view *v)
 {
     uint32_t own = v->job->contributed[v->ask->op][v->self];
-    if (v->job->shaken[v->self] || v->ask->as.nonfinite || v->ask->as.redop > UT_AVG)
+    if (v->job->shaken[v->self] || v->ask->as.nonfinite || v->ask->as.redop > UT_AVG || v->mixed)
         return;
     for (uint32_t h = 0; h < v->hosts; h++) {
         uint64_t from, to, begin = 0;
@@ -343,7 +372,10 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         FAIL("receipt", "error %d", r->error);
     if (r->status != UT_COMPLETE && ask->as.mode == UT_RELIABLE)
         FAIL("receipt", "a reliable op, %" PRIu64 " bytes missing", r->bytes_missing);
-    read_result(v, result);
+    if (r->hadamard)
+        read_transformed(v, result);
+    else
+        read_result(v, result);
     if (v->late) {
         if (v->runs && (v->anywhere != 1u << rank->index || v->everywhere != v->anywhere))
             FAIL("O2 fingerprint", "a rank that came late holds ranks %#x", v->anywhere);

@@ -34,6 +34,12 @@ static unsigned exact_bits(unsigned dtype)
     }
 }
 
+/* 64 values are summed, by every rank. */
+static unsigned code_bits(const sim_code *code)
+{
+    return exact_bits(code->dtype) - (code->narrow ? 6 : 0);
+}
+
 /* Averages need the room that keeps two sets from rounding to the same quotient; sim_selftest proves these. */
 uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop)
 {
@@ -64,7 +70,7 @@ static int64_t unit_of(const sim_code *code, uint64_t element)
     uint64_t sum_max = 0;
     for (uint32_t r = 0; r < code->ranks; r++)
         sum_max = sum_max << 2 | 1;
-    uint64_t limit = (UINT64_C(1) << exact_bits(code->dtype)) / (sum_max ? sum_max : 1);
+    uint64_t limit = (UINT64_C(1) << code_bits(code)) / (sum_max ? sum_max : 1);
     uint64_t least = 0;
     if (code->redop == UT_AVG && (code->dtype == UT_INT32 || code->dtype == UT_INT64))
         least = (uint64_t)code->ranks * code->ranks;
@@ -300,6 +306,14 @@ static bool matches(const sim_code *code, uint64_t element, const void *value, u
     uint8_t expected[8];
     sim_code_expect(code, element, ranks, expected);
     return memcmp(expected, value, ut_dtype_bytes(code->dtype)) == 0;
+}
+
+bool sim_code_near(const sim_code *code, uint64_t element, const void *value, uint32_t ranks)
+{
+    float expected, x;
+    sim_code_expect(code, element, ranks, &expected);
+    memcpy(&x, value, sizeof x);
+    return x > expected - 0.5f && x < expected + 0.5f;
 }
 
 uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason)

@@ -293,6 +293,34 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
     }
 }
 
+/* Jobs that travel transformed, all the time, from some op on, or when they lose enough. Drawn apart: the same seed
+ * gives the same world otherwise. */
+static void draw_hadamard(sim_plan *p, uint64_t seed)
+{
+    sim_rng own = sim_rng_for(seed, 5), *rng = &own;
+    enum { RANKS_MAX = 7 /* whose fingerprints stay exact in the sums of 64 elements */ };
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        sim_job_plan *j = &p->job[n];
+        uint32_t ranks = 0;
+        for (uint32_t i = 0; i < j->hosts; i++)
+            ranks += j->local[i];
+        if (ranks > RANKS_MAX || !sim_chance(rng, 600000))
+            continue;
+        j->options.hadamard = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
+        if (sim_chance(rng, 500000)) {
+            j->hadamard_then = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
+            j->hadamard_at = (uint32_t)sim_below(rng, j->ops);
+        }
+        for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++) {
+            sim_op *op = &j->op[k];
+            if (op->mode != UT_BOUNDED || ut_dtype_bytes(op->dtype) < 4 || !sim_chance(rng, 700000))
+                continue;
+            op->dtype = UT_FLOAT32;
+            op->nonfinite = op->nonfinite && sim_chance(rng, 200000);
+        }
+    }
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -319,6 +347,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     bool reliable_ends = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
     for (uint32_t j = 0; j < p->jobs; j++)
         draw_job(p, j, reliable_ends, wraps, &rng);
+    draw_hadamard(p, seed);
     if (!p->faultless && sim_chance(&rng, 80000))
         draw_desync(&p->job[sim_below(&rng, p->jobs)], &rng);
     if (!p->faultless && sim_chance(&rng, 60000))

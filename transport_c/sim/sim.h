@@ -49,7 +49,8 @@ enum {
     X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
     X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
     X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
-    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent)
+    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent) \
+    X(transformed) X(transformed_partial)
 /* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
@@ -118,7 +119,9 @@ typedef struct sim_job_plan {
     uint8_t local[SIM_HOSTS]; /* ranks there */
     uint32_t ops, ahead, incast;
     ut_job_options options;
-    uint64_t base; /* op_seq of the first op */
+    uint64_t base;         /* op_seq of the first op */
+    uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
+    uint32_t hadamard_at;
     uint64_t rate; /* bytes per second, 0 unlimited */
     ut_ns compute_min, compute_max, skew;
     sim_op op[SIM_OPS];
@@ -406,10 +409,13 @@ typedef struct sim_code {
     uint64_t op_seq;
     uint8_t dtype, redop;
     bool nonfinite;
+    bool narrow; /* float32 values small enough that the sums of a Hadamard transform are exact */
 } sim_code;
 uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
 void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
 bool sim_code_nonfinite(const sim_code *code, uint64_t element);
+/* |value| is what |ranks| make, but for the rounding of an average on its way through a transform. */
+bool sim_code_near(const sim_code *code, uint64_t element, const void *value, uint32_t ranks);
 /* The element as all of |ranks| make it. Writes one element of dtype. */
 void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out);
 /* Which ranks |value| holds, tried first with |hint|. 0 and a reason when it is no sum of distinct ranks of this op. */

@@ -222,6 +222,11 @@ static void submit(sim_world *w, sim_rank *r)
     if (!in_place)
         memset(r->arena + dst, FILL_BYTE, bytes);
     uint64_t seq = j->base + r->next;
+    if (j->hadamard_then && r->next == j->hadamard_at) {
+        ut_job_options options = j->options;
+        options.hadamard = j->hadamard_then;
+        ut_engine_job_tune(h->engine, r->job, &options);
+    }
     sim_code code = sim_code_of(w, r->job, seq, &op);
     sim_code_fill(&code, r->index, r->arena + src, op.count);
     sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .slot = slot};
