@@ -43,7 +43,8 @@ from .receipt import Host
 ATTACH_SOCKET = "attach.sock"
 PROTOCOL_VERSION = 1
 REPLY_MAX_BYTES = 16384
-FDS = 5
+LANES_MAX = 8
+FDS_MAX = 2 + 3 * LANES_MAX
 # A memfd that can neither shrink nor grow cannot make us die of SIGBUS.
 SEALS_NEEDED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 # The daemon ends an RPC that runs out of time itself, with a message; ours only has to end when it does not.
@@ -78,20 +79,23 @@ class DaemonConnector:
             reply, fds = _exchange(lifeline, path, settings.arena_bytes, until_ns)
             for fd in fds:
                 undo.callback(os.close, fd)
-            submissions, completions, arena = _map(reply, fds)
+            arena, pairs = _map(reply, fds)
             answer = _join(settings, str(reply["ticket"]), until_ns)
+            if not 1 <= answer.lanes <= len(pairs):
+                raise ProtocolError(f"the daemon says that the job has {answer.lanes} lanes; its own are {len(pairs)}")
+            lanes = pairs[: answer.lanes]  # the daemon may have more than the job
             hosts = tuple(Host(host.index, host.address, tuple(host.ranks)) for host in answer.hosts)
             undo.pop_all()
-            *memfds, submit_fd, complete_fd = fds
-            for fd in memfds:
+            complete_fd, submit_fds = fds[1], tuple(fds[4::3][: len(lanes)])
+            for fd in {*fds} - {complete_fd, *submit_fds}:
                 os.close(fd)
             lifeline.setblocking(False)
             session, ticket = answer.session, str(reply["ticket"])
             return Attachment(
-                rings=rings.NativeRings(submissions, completions, hosts, settings.rank, settings.world_size),
+                rings=rings.NativeRings(lanes, hosts, settings.rank, settings.world_size),
                 arena=Arena(arena),
                 lifeline=lifeline,
-                submit_fd=submit_fd,
+                submit_fds=submit_fds,
                 complete_fd=complete_fd,
                 hosts=hosts,
                 host_index=answer.host_index,
@@ -139,7 +143,7 @@ def _exchange(lifeline: socket.socket, path: str, arena_bytes: int, until_ns: in
     try:
         lifeline.settimeout(_left_s(until_ns))
         lifeline.send(json.dumps(request).encode())
-        data, fds, flags, _ = socket.recv_fds(lifeline, REPLY_MAX_BYTES, FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, flags, _ = socket.recv_fds(lifeline, REPLY_MAX_BYTES, FDS_MAX, socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
         raise _no_answer(path) from None
     except OSError as error:
@@ -165,11 +169,12 @@ def _checked_reply(data: bytes, fds: list[int], path: str) -> dict[str, Any]:
         raise ProtocolError(f"the daemon at {path} does not speak version {PROTOCOL_VERSION} of the attach protocol")
     if "error" in reply:
         raise _attach_error(str(reply["error"]), str(reply.get("message", "")))
-    if len(fds) != FDS or not isinstance(reply.get("ticket"), str):
-        raise ProtocolError(f"the daemon at {path} sent {len(fds)} descriptors; {FDS} and a ticket are needed")
-    for name in ("arena_bytes", "submission_bytes", "completion_bytes"):
+    for name in ("lanes", "arena_bytes", "submission_bytes", "completion_bytes"):
         if not isinstance(reply.get(name), int) or reply[name] <= 0:
             raise ProtocolError(f"the daemon at {path} sent {name} = {reply.get(name)!r}; a positive number is needed")
+    needed = 2 + 3 * reply["lanes"]
+    if len(fds) != needed or not isinstance(reply.get("ticket"), str):
+        raise ProtocolError(f"the daemon at {path} sent {len(fds)} descriptors; {needed} and a ticket are needed")
     return reply
 
 
@@ -183,24 +188,28 @@ def _attach_error(code: str, message: str) -> Exception:
     return DaemonUnavailable(f"the daemon refuses this user: {message}")
 
 
-def _map(reply: dict[str, Any], fds: list[int]) -> tuple[SharedMap, SharedMap, SharedMap]:
-    sizes = (int(reply["submission_bytes"]), int(reply["completion_bytes"]), int(reply["arena_bytes"]))
+def _map(reply: dict[str, Any], fds: list[int]) -> tuple[SharedMap, list[tuple[SharedMap, SharedMap]]]:
+    """The arena, and both rings of each lane."""
+    submission, completion = int(reply["submission_bytes"]), int(reply["completion_bytes"])
     for size, needed, name in (
-        (sizes[0], rings.SUBMISSION_RING_BYTES, "submission"),
-        (sizes[1], rings.COMPLETION_RING_BYTES, "completion"),
+        (submission, rings.SUBMISSION_RING_BYTES, "submission"),
+        (completion, rings.COMPLETION_RING_BYTES, "completion"),
     ):
         if size < needed:
             raise ProtocolError(f"the daemon's {name} ring has {size} bytes, ours {needed}: different releases?")
-    for fd, size in zip(fds, sizes, strict=False):
-        if os.fstat(fd).st_size < size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS_NEEDED != SEALS_NEEDED:
-            raise ProtocolError(
-                "the daemon sent shared memory that is too small, or not sealed against a change of size"
-            )
-    return (
-        SharedMap(fds[0], sizes[0], writable=True),
-        SharedMap(fds[1], sizes[1], writable=False),
-        SharedMap(fds[2], sizes[2], writable=True),
-    )
+    # Descriptors: the arena and the completion eventfd; then of each lane both rings and its submission eventfd.
+    arena = _mapped(fds[0], int(reply["arena_bytes"]), writable=True)
+    pairs = [
+        (_mapped(fds[at], submission, writable=True), _mapped(fds[at + 1], completion, writable=False))
+        for at in range(2, len(fds), 3)
+    ]
+    return arena, pairs
+
+
+def _mapped(fd: int, size: int, writable: bool) -> SharedMap:
+    if os.fstat(fd).st_size < size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS_NEEDED != SEALS_NEEDED:
+        raise ProtocolError("the daemon sent shared memory that is too small, or not sealed against a change of size")
+    return SharedMap(fd, size, writable=writable)
 
 
 def _channel(path: str) -> grpc.Channel:

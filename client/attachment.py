@@ -48,11 +48,11 @@ class Rings(Protocol):
         mode: int,
         flags: int = 0,
     ) -> bool:
-        """Writes one request. False when 64 are outstanding."""
+        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
         ...
 
     def take(self) -> Completion | None:
-        """The next completion, or None."""
+        """The next completion of any lane, or None. Those of two lanes may come in another order than their ops."""
         ...
 
     def after_fork(self) -> None:
@@ -68,8 +68,8 @@ class Attachment:
     arena: Arena
     lifeline: socket.socket
     """Hangs up when the daemon dies."""
-    submit_fd: int
-    """An eventfd: written after each submission."""
+    submit_fds: tuple[int, ...]
+    """An eventfd per lane of the job, that of op s at s mod lanes: written after each submission to it."""
     complete_fd: int
     """An eventfd: readable when there are completions."""
     hosts: tuple[Host, ...]

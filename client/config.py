@@ -10,7 +10,7 @@
     timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
     deadline           ULTIMA_DEADLINE          30 s, of an op that is not given one; "none" for none
     arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
-    bucket_bytes_max   ULTIMA_BUCKET_MAX        the daemon's limit
+    bucket_bytes_max   ULTIMA_BUCKET_MAX        512M, or the daemon's limit if that is less; at most 4 GiB less one byte
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
     options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.options`
@@ -66,7 +66,7 @@ class Settings:
     deadline_s: float
     arena_bytes: int
     bucket_bytes_max: int
-    """0: the daemon's limit."""
+    """0: the daemon's choice."""
     rate_bytes_per_s: int
     """0: the daemon's default."""
     reconnect: bool

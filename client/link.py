@@ -74,6 +74,7 @@ class Link:
         self._next_seq = attachment.next_op_seq
         self.options = attachment.options
         self._flying: dict[int, Op] = {}
+        self._in_lane = [0] * len(attachment.submit_fds)
         # Ended, with a result that still lies in staging memory.
         self._ended: deque[Op] = deque()
         self._poll = select.poll()
@@ -84,7 +85,8 @@ class Link:
     # Submitting
 
     def start(self, op: Op) -> None:
-        """Numbers and submits an op; blocks while 64 are outstanding or the arena is full, at most until it expires.
+        """Numbers and submits an op; blocks while 64 of its lane are outstanding or the arena is full, until it
+        expires.
 
         Raises ResourceExhausted when it can never fit, and what `failure` says when the session has ended. An op that
         got no place in time ends the session too: the other ranks have used its number.
@@ -94,8 +96,9 @@ class Link:
         if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
-            if len(self._flying) >= RING_ENTRIES:
-                self._wait_for_slot(op)
+            lane = self._next_seq % len(self._in_lane)
+            if self._in_lane[lane] >= RING_ENTRIES:
+                self._wait_for_slot(op, lane)
             self._stage(op)
             with self._lock:
                 self._check_open()
@@ -104,11 +107,12 @@ class Link:
                 if not self._rings.submit(
                     op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags
                 ):
-                    self._lose("session", "the submission ring is full although fewer than 64 ops are outstanding")
+                    self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
                 self._next_seq += 1
                 self._flying[op.seq] = op
-                os.eventfd_write(self._attachment.submit_fd, 1)
+                self._in_lane[lane] += 1
+                os.eventfd_write(self._attachment.submit_fds[lane], 1)
         finally:
             self._order.release()
 
@@ -117,11 +121,11 @@ class Link:
             text = f"an array of {op.nbytes} bytes; this job takes at most {self.bucket_bytes_max} (see connect)"
             raise ResourceExhausted("bucket_bytes_max", text, op.nbytes, self.bucket_bytes_max)
 
-    def _wait_for_slot(self, op: Op) -> None:
+    def _wait_for_slot(self, op: Op, lane: int) -> None:
         with self._lock:
             self._check_open()
             ready = self._wait(
-                lambda: len(self._flying) < RING_ENTRIES or self.state is not LinkState.OPEN, op.expires_ns
+                lambda: self._in_lane[lane] < RING_ENTRIES or self.state is not LinkState.OPEN, op.expires_ns
             )
         if not ready:
             raise self._overrun()
@@ -288,6 +292,7 @@ class Link:
             if op is None:
                 self._lose("session", f"the daemon completed op {completion.op_seq}, which is not outstanding")
                 return
+            self._in_lane[op.seq % len(self._in_lane)] -= 1
             op.end(completion, self.hosts, self.rank)
             if completion.error == ERR_CLOSED:
                 op.fail(DaemonLost("closing", f"op {op.seq}: the daemon is shutting down, or the job is being removed"))
@@ -376,8 +381,8 @@ class Link:
         if self._fds_open and not self._fds_wanted and not self._someone_polls:
             self._fds_open = False
             self._attachment.lifeline.close()
-            os.close(self._attachment.submit_fd)
-            os.close(self._attachment.complete_fd)
+            for fd in (*self._attachment.submit_fds, self._attachment.complete_fd):
+                os.close(fd)
 
     def __del__(self) -> None:
         # A job that was dropped without close(): the hang-up tells the daemon.

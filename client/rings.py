@@ -36,14 +36,23 @@ COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
 
 
 class NativeRings:
-    """Both rings of one session, over two mappings that are kept alive."""
+    """Both rings of each lane of one session, over mappings that are kept alive.
+
+    Op s of a job with n lanes goes into lane s mod n, and is number s / n there.
+    """
 
     def __init__(
-        self, submissions: SharedMap, completions: SharedMap, hosts: Sequence[Host], rank: int, world_size: int
+        self, lanes: Sequence[tuple[SharedMap, SharedMap]], hosts: Sequence[Host], rank: int, world_size: int
     ) -> None:
-        self._maps = (submissions, completions)
-        self._submissions = ffi.cast("ut_submission_ring *", submissions.address)
-        self._completions = ffi.cast("ut_completion_ring *", completions.address)
+        self._maps = [mapping for lane in lanes for mapping in lane]
+        self._lanes = [
+            (
+                ffi.cast("ut_submission_ring *", submissions.address),
+                ffi.cast("ut_completion_ring *", completions.address),
+            )
+            for submissions, completions in lanes
+        ]
+        self._turn = 0
         self._entry = ffi.new("ut_submission *")
         self._raw = ffi.new("ut_receipt *")
         self._hosts = tuple(hosts)
@@ -62,9 +71,10 @@ class NativeRings:
         mode: int,
         flags: int = 0,
     ) -> bool:
-        """Writes one request. False when 64 are outstanding."""
+        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
+        number, lane = divmod(op_seq, len(self._lanes))
         entry = self._entry
-        entry.op_seq = op_seq
+        entry.op_seq = number
         entry.src = src
         entry.dst = dst
         entry.count = count
@@ -73,13 +83,19 @@ class NativeRings:
         entry.redop = redop
         entry.mode = mode
         entry.flags = flags
-        return lib.ut_ring_submit(self._submissions, self._completions, entry) == 0
+        return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:
-        """The next completion, or None."""
-        raw = self._raw
-        if lib.ut_ring_take_completion(self._submissions, self._completions, raw) != 1:
+        """The next completion, or None; lane by lane in turn."""
+        raw, lanes = self._raw, len(self._lanes)
+        for _ in range(lanes):
+            lane = self._turn
+            self._turn = (lane + 1) % lanes
+            if lib.ut_ring_take_completion(*self._lanes[lane], raw) == 1:
+                break
+        else:
             return None
+        raw.op_seq = raw.op_seq * lanes + lane
         culprit = raw.culprit
         return Completion(
             raw.op_seq,

@@ -190,7 +190,7 @@ class FakeDaemon:
                 rings=FakeRings(self, attached, mapping),
                 arena=Arena(mapping),
                 lifeline=near,
-                submit_fd=submit_fd,
+                submit_fds=(submit_fd,),
                 complete_fd=complete_fd,
                 hosts=self.hosts,
                 host_index=self._host_of(settings.rank),

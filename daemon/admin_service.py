@@ -8,11 +8,12 @@ import time
 from typing import Any
 
 from ultima.daemon.config import DaemonConfig
-from ultima.daemon.engine import NEVER, Engine, Status
+from ultima.daemon.engine import NEVER, Status
 from ultima.daemon.errors import NotFound, Refused, translated
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.lanes import Lanes, add_up
 from ultima.daemon.tuning import Tuning
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 
@@ -23,7 +24,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def __init__(
         self,
         config: DaemonConfig,
-        engine: Engine,
+        engine: Lanes,
         jobs: JobTable,
         tuning: Tuning,
         version: str,
@@ -59,11 +60,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options)).to_proto())
 
     def _engine_status(self) -> admin_pb2.EngineStatus:
-        info = self._engine.info
-        # NEVER, an instant that does not come, does not fit an int64; it is shown as 0.
-        counters = {
-            name: 0 if value == NEVER else min(value, 2**63 - 1) for name, value in self._engine.stats().items()
-        }
+        info, each = self._engine.info, self._engine.stats_of_each()
         return admin_pb2.EngineStatus(
             data_port=info.data_port,
             feedback_port=info.feedback_port,
@@ -73,7 +70,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             simd=info.simd,
             receive_buffer_bytes=info.receive_buffer_bytes,
             send_buffer_bytes=info.send_buffer_bytes,
-            counters=counters,
+            counters=_shown(add_up(each)),
+            lanes=[
+                admin_pb2.LaneStatus(
+                    data_port=lane.data_port, feedback_port=lane.feedback_port, counters=_shown(counters)
+                )
+                for lane, counters in zip(self._engine.infos, each, strict=True)
+            ],
         )
 
     def _job_status(self, job: Job) -> admin_pb2.JobStatus:
@@ -94,6 +97,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             op_p50_us=job.stats.percentile_us(50),
             op_p99_us=job.stats.percentile_us(99),
             options=job.in_force.options.to_proto() if job.in_force else None,
+            lanes=membership.lanes if membership else 0,
         )
 
     def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:
@@ -107,3 +111,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
             status.lost_bytes = peer.lost_bytes
         return status
+
+
+def _shown(counters: dict[str, int]) -> dict[str, int]:
+    """Counters as they travel: NEVER, an instant that does not come, does not fit an int64; it is shown as 0."""
+    return {name: 0 if value == NEVER else min(value, 2**63 - 1) for name, value in counters.items()}

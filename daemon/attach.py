@@ -8,9 +8,10 @@ writers: a wild trainer cannot forge a receipt. One message goes each way, in JS
 connection is the news that one side has died.
 
     trainer -> daemon   {"v": 1, "arena_bytes": N, "pid": P}
-    daemon -> trainer   {"v": 1, "ticket": "32 hex digits", "arena_bytes": N, "submission_bytes": S,
-                         "completion_bytes": C, "version": "..."}  and five descriptors:
-                        submissions, completions, arena (memfds), submit, complete (eventfds)
+    daemon -> trainer   {"v": 1, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
+                         "completion_bytes": C, "version": "..."}  and descriptors:
+                        arena (memfd), complete (eventfd), and for each lane submissions, completions (memfds),
+                        submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
                     or  {"v": 1, "error": "INVALID_ARGUMENT", "message": "..."}
 """
 
@@ -35,7 +36,7 @@ from pathlib import Path
 
 from ultima.daemon.budget import Budget
 from ultima.daemon.config import DaemonConfig
-from ultima.daemon.engine import Engine, Region, SessionMemory
+from ultima.daemon.engine import Region, SessionMemory
 from ultima.daemon.errors import (
     InvalidArgument,
     PermissionDenied,
@@ -45,6 +46,7 @@ from ultima.daemon.errors import (
     Unavailable,
     status_of,
 )
+from ultima.daemon.lanes import Lanes
 from ultima.daemon.waiting import spawn
 
 log = logging.getLogger("ultimad.attach")
@@ -65,8 +67,10 @@ class Trainer:
     uid: int
     pid: int
     ticket: str
-    memory: SessionMemory
-    descriptors: tuple[int, int, int]
+    memory: tuple[SessionMemory, ...]
+    """Per lane; arena and completion eventfd are the same in all."""
+    memfds: list[int]
+    """By number only until they were sent."""
     size: int
     connection: socket.socket
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -161,7 +165,7 @@ class AttachServer:
     """Listens on DIR/attach.sock and keeps the trainers that came in."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Engine, budget: Budget, version: str, on_gone: Callable[[Trainer], None]
+        self, config: DaemonConfig, engine: Lanes, budget: Budget, version: str, on_gone: Callable[[Trainer], None]
     ) -> None:
         """`on_gone` is called once for each trainer that goes, while its memory is still mapped."""
         self._config, self._engine, self._budget, self._version = config, engine, budget, version
@@ -272,48 +276,65 @@ class AttachServer:
         return sum(not trainer.joined for trainer in self._trainers)
 
     def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
-        info = self._engine.info
-        sizes = (whole_pages(info.submission_bytes), whole_pages(info.completion_bytes), arena_bytes)
-        self._budget.take(uid, sum(sizes))
+        info, lanes = self._engine.info, len(self._engine.infos)
+        rings = whole_pages(info.submission_bytes), whole_pages(info.completion_bytes)
+        size = sum(rings) * lanes + arena_bytes
+        self._budget.take(uid, size)
         with contextlib.ExitStack() as undo:
-            undo.callback(self._budget.give_back, uid, sum(sizes))
+            undo.callback(self._budget.give_back, uid, size)
+            memfds: list[int] = []
+
+            def region(name: str, nbytes: int, more_seals: int = 0) -> Region:
+                memfds.append(create_memfd(name, nbytes))
+                undo.callback(os.close, memfds[-1])
+                # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
+                mapped = self._engine.region_map(memfds[-1], nbytes)
+                undo.callback(self._engine.region_unmap, mapped)
+                fcntl.fcntl(memfds[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more_seals)
+                return mapped
+
+            def eventfd() -> int:
+                fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                undo.callback(os.close, fd)
+                return fd
+
             try:
-                regions: list[Region] = []
-                memfds: list[int] = []
-                for name, size in zip(("ultima-submit", "ultima-complete", "ultima-arena"), sizes, strict=True):
-                    memfds.append(create_memfd(name, size))
-                    undo.callback(os.close, memfds[-1])
-                    # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
-                    regions.append(self._engine.region_map(memfds[-1], size))
-                    undo.callback(self._engine.region_unmap, regions[-1])
-                    more = _F_SEAL_FUTURE_WRITE if name == "ultima-complete" else 0
-                    fcntl.fcntl(memfds[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more)
-                eventfds: list[int] = []
-                for _ in range(2):
-                    eventfds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-                    undo.callback(os.close, eventfds[-1])
+                arena, complete_fd = region("ultima-arena", arena_bytes), eventfd()
+                memory = tuple(
+                    SessionMemory(
+                        region("ultima-submit", rings[0]),
+                        region("ultima-complete", rings[1], _F_SEAL_FUTURE_WRITE),
+                        arena,
+                        eventfd(),
+                        complete_fd,
+                    )
+                    for _ in range(lanes)
+                )
             except OSError as error:
                 raise Unavailable(f"shared memory: {error.strerror}") from error
             undo.pop_all()
-        memory = SessionMemory(regions[0], regions[1], regions[2], eventfds[0], eventfds[1])
-        descriptors = (memfds[0], memfds[1], memfds[2])
-        return Trainer(uid, pid, secrets.token_hex(16), memory, descriptors, sum(sizes), connection)
+        return Trainer(uid, pid, secrets.token_hex(16), memory, memfds, size, connection)
 
     def _answer(self, connection: socket.socket, trainer: Trainer) -> None:
-        memory = trainer.memory
+        """Descriptors: arena and completion eventfd; then of each lane both rings and its submission eventfd."""
+        first = trainer.memory[0]
         reply = {
             "v": PROTOCOL,
             "ticket": trainer.ticket,
-            "arena_bytes": memory.arena.size,
-            "submission_bytes": memory.submissions.size,
-            "completion_bytes": memory.completions.size,
+            "lanes": len(trainer.memory),
+            "arena_bytes": first.arena.size,
+            "submission_bytes": first.submissions.size,
+            "completion_bytes": first.completions.size,
             "version": self._version,
         }
-        descriptors = [*trainer.descriptors, memory.submit_fd, memory.complete_fd]
+        arena, *rings = trainer.memfds
+        descriptors = [arena, first.complete_fd]
+        for lane, memory in enumerate(trainer.memory):
+            descriptors += [*rings[2 * lane : 2 * lane + 2], memory.submit_fd]
         socket.send_fds(connection, [json.dumps(reply).encode()], descriptors)
-        for fd in trainer.descriptors:  # mapped here and held there: no longer needed by number
+        for fd in trainer.memfds:  # mapped here and held there: no longer needed by number
             os.close(fd)
-        trainer.descriptors = (-1, -1, -1)
+        trainer.memfds = []
 
     async def _until_gone(self, connection: socket.socket, trainer: Trainer) -> None:
         """Returns when the trainer hangs up, or its process ends although a child still holds the socket open."""
@@ -343,12 +364,12 @@ class AttachServer:
         try:
             self._on_gone(trainer)
         finally:
-            memory = trainer.memory
-            for region in (memory.submissions, memory.completions, memory.arena):
+            first = trainer.memory[0]
+            rings = [region for lane in trainer.memory for region in (lane.submissions, lane.completions)]
+            for region in (first.arena, *rings):
                 self._engine.region_unmap(region)
-            for fd in (*trainer.descriptors, memory.submit_fd, memory.complete_fd):
-                if fd >= 0:
-                    os.close(fd)
+            for fd in (*trainer.memfds, first.complete_fd, *(lane.submit_fd for lane in trainer.memory)):
+                os.close(fd)
             self._budget.give_back(trainer.uid, trainer.size)
             log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
 

@@ -35,7 +35,9 @@ ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 
 # Limits of the C core (transport_c/core/ut.h).
 JOBS_MAX, SESSIONS_MAX, HOSTS_MAX, LOCAL_RANKS_MAX = 16, 64, 64, 16
+LANES_MAX = 4
 BUCKET_BYTES_MAX = 2**32 - 1
+BUCKET_BYTES_UNSAID = 2**29  # of a trainer that does not say how large its buckets are
 WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -74,8 +76,9 @@ class _Section(BaseModel):
 class EngineOptions(_Section):
     """How the engine uses the network. Zero leaves a choice to the engine."""
 
-    data_port: Int = Field(0, ge=0, le=65535, description="UDP; 0: the port after `port`")
-    feedback_port: Int = Field(0, ge=0, le=65535, description="UDP; 0: the second port after `port`")
+    lanes: Int = Field(2, ge=1, le=LANES_MAX, description="engines, each with a thread and two ports of its own")
+    data_port: Int = Field(0, ge=0, le=65535, description="UDP, of the first lane; 0: the port after `port`")
+    feedback_port: Int = Field(0, ge=0, le=65535, description="UDP, of the first lane; 0: the second one after `port`")
     receive_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 8 MiB")
     send_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 512 KiB")
     packet_bytes: Int = Field(0, ge=0, le=9216, description="UDP payload of a full packet; 0: fits an MTU of 1500")
@@ -100,8 +103,8 @@ class Limits(_Section):
     arena_bytes: Bytes = Field(4 * 2**30, ge=4096, le=2**40, description="shared memory of one trainer")
     memory_bytes: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of all trainers")
     memory_bytes_per_uid: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of one user")
-    memory_bytes_per_job: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="memory of one job: arenas, engine")
-    bucket_bytes: Bytes = Field(2**29, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
+    memory_bytes_per_job: Bytes = Field(64 * 2**30, ge=2**20, le=2**44, description="memory of one job: arenas, engine")
+    bucket_bytes: Bytes = Field(BUCKET_BYTES_MAX, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
     rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
     hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
     ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
@@ -156,11 +159,28 @@ class DaemonConfig(_Section):
                 f"bind = {self.bind!r}: not a loopback address, and peers are not authenticated: "
                 "allowed only with --insecure"
             )
+        self._check_ports()
         if self.advertise:
             advertised = ipaddress.ip_address(self.advertise)
             if advertised.version != bind.version or advertised.is_unspecified:
                 raise ValueError(f"advertise = {self.advertise!r}: allowed: a host's address of the family of bind")
         return self
+
+    def udp_ports(self) -> list[tuple[int, int]]:
+        """Data and feedback port per lane: each lane takes the next two. 0 leaves it to the kernel."""
+        engine = self.engine
+        data = engine.data_port or (self.port + 1 if self.port else 0)
+        feedback = engine.feedback_port or (self.port + 2 if self.port else 0)
+        return [(data + 2 * i if data else 0, feedback + 2 * i if feedback else 0) for i in range(engine.lanes)]
+
+    def _check_ports(self) -> None:
+        """Raises ValueError where the lanes' ports meet one another, or there are not that many."""
+        ports = [port for pair in self.udp_ports() for port in pair if port]
+        if len(set(ports)) < len(ports) or max(ports, default=0) > 65535:
+            raise ValueError(
+                f"engine.lanes = {self.engine.lanes}: needs UDP ports {', '.join(map(str, ports))}, two more for each "
+                "lane: allowed: different ones, up to 65535"
+            )
 
     @property
     def socket(self) -> Path:

@@ -7,7 +7,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from urllib.parse import unquote
 
@@ -30,8 +30,8 @@ class Host:
     index: int
     address: str
     grpc_port: int
-    data_port: int
-    feedback_port: int
+    lanes: tuple[tuple[int, int], ...]
+    """Data and feedback port of each."""
     incarnation: int
     ranks: tuple[int, ...]
     packet_bytes: int
@@ -52,8 +52,7 @@ class Host:
             index=self.index,
             address=self.address,
             grpc_port=self.grpc_port,
-            data_port=self.data_port,
-            feedback_port=self.feedback_port,
+            lanes=[types_pb2.Lane(data_port=data, feedback_port=feedback) for data, feedback in self.lanes],
             incarnation=self.incarnation,
             ranks=self.ranks,
             packet_bytes=self.packet_bytes,
@@ -67,8 +66,7 @@ class Host:
             index=host.index,
             address=host.address or address,
             grpc_port=host.grpc_port,
-            data_port=host.data_port,
-            feedback_port=host.feedback_port,
+            lanes=tuple((lane.data_port, lane.feedback_port) for lane in host.lanes),
             incarnation=host.incarnation,
             ranks=tuple(sorted(host.ranks)),
             packet_bytes=host.packet_bytes,
@@ -90,6 +88,7 @@ class Membership:
     """What the ranks asked for, the same for all."""
     options: Options = DEFAULTS
     """What is in force."""
+    lanes: int = 1
 
     def to_proto(self) -> peer_pb2.RegisterResponse:
         """As the answer to a registration."""
@@ -101,6 +100,7 @@ class Membership:
             under_way=self.under_way,
             options_asked=self.options_asked.to_proto(),
             options=self.options.to_proto(),
+            lanes=self.lanes,
         )
 
     @classmethod
@@ -117,6 +117,7 @@ class Membership:
             under_way=response.under_way,
             options_asked=from_proto(response.options_asked),
             options=from_proto(response.options),
+            lanes=response.lanes,
         )
 
 
@@ -149,7 +150,4 @@ def address_of_peer(peer: str) -> str:
 def order(hosts: Iterable[Host]) -> list[Host]:
     """Hosts by their lowest rank, which is their index from then on."""
     ranked = sorted(hosts, key=lambda host: host.ranks[0])
-    return [
-        Host(i, h.address, h.grpc_port, h.data_port, h.feedback_port, h.incarnation, h.ranks, h.packet_bytes)
-        for i, h in enumerate(ranked)
-    ]
+    return [replace(host, index=index) for index, host in enumerate(ranked)]

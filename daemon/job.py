@@ -36,6 +36,19 @@ class JoinSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """What a trainer gets to know when it is in."""
+
+    hosts: list[tuple[Host, State]]
+    host_index: int
+    next_op_seq: int
+    session: int
+    bucket_bytes_max: int
+    options: Options
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Joiner:
     """A rank on its way in."""
 

@@ -13,12 +13,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ultima.daemon.attach import Trainer
 from ultima.daemon.budget import Budget
 from ultima.daemon.config import DaemonConfig
-from ultima.daemon.engine import Engine, JobConfig
+from ultima.daemon.engine import JobConfig
 from ultima.daemon.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -29,7 +29,8 @@ from ultima.daemon.errors import (
     Unavailable,
 )
 from ultima.daemon.hosts import Host, Membership, State
-from ultima.daemon.job import Job, Joiner, JoinSpec, Session
+from ultima.daemon.job import Job, Joined, Joiner, JoinSpec, Session
+from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
 from ultima.daemon.options import InForce, Options, from_proto
 from ultima.daemon.peers import Peers, Place
@@ -44,23 +45,11 @@ LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """What a trainer gets to know when it is in."""
-
-    hosts: list[tuple[Host, State]]
-    host_index: int
-    next_op_seq: int
-    session: int
-    bucket_bytes_max: int
-    options: Options
-
-
 class JobTable:
     """See the module."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Engine, budget: Budget, coordinator: Coordinator, watchers: Watchers
+        self, config: DaemonConfig, engine: Lanes, budget: Budget, coordinator: Coordinator, watchers: Watchers
     ) -> None:
         self._config, self._engine, self._budget = config, engine, budget
         self._coordinator, self._watchers = coordinator, watchers
@@ -132,7 +121,7 @@ class JobTable:
                 *(job.name, spec.rank, session, trainer.pid, next_op_seq),
             )
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
-            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options)
+            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, job.membership.lanes)
         except BaseException:
             if trainer in self._at:
                 self._drop_session(job, spec.rank, in_good_order=False)
@@ -175,16 +164,14 @@ class JobTable:
             return job
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
-        info = self._engine.info
         host = Host(
             index=0,
             address=self._config.address or spec.advertise,
             grpc_port=self._grpc_port,
-            data_port=info.data_port,
-            feedback_port=info.feedback_port,
+            lanes=tuple((info.data_port, info.feedback_port) for info in self._engine.infos),
             incarnation=job.incarnation,
             ranks=(spec.rank,),
-            packet_bytes=info.packet_bytes,
+            packet_bytes=self._engine.info.packet_bytes,
         )
         left = self._left.get(job.name, 0)
         if spec.rendezvous is None:
@@ -216,10 +203,10 @@ class JobTable:
                 f"limits.bucket_bytes = {limit}: job {job.name!r} needs {membership.bucket_bytes_max}"
             )
         config = self._job_config(job, membership, own)
-        memory_bytes = self._engine.job_bytes(config)
+        memory_bytes = self._engine.job_bytes(config, membership.lanes)
         self._budget.take_job(job.name, memory_bytes)
         try:
-            job.number = self._engine.job_add(config)
+            job.number = self._engine.job_add(config, membership.lanes)
         except Refused:
             self._budget.give_back_job(job.name, memory_bytes)
             raise
@@ -374,14 +361,14 @@ class JobTable:
                 f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
                 f"here is {job.own.name}, incarnation {job.incarnation}"
             )
-        if request.connection_id:
-            cid = job.links.answer(caller, request.connection_id, request.offer)
+        cids: tuple[int, ...] = ()
+        if request.connection_ids:
+            cids = job.links.answer(caller, tuple(request.connection_ids), request.offer)
         else:
-            cid = 0
             job.links.asked(caller, request.offer)
         assert job.in_force is not None
         return peer_pb2.ConnectResponse(
-            connection_id=cid,
+            connection_ids=cids,
             incarnation=job.incarnation,
             next_op_seq=self._engine.next_op_seq(job.number),
             options=job.in_force.hear(from_proto(request.options)).to_proto(),
@@ -432,6 +419,7 @@ class JobTable:
                     next_op_seq=self._engine.next_op_seq(job.number),
                     options_asked=job.membership.options_asked.to_proto(),
                     options=job.in_force.options.to_proto(),
+                    lanes=job.membership.lanes,
                 )
                 self._peers.restore(place, request)
 

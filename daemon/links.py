@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paths between this host and the others of one job: how they come up, break, and come up again.
 
-A path is two connection ids, each chosen by the side that receives. One Connect call settles both: it offers the
-caller's id and brings back the other's. The engine forgets all it knows of a path when it breaks, so a path that broke
-is never resumed: new ids are exchanged.
+A path is two connection ids per lane, each chosen by the side that receives. One Connect call settles all: it offers
+the caller's ids and brings back the other's. The engine forgets all it knows of a path when it breaks, so a path that
+broke is never resumed: new ids are exchanged.
 
 If both sides could offer, offers and answers would cross, and the two could end with ids of different exchanges, deaf
 to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
@@ -19,9 +19,9 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from ultima.daemon.engine import Engine
 from ultima.daemon.errors import FailedPrecondition, Refused, Unavailable
 from ultima.daemon.hosts import Host, State
+from ultima.daemon.lanes import Lanes
 from ultima.daemon.options import InForce, from_proto
 from ultima.daemon.waiting import spawn
 from ultima.v1 import peer_pb2
@@ -41,10 +41,10 @@ class Link:
 
     host: Host
     state: State = State.CONNECTING
-    rx_cid: int = 0
-    """Our choice, on its packets; 0 for none."""
-    tx_cid: int = 0
-    """Its choice, on ours; 0 for none."""
+    rx_cids: tuple[int, ...] = ()
+    """Our choice per lane, on its packets; none while the path is not up."""
+    tx_cids: tuple[int, ...] = ()
+    """Its choice, on ours."""
     offer: int = 0
     """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
     why: str = "has not called yet"
@@ -74,7 +74,7 @@ class Links:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Lanes,
         call: ConnectCall,
         job: str,
         number: int,
@@ -129,19 +129,20 @@ class Links:
         if not link.calls():
             link.caller = spawn(self._keep_calling(link, give_up), f"connect-{self._job}")
 
-    def answer(self, caller: Host, cid: int, offer: int) -> int:
-        """The other side offers: takes its id and returns ours. Raises FailedPrecondition."""
+    def answer(self, caller: Host, cids: tuple[int, ...], offer: int) -> tuple[int, ...]:
+        """The other side offers: takes its ids and returns ours. Raises FailedPrecondition."""
         link = self._link_of(caller)
         if self._offers(link):
             raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is not the one to offer")
+        self._check_lanes(caller, cids)
         taken = link.offer if link.host.incarnation == caller.incarnation else 0
-        if offer == taken and link.up() and link.tx_cid == cid:
-            return link.rx_cid
+        if offer == taken and link.up() and link.tx_cids == cids:
+            return link.rx_cids
         if offer <= taken:
             raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: void, {taken} was taken already")
         link.offer = offer
-        self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cid)
-        return link.rx_cid
+        self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cids)
+        return link.rx_cids
 
     def asked(self, caller: Host, taken: int) -> None:
         """The other side misses the path; offer `taken` is the last one that reached it. Raises FailedPrecondition."""
@@ -185,6 +186,15 @@ class Links:
             )
         return link
 
+    def _check_lanes(self, host: Host, cids: tuple[int, ...]) -> None:
+        """Raises FailedPrecondition unless there is an id and a pair of ports for each lane of the job."""
+        lanes = self._engine.lanes_of(self._number)
+        if len(cids) != lanes or len(host.lanes) < lanes:
+            raise FailedPrecondition(
+                f"job {self._job!r}: {len(cids)} connection_ids, {len(host.lanes)} lanes of {host.name}: "
+                f"allowed: {lanes}, one per lane of the job"
+            )
+
     def _forget(self, link: Link, why: str) -> None:
         """A path that was up is not any more."""
         if not link.up():
@@ -192,14 +202,14 @@ class Links:
         log.warning(
             "host absent job=%s host=%d address=%s reason=%s", self._job, link.host.index, link.host.address, why
         )
-        link.state, link.rx_cid, link.tx_cid, link.why = State.ABSENT, 0, 0, why
+        link.state, link.rx_cids, link.tx_cids, link.why = State.ABSENT, (), (), why
         link.came_up.clear()
         self._engine.peer_absent(self._number, link.host.index)
         self._on_change()
 
-    def _connect(self, link: Link, host: Host, rx_cid: int, tx_cid: int) -> None:
-        self._engine.peer_connect(self._number, host.index, host.address, host.data_port, host.feedback_port, tx_cid)
-        link.host, link.rx_cid, link.tx_cid, link.state, link.why = host, rx_cid, tx_cid, State.UP, ""
+    def _connect(self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...]) -> None:
+        self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids)
+        link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
         link.leaving = False
         link.came_up.set()
         log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
@@ -233,29 +243,31 @@ class Links:
         """One exchange."""
         host = link.host
         link.offer += 1
-        rx_cid = self._engine.peer_listen(self._number, host.index)
-        response = await self._request(link, connection_id=rx_cid, to_incarnation=host.incarnation, offer=link.offer)
+        rx_cids = self._engine.peer_listen(self._number, host.index)
+        response = await self._request(link, cids=rx_cids, to_incarnation=host.incarnation, offer=link.offer)
         if response.incarnation == host.incarnation:
-            self._connect(link, host, rx_cid, response.connection_id)
+            tx_cids = tuple(response.connection_ids)
+            self._check_lanes(host, tx_cids)
+            self._connect(link, host, rx_cids, tx_cids)
 
     async def _ask(self, link: Link) -> None:
         """Asks for an offer, and gives it the time to come."""
         link.why = "has been asked to call"
-        await self._request(link, connection_id=0, to_incarnation=0, offer=link.offer)
+        await self._request(link, cids=(), to_incarnation=0, offer=link.offer)
         try:
             await asyncio.wait_for(link.came_up.wait(), ASK_SECONDS)
         except TimeoutError:
             link.why = "was asked to call, and does not"
 
     async def _request(
-        self, link: Link, connection_id: int, to_incarnation: int, offer: int
+        self, link: Link, cids: tuple[int, ...], to_incarnation: int, offer: int
     ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
             generation=self._generation,
             caller=self.own.to_proto(),
             to_index=link.host.index,
-            connection_id=connection_id,
+            connection_ids=cids,
             to_incarnation=to_incarnation,
             offer=offer,
             options=self._in_force.options.to_proto(),

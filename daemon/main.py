@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str]) -> dict[str, object]:
     add("--config", metavar="FILE", help="TOML file (default: /etc/ultima/ultimad.toml if it exists)")
     add("--runtime-dir", metavar="DIR", help="folder of its sockets: DIR/ultimad.sock (default: /run/ultima)")
     add("--bind", metavar="ADDR", help="numeric address for other daemons (default: 127.0.0.1)")
-    add("--port", metavar="N", help="TCP port; UDP takes the next two; 0 picks free ones (default: 29520)")
+    add("--port", metavar="N", help="TCP port; UDP takes the next two per lane; 0 picks free ones (default: 29520)")
     add("--insecure", action="store_true", default=None, help="allow an address off loopback without authentication")
     add("--log-level", metavar="L", help="debug, info, warning or error (default: info)")
     add("--version", action="store_true", default=None, help="print the version and exit")

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ultima.daemon.config import BUCKET_BYTES_MAX, Limits
+from ultima.daemon.config import BUCKET_BYTES_MAX, LANES_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
 from ultima.daemon.jobs import JobTable
@@ -21,9 +21,14 @@ from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 
 def checked_host(host: types_pb2.Host, name: str, address: str) -> Host:
     """A host out of a message, with every field in its range. Raises InvalidArgument."""
-    for field in ("grpc_port", "data_port", "feedback_port"):
-        if not 1 <= getattr(host, field) <= 65535:
-            raise InvalidArgument(f"{name}.{field} = {getattr(host, field)}: allowed: 1 to 65535")
+    if not 1 <= host.grpc_port <= 65535:
+        raise InvalidArgument(f"{name}.grpc_port = {host.grpc_port}: allowed: 1 to 65535")
+    if not 1 <= len(host.lanes) <= LANES_MAX:
+        raise InvalidArgument(f"{name}.lanes: {len(host.lanes)} entries: allowed: 1 to {LANES_MAX}")
+    for i, lane in enumerate(host.lanes):
+        for field in ("data_port", "feedback_port"):
+            if not 1 <= getattr(lane, field) <= 65535:
+                raise InvalidArgument(f"{name}.lanes[{i}].{field} = {getattr(lane, field)}: allowed: 1 to 65535")
     if host.incarnation == 0:
         raise InvalidArgument(f"{name}.incarnation = 0: allowed: any other number")
     if not host.ranks or len(set(host.ranks)) != len(host.ranks) or min(host.ranks) < 0:
@@ -84,6 +89,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             raise InvalidArgument("hosts: allowed: all hosts by index, which have each rank of the world once")
         if request.generation == 0:
             raise InvalidArgument("generation = 0: allowed: any other number")
+        if not 1 <= request.lanes <= min(len(host.lanes) for host in hosts):
+            raise InvalidArgument(f"lanes = {request.lanes}: allowed: 1 to the least of all hosts'")
         record = Record(
             generation=request.generation,
             world_size=request.world_size,
@@ -93,6 +100,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             next_op_seq=request.next_op_seq,
             options_asked=from_proto(request.options_asked),
             options=from_proto(request.options),
+            lanes=request.lanes,
         )
         self._coordinator.restore(checked_job(request.job), record)
         return peer_pb2.RestoreResponse()

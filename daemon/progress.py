@@ -7,7 +7,7 @@ and the watchdog look at, and not that this process can still answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ultima.daemon.engine import NEVER
@@ -34,3 +34,9 @@ def judge(now_ns: int, stats: Mapping[str, int], grace_ns: int = GRACE_NS) -> Ve
     if now_ns > deadline + grace_ns:
         return Verdict(False, f"the oldest open op is {late_ms} ms past its deadline")
     return Verdict(True, "the oldest open op is within its deadline")
+
+
+def judge_all(now_ns: int, stats: Sequence[Mapping[str, int]]) -> Verdict:
+    """The same of several engines: the first one that makes no progress is the verdict."""
+    verdicts = [judge(now_ns, each) for each in stats]
+    return next((verdict for verdict in verdicts if not verdict.well), verdicts[0])

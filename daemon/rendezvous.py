@@ -69,6 +69,7 @@ class Record:
     """On the loop's clock."""
     options_asked: Options = DEFAULTS
     options: Options = DEFAULTS
+    lanes: int = 1
 
     def index_of(self, rank: int) -> int:
         """The host that has `rank`."""
@@ -296,6 +297,7 @@ class Coordinator:
             formed_at=asyncio.get_running_loop().time(),
             options_asked=registrations[0].options,
             options=registrations[0].options,
+            lanes=min(len(host.lanes) for host in hosts),
         )
         self._records[job] = record
         self._forming.pop(job, None)
@@ -345,6 +347,11 @@ class Coordinator:
             if record.states[index] is not State.ABSENT and host.place != new.host.place:
                 raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
             check_options(new.job, new.rank, new.options, record.options_asked)
+            if len(new.host.lanes) < record.lanes:
+                raise FailedPrecondition(
+                    f"job {new.job!r}: engine.lanes = {len(new.host.lanes)} on {new.host.address}: "
+                    f"the job that is under way began with {record.lanes}"
+                )
             record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)
             record.states[index] = State.ABSENT  # until it says that it is up
             if record.over:
@@ -362,4 +369,5 @@ class Coordinator:
             record.confirmed,
             record.options_asked,
             record.options,
+            record.lanes,
         )

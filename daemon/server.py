@@ -24,9 +24,10 @@ from ultima.daemon.engine import FIELDS, Engine, EngineConfig, Event, EventKind,
 from ultima.daemon.errors import StartupError
 from ultima.daemon.hosts import fresh_number, target
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.lanes import Lanes
 from ultima.daemon.peer_service import PeerService
 from ultima.daemon.peers import OPTIONS, Peers
-from ultima.daemon.progress import judge
+from ultima.daemon.progress import judge_all
 from ultima.daemon.rendezvous import Coordinator
 from ultima.daemon.runtime_dir import RuntimeDir
 from ultima.daemon.stats import Seldom
@@ -54,19 +55,22 @@ EVENTS_AT_ONCE = 256
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
 
 
-def engine_config(config: DaemonConfig) -> EngineConfig:
-    """The engine's part of the options. Its ports follow the daemon's unless they are given."""
+def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
+    """The engines' part of the options, per lane. Their ports follow the daemon's unless they are given."""
     options = config.engine
-    return EngineConfig(
-        bind=config.bind,
-        data_port=options.data_port or (config.port + 1 if config.port else 0),
-        feedback_port=options.feedback_port or (config.port + 2 if config.port else 0),
-        receive_buffer_bytes=options.receive_buffer_bytes,
-        send_buffer_bytes=options.send_buffer_bytes,
-        packet_bytes=options.packet_bytes,
-        gso=options.gso,
-        gro=options.gro,
-    )
+    return [
+        EngineConfig(
+            bind=config.bind,
+            data_port=data_port,
+            feedback_port=feedback_port,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+            send_buffer_bytes=options.send_buffer_bytes,
+            packet_bytes=options.packet_bytes,
+            gso=options.gso,
+            gro=options.gro,
+        )
+        for data_port, feedback_port in config.udp_ports()
+    ]
 
 
 def check_port(address: str, port: int) -> None:
@@ -101,7 +105,7 @@ class Daemon:
             self._folder.clear(config.socket)
             self._folder.clear(config.attach_socket)
             check_port(config.bind, config.port)
-            self.engine = self._open_engine(engine_config(config))
+            self.engine = Lanes(engine_configs(config), self._open_engine)
         except BaseException:
             self._folder.release()
             raise
@@ -168,7 +172,8 @@ class Daemon:
         self.attach.start(listener)
         for service in (TRAINER, ADMIN, PEER):
             await self.health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        asyncio.get_running_loop().add_reader(self.engine.info.event_fd, self._drain_events)
+        for lane, info in enumerate(self.engine.infos):
+            asyncio.get_running_loop().add_reader(info.event_fd, self._drain_events, lane)
         self._tasks.append(spawn(self._tick(), "tick"))
 
     async def drain(self) -> None:
@@ -191,8 +196,9 @@ class Daemon:
         await self._peers.close()
         await asyncio.gather(self._local.stop(0.2), self._remote.stop(0.2))
         await self.attach.stop()
-        self._drain_events()
-        asyncio.get_running_loop().remove_reader(self.engine.info.event_fd)
+        for lane, info in enumerate(self.engine.infos):
+            self._drain_events(lane)
+            asyncio.get_running_loop().remove_reader(info.event_fd)
         self.engine.close()
         self._folder.release(self.config.socket, self.config.attach_socket)
         log.info("stopped")
@@ -203,7 +209,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         period = sdnotify.watchdog_period()
         while True:
-            verdict = judge(self.engine.now(), self.engine.stats())
+            verdict = judge_all(self.engine.now(), self.engine.stats_of_each())
             if verdict.well != self._well:
                 self._well = verdict.well
                 log.log(
@@ -219,10 +225,10 @@ class Daemon:
                 fed = loop.time()
             await asyncio.sleep(TICK_SECONDS if period is None else min(TICK_SECONDS, period))
 
-    def _drain_events(self) -> None:
-        """What the engine has to tell. A flood is cut into pieces: the loop calls again while there is more."""
+    def _drain_events(self, lane: int) -> None:
+        """What an engine has to tell. A flood is cut into pieces: the loop calls again while there is more."""
         for _ in range(EVENTS_AT_ONCE):
-            event = self.engine.poll_event()
+            event = self.engine.poll_event(lane)
             if event is None:
                 return
             self._take(event)
@@ -256,9 +262,9 @@ class Daemon:
         if self.config.insecure:
             log.warning("insecure: peers off loopback are not authenticated bind=%s", self.config.bind)
         log.info(
-            "ready version=%s pid=%d socket=%s bind=%s port=%d data_port=%d feedback_port=%d simd=%s gso=%s gro=%s",
+            "ready version=%s pid=%d socket=%s bind=%s port=%d lanes=%s simd=%s gso=%s gro=%s",
             *(self.version, os.getpid(), self.config.socket, self.config.bind, self.grpc_port),
-            *(info.data_port, info.feedback_port, info.simd, info.gso, info.gro),
+            *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
         )
 
 

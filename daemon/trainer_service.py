@@ -8,7 +8,7 @@ import ipaddress
 from typing import Any
 
 from ultima.daemon.attach import AttachServer
-from ultima.daemon.config import WORLD_SIZE_MAX, Limits
+from ultima.daemon.config import BUCKET_BYTES_UNSAID, WORLD_SIZE_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.hosts import split_target
 from ultima.daemon.job import JoinSpec
@@ -52,7 +52,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int)
         world_size=request.world_size,
         rendezvous=rendezvous,
         advertise=advertise,
-        bucket_bytes_max=request.bucket_bytes_max or limits.bucket_bytes,
+        bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID),
         rate_bytes_per_s=request.rate_bytes_per_s,
         options=from_proto(request.options),
     )
@@ -120,6 +120,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
             session=joined.session,
             bucket_bytes_max=joined.bucket_bytes_max,
             options=joined.options.to_proto(),
+            lanes=joined.lanes,
         )
 
     @translated

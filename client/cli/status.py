@@ -78,7 +78,7 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
     _say(console, f"ultimad {answer.version}, pid {answer.pid}, up {duration(answer.uptime_ms / 1e3)}")
     _say(
         console,
-        f"peers on {answer.address}: gRPC {answer.grpc_port}, data {engine.data_port}, feedback {engine.feedback_port}"
+        f"peers on {answer.address}: gRPC {answer.grpc_port}, {ports_text(engine)}"
         + (", NOT authenticated" if answer.insecure else ""),
     )
     _say(
@@ -148,6 +148,13 @@ def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
                 size(row.lost_bytes),
             )
     return table
+
+
+def ports_text(engine: admin_pb2.EngineStatus) -> str:
+    """UDP ports of all lanes: "data 29521, feedback 29522" or "data 29521 and 29523, feedback 29522 and 29524"."""
+    data = " and ".join(str(lane.data_port) for lane in engine.lanes)
+    feedback = " and ".join(str(lane.feedback_port) for lane in engine.lanes)
+    return f"data {data}, feedback {feedback}"
 
 
 def options_text(options: types_pb2.JobOptions) -> str:

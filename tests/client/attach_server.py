@@ -31,15 +31,18 @@ def memfd(nbytes: int, seals: int = SEALS) -> int:
     return fd
 
 
-def welcome(*, fds: int = 5, seals: int = SEALS, short_of: int = 0, **changes: Any) -> Say:
+def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int = 0, **changes: Any) -> Say:
     """A good answer, but for what is asked to be wrong with it."""
 
     def say(connection: socket.socket) -> None:
         sizes = [rings.SUBMISSION_RING_BYTES, rings.COMPLETION_RING_BYTES, ARENA_BYTES]
-        descriptors = [memfd(size - short_of, seals) for size in sizes] + [os.eventfd(0), os.eventfd(0)]
+        descriptors = [memfd(sizes[2] - short_of, seals), os.eventfd(0)]
+        for _ in range(lanes):
+            descriptors += [*(memfd(size - short_of, seals) for size in sizes[:2]), os.eventfd(0)]
         reply = {
             "v": 1,
             "ticket": "ab" * 16,
+            "lanes": lanes,
             "submission_bytes": sizes[0],
             "completion_bytes": sizes[1],
             "arena_bytes": sizes[2],
@@ -69,6 +72,7 @@ class AttachServer(trainer_pb2_grpc.TrainerServiceServicer):
         self.joins: list[trainer_pb2.JoinJobRequest] = []
         self.leaves: list[trainer_pb2.LeaveJobRequest] = []
         self.status: tuple[grpc.StatusCode, str] | None = None
+        self.lanes = 1
         self.hold = threading.Event()
         self.hold.set()
         self._says = list(says or [welcome()])
@@ -91,7 +95,9 @@ class AttachServer(trainer_pb2_grpc.TrainerServiceServicer):
         if self.status is not None:
             context.abort(*self.status)
         hosts = [types_pb2.Host(index=index, address=f"10.0.0.{index}", ranks=[index]) for index in range(2)]
-        return trainer_pb2.JoinJobResponse(hosts=hosts, host_index=1, next_op_seq=7, session=3, bucket_bytes_max=4096)
+        return trainer_pb2.JoinJobResponse(
+            hosts=hosts, host_index=1, next_op_seq=7, session=3, bucket_bytes_max=4096, lanes=self.lanes
+        )
 
     def LeaveJob(
         self, request: trainer_pb2.LeaveJobRequest, context: grpc.ServicerContext

@@ -28,9 +28,12 @@ def an_answer() -> admin_pb2.GetStatusResponse:
     )
     answer.engine.gso = True
     answer.engine.simd = "avx2"
+    for port in (29521, 29523):
+        answer.engine.lanes.add(data_port=port, feedback_port=port + 1)
     answer.engine.counters["packets_sent"] = 2**40
     answer.limits["limits.jobs"] = 16
     job = answer.jobs.add(job="torch-0-1234", world_size=3, host_index=0, ops_complete_count=41, ops_partial_count=1)
+    job.options.MergeFrom(types_pb2.JobOptions(algorithm="ALGORITHM_RING", t_b_ns=-1, t_c_ns=2_000_000))
     job.op_p50_us, job.op_p99_us, job.missing_bytes = 1500, 2750, 4096
     for index, ranks in enumerate(([0, 1], [2])):
         host = job.hosts.add(state=types_pb2.HOST_STATE_UP, srtt_us=40, sent_bytes=123456789)
@@ -91,6 +94,8 @@ def test_status__table_for_people(socket: str) -> None:
     status.show(console, an_answer())
     text = console.export_text()
     assert "ultimad 0.1.0, pid 12, up 2 h" in text
+    assert "gRPC 29520, data 29521 and 29523, feedback 29522 and 29524" in text
+    assert "options of torch-0-1234: algorithm ring, " in text and "t_b off, t_c 2ms" in text
     for piece in ("torch-0-1234", "41", "1.50 ms", "2.75 ms", "4 KiB", "10.0.0.2:29520", "0-1", "118 MiB", "here"):
         assert piece in text, piece
 

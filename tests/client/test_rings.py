@@ -45,7 +45,7 @@ def shared(nbytes: int) -> SharedMap:
 @pytest.fixture
 def pair() -> tuple[rings.NativeRings, EngineSide]:
     submissions, completions = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
-    return rings.NativeRings(submissions, completions, HOSTS, 0, WORLD), EngineSide(submissions, completions)
+    return rings.NativeRings([(submissions, completions)], HOSTS, 0, WORLD), EngineSide(submissions, completions)
 
 
 def raw_receipt(**fields: Any) -> Any:

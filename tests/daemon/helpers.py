@@ -29,8 +29,10 @@ HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the ma
 
 
 def config(folder: Path, **flags: object) -> DaemonConfig:
-    """A daemon's options on loopback, with ports of its own choice."""
-    return load({"runtime_dir": str(folder), "port": "0", **flags}, {}, Path("/nonexistent/ultimad.toml"))
+    """A daemon's options on loopback, with ports of its own choice; of one lane, unless a test says otherwise."""
+    lanes = str(flags.pop("lanes", 1))
+    flags = {"runtime_dir": str(folder), "port": "0", **flags}
+    return load(flags, {"ULTIMAD_ENGINE_LANES": lanes}, Path("/nonexistent/ultimad.toml"))
 
 
 async def eventually(predicate: Callable[[], bool], what: str, seconds: float = HOSTS_SECONDS) -> float:
@@ -205,18 +207,19 @@ def rendezvous(daemon: Daemon | ChildDaemon) -> str:
     return f"{daemon.config.bind}:{daemon.grpc_port}"
 
 
-def engine(daemon: Daemon) -> FakeEngine:
-    """The fake behind a daemon."""
-    assert isinstance(daemon.engine, FakeEngine)
-    return daemon.engine
+def engine(daemon: Daemon, lane: int = 0) -> FakeEngine:
+    """The fake behind a daemon, of one lane."""
+    fake = daemon.engine.engines[lane]
+    assert isinstance(fake, FakeEngine)
+    return fake
 
 
-def wired(daemons: Sequence[Daemon], job: int = 0) -> bool:
+def wired(daemons: Sequence[Daemon], job: int = 0, lane: int = 0) -> bool:
     """Whether each host puts on its packets the id that the other one listens for, for every pair."""
     for a, left in enumerate(daemons):
         for b, right in enumerate(daemons):
             if a != b:
-                ours, theirs = engine(left).path(job, b), engine(right).path(job, a)
+                ours, theirs = engine(left, lane).path(job, b), engine(right, lane).path(job, a)
                 if not ours.up or not theirs.up or not ours.tx_cid or ours.tx_cid != theirs.rx_cid:
                     return False
     return True

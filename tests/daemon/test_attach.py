@@ -35,13 +35,15 @@ async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
     assert reply["v"] == 1 and reply["version"] == "1.2.3"
     assert len(reply["ticket"]) == 32 and int(reply["ticket"], 16) >= 0
     assert reply["arena_bytes"] == 3 * mmap.PAGESIZE
-    sizes = [os.fstat(fd).st_size for fd in fds[:3]]
+    # Arena, completion eventfd, then of the lane: submissions, completions, submission eventfd.
+    memfds, eventfds = [fds[2], fds[3], fds[0]], [fds[1], fds[4]]
+    sizes = [os.fstat(fd).st_size for fd in memfds]
     assert sizes == [reply["submission_bytes"], reply["completion_bytes"], reply["arena_bytes"]]
     size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     mask = size_seals | F_SEAL_FUTURE_WRITE
-    seals = [fcntl.fcntl(fd, fcntl.F_GET_SEALS) & mask for fd in fds[:3]]
+    seals = [fcntl.fcntl(fd, fcntl.F_GET_SEALS) & mask for fd in memfds]
     assert seals == [size_seals, size_seals | F_SEAL_FUTURE_WRITE, size_seals]
-    for fd in fds[3:]:
+    for fd in eventfds:
         assert os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"
         with pytest.raises(BlockingIOError):
             os.read(fd, 8)
@@ -50,13 +52,13 @@ async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
 async def test_attach__trainer_cannot_resize_nor_forge(house: House) -> None:
     daemon = await house.daemon()
     trainer = await house.trainer(daemon)
-    for fd in trainer.answer.fds[:3]:
+    for fd in (trainer.answer.fds[at] for at in (0, 2, 3)):
         for size in (0, 1 << 30):
             with pytest.raises(PermissionError):
                 os.ftruncate(fd, size)
         with pytest.raises(PermissionError):
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-    completions = trainer.answer.fds[1]
+    completions = trainer.answer.fds[3]
     size = trainer.answer.reply["completion_bytes"]
     with pytest.raises(PermissionError):
         mmap.mmap(completions, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -76,16 +78,16 @@ async def test_attach__both_sides_see_the_same_memory(house: House) -> None:
     trainer = await house.trainer(daemon)
     await trainer.join()
     memory = engine(daemon).sessions[0].memory
-    arena = mmap.mmap(trainer.answer.fds[2], memory.arena.size)
+    arena = mmap.mmap(trainer.answer.fds[0], memory.arena.size)
     arena[:5] = b"hello"
     assert memory.arena.address[:5] == b"hello"
     memory.completions.address[8:12] = b"told"
-    completions = mmap.mmap(trainer.answer.fds[1], memory.completions.size, mmap.MAP_SHARED, mmap.PROT_READ)
+    completions = mmap.mmap(trainer.answer.fds[3], memory.completions.size, mmap.MAP_SHARED, mmap.PROT_READ)
     assert completions[8:12] == b"told"
-    os.eventfd_write(trainer.answer.fds[3], 5)
+    os.eventfd_write(trainer.answer.fds[4], 5)
     assert os.eventfd_read(memory.submit_fd) == 5
     os.eventfd_write(memory.complete_fd, 6)
-    assert os.eventfd_read(trainer.answer.fds[4]) == 6
+    assert os.eventfd_read(trainer.answer.fds[1]) == 6
     arena.close()
     completions.close()
 

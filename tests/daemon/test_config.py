@@ -10,7 +10,7 @@ import pytest
 
 from ultima.daemon.config import DaemonConfig, load
 from ultima.daemon.errors import StartupError
-from ultima.daemon.server import engine_config
+from ultima.daemon.server import engine_configs
 
 NO_FILE = Path("/nonexistent/ultimad.toml")
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy/ultimad.toml"
@@ -28,8 +28,7 @@ def test_load__defaults() -> None:
     assert config.socket == Path("/run/ultima/ultimad.sock")
     assert config.attach_socket == Path("/run/ultima/attach.sock")
     assert not config.insecure and config.address == "127.0.0.1"
-    engine = engine_config(config)
-    assert (engine.data_port, engine.feedback_port) == (29521, 29522)
+    assert [(e.data_port, e.feedback_port) for e in engine_configs(config)] == [(29521, 29522), (29523, 29524)]
 
 
 def test_load__each_source_beats_the_one_before(tmp_path: Path) -> None:
@@ -57,9 +56,13 @@ def test_load__sizes(tmp_path: Path) -> None:
 
 
 def test_load__ports_of_the_engine(tmp_path: Path) -> None:
-    assert engine_config(loaded(tmp_path, "port = 0")).data_port == 0
-    engine = engine_config(loaded(tmp_path, "port = 50\n[engine]\nfeedback_port = 9\n"))
-    assert (engine.data_port, engine.feedback_port) == (51, 9)
+    for text, ports in (
+        ("port = 0", [(0, 0), (0, 0)]),
+        ("port = 50\n[engine]\nfeedback_port = 9\n", [(51, 9), (53, 11)]),
+        ("port = 50\n[engine]\nlanes = 1\n", [(51, 52)]),
+        ("port = 50\n[engine]\nlanes = 3\ndata_port = 70\n", [(70, 52), (72, 54), (74, 56)]),
+    ):
+        assert [(e.data_port, e.feedback_port) for e in engine_configs(loaded(tmp_path, text))] == ports, text
 
 
 BAD = [
@@ -82,6 +85,10 @@ BAD = [
     ('allow_group = "no-such-group"', "allow_group = 'no-such-group': allowed: a group of this machine"),
     ("allow_uids = [true]", "allow_uids = [True]: allowed: a number"),
     ("[engine]\npacket_bytes = 1473", "engine.packet_bytes = 1473: allowed: 0, or 256 to 9216"),
+    ("[engine]\nlanes = 0", "engine.lanes = 0: allowed: greater than or equal to 1"),
+    ("[engine]\nlanes = 5", "engine.lanes = 5: allowed: less than or equal to 4"),
+    ("[engine]\nlanes = 2\ndata_port = 40\nfeedback_port = 42", "engine.lanes = 2: needs UDP ports 40, 42, 42, 44"),
+    ("port = 65533\n[engine]\nlanes = 2", "allowed: different ones, up to 65535"),
     ("port = ", "not TOML: Invalid value (at "),
     ("port = 1\nport = 2", "not TOML: Cannot overwrite a value"),
 ]

@@ -15,6 +15,7 @@ from tests.daemon.helpers import eventually
 from ultima.daemon.engine import EngineConfig, JobConfig
 from ultima.daemon.errors import FailedPrecondition, Unavailable
 from ultima.daemon.hosts import Host, State
+from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
 from ultima.daemon.options import DEFAULTS, InForce
 from ultima.v1 import peer_pb2
@@ -26,14 +27,15 @@ class Side:
     """One host of a job, without its daemon: the other sides are called directly, after a delay that the test draws."""
 
     def __init__(self, index: int, hosts: list[Host], sides: list[Side], delay: Delay) -> None:
-        self.engine = FakeEngine(EngineConfig("127.0.0.1"))
+        lanes = Lanes([EngineConfig("127.0.0.1")], FakeEngine)
+        (self.engine,) = lanes.engines
         self.index, self.sides, self.delay = index, sides, delay
         self.reachable = True
         self.calls = 0
-        number = self.engine.job_add(JobConfig(len(hosts), index, 1, 1472, 0, len(hosts), 1000, 0, 0))
+        number = lanes.job_add(JobConfig(len(hosts), index, 1, 1472, 0, len(hosts), 1000, 0, 0), 1)
         others = {host.index: host for host in hosts if host.index != index}
         in_force = InForce(DEFAULTS, lambda options: None)
-        self.links = Links(self.engine, self.call, "job", number, 7, hosts[index], in_force, others, 0, lambda: None)
+        self.links = Links(lanes, self.call, "job", number, 7, hosts[index], in_force, others, 0, lambda: None)
 
     async def call(
         self, place: tuple[str, int], request: peer_pb2.ConnectRequest, seconds: float
@@ -45,13 +47,14 @@ class Side:
             raise Unavailable("nobody there")
         if request.to_incarnation not in (0, other.links.own.incarnation):
             raise FailedPrecondition("another life")
-        cid, caller = 0, Host.from_proto(request.caller)
-        if request.connection_id:
-            cid = other.links.answer(caller, request.connection_id, request.offer)
+        cids: tuple[int, ...] = ()
+        caller = Host.from_proto(request.caller)
+        if request.connection_ids:
+            cids = other.links.answer(caller, tuple(request.connection_ids), request.offer)
         else:
             other.links.asked(caller, request.offer)
         response = peer_pb2.ConnectResponse(
-            connection_id=cid, incarnation=other.links.own.incarnation, next_op_seq=10 * other.index
+            connection_ids=cids, incarnation=other.links.own.incarnation, next_op_seq=10 * other.index
         )
         await self.delay()
         return response
@@ -61,7 +64,7 @@ class Side:
 
 
 def make(count: int, delay: Delay) -> list[Side]:
-    hosts = [Host(i, "127.0.0.1", 100 + i, 1, 2, 1000 + i, (i,), 1472) for i in range(count)]
+    hosts = [Host(i, "127.0.0.1", 100 + i, ((1, 2),), 1000 + i, (i,), 1472) for i in range(count)]
     sides: list[Side] = []
     for i in range(count):
         sides.append(Side(i, hosts, sides, delay))
@@ -128,19 +131,19 @@ async def test_absent__and_found_again_at_once() -> None:
 async def test_answer__offers_that_were_overtaken_are_void() -> None:
     sides = make(2, at_once)
     links, caller = sides[1].links, sides[0].links.own
-    first = links.answer(caller, 77, 1)
-    assert links.answer(caller, 77, 1) == first, "the same again changes nothing"
+    first = links.answer(caller, (77,), 1)
+    assert links.answer(caller, (77,), 1) == first, "the same again changes nothing"
     assert sides[1].path(0).connects == 1
-    third = links.answer(caller, 79, 3)
+    third = links.answer(caller, (79,), 3)
     assert third != first and sides[1].path(0).tx_cid == 79
     for cid, offer in ((78, 2), (77, 1), (80, 3)):
         with pytest.raises(FailedPrecondition, match=f"offer = {offer}: void, 3 was taken already"):
-            links.answer(caller, cid, offer)
+            links.answer(caller, (cid,), offer)
     links.absent(0, "lost")
     with pytest.raises(FailedPrecondition, match="offer = 3: void"):
-        links.answer(caller, 79, 3)
+        links.answer(caller, (79,), 3)
     assert sides[1].path(0).tx_cid == 79 and not sides[1].path(0).up
-    assert links.answer(caller, 81, 4) == sides[1].path(0).rx_cid
+    assert links.answer(caller, (81,), 4) == (sides[1].path(0).rx_cid,)
 
 
 async def test_asked__too_late_changes_nothing() -> None:
@@ -180,11 +183,11 @@ async def test_new_life__replaces_the_old() -> None:
     sides = make(2, at_once)
     sides[0].links.begin(False, set())
     await eventually(lambda: agreed(sides), "connected")
-    again = Host(0, "127.0.0.1", 100, 5, 6, 4242, (0,), 1472)
+    again = Host(0, "127.0.0.1", 100, ((5, 6),), 4242, (0,), 1472)
     before = sides[1].path(0).rx_cid
-    assert sides[1].links.answer(again, 77, 1) != before, "it counts its offers from 1 again"
+    assert sides[1].links.answer(again, (77,), 1) != before, "it counts its offers from 1 again"
     assert sides[1].path(0).address == ("127.0.0.1", 5, 6) and sides[1].links[0].host == again
-    again = Host(1, "127.0.0.1", 101, 7, 8, 4343, (1,), 1472)
+    again = Host(1, "127.0.0.1", 101, ((7, 8),), 4343, (1,), 1472)
     sides[1].links.own = again
     sides[0].links.asked(again, 0)
     assert sides[0].path(1).absences == 1
@@ -194,7 +197,7 @@ async def test_new_life__replaces_the_old() -> None:
 async def test_wrong_direction__is_refused() -> None:
     sides = make(2, at_once)
     with pytest.raises(FailedPrecondition, match="not the one to offer"):
-        sides[0].links.answer(sides[1].links.own, 5, 1)
+        sides[0].links.answer(sides[1].links.own, (5,), 1)
     with pytest.raises(FailedPrecondition, match="it is the one to offer"):
         sides[1].links.asked(sides[0].links.own, 0)
 
@@ -202,12 +205,12 @@ async def test_wrong_direction__is_refused() -> None:
 async def test_answer__strangers() -> None:
     sides = make(2, at_once)
     for caller in (
-        Host(1, "127.0.0.1", 100, 1, 2, 3, (1,), 1472),
-        Host(2, "127.0.0.1", 100, 1, 2, 3, (0,), 1472),
-        Host(0, "127.0.0.1", 100, 1, 2, 3, (0, 1), 1472),
+        Host(1, "127.0.0.1", 100, ((1, 2),), 3, (1,), 1472),
+        Host(2, "127.0.0.1", 100, ((1, 2),), 3, (0,), 1472),
+        Host(0, "127.0.0.1", 100, ((1, 2),), 3, (0, 1), 1472),
     ):
         with pytest.raises(FailedPrecondition, match=r"caller\.index"):
-            sides[1].links.answer(caller, 1, 1)
+            sides[1].links.answer(caller, (1,), 1)
     assert not sides[1].path(0).up
 
 

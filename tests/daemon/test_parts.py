@@ -204,7 +204,7 @@ def test_address_of_peer__table() -> None:
 
 
 def test_host__survives_the_wire() -> None:
-    host = Host(3, "10.0.0.1", 1, 2, 3, 2**62, (1, 5), 1472)
+    host = Host(3, "10.0.0.1", 1, ((2, 3), (4, 5)), 2**62, (1, 5), 1472)
     message = host.to_proto(State.ABSENT)
     assert Host.from_proto(message) == host and message.state == State.ABSENT
     message.address = ""
@@ -214,7 +214,7 @@ def test_host__survives_the_wire() -> None:
 
 
 def test_order__by_lowest_rank() -> None:
-    hosts = [Host(0, "a", 1, 2, 3, 4, ranks, 1472) for ranks in ((2, 9), (1, 3), (0,))]
+    hosts = [Host(0, "a", 1, ((2, 3),), 4, ranks, 1472) for ranks in ((2, 9), (1, 3), (0,))]
     assert [(h.index, h.ranks) for h in order(hosts)] == [(0, (0,)), (1, (1, 3)), (2, (2, 9))]
 
 

@@ -25,7 +25,7 @@ from ultima.daemon.waiting import Changes, numbers
 def registration(rank: int, world_size: int = 2, host: int | None = None, life: int = 1, **fields: Any) -> Registration:
     """A rank on a host of its own, unless `host` names one."""
     at = rank if host is None else host
-    entry = Host(0, f"10.0.0.{at}", 29520, 29521, 29522, 1000 * life + at, (rank,), 1472)
+    entry = Host(0, f"10.0.0.{at}", 29520, ((29521, 29522),), 1000 * life + at, (rank,), 1472)
     values = {"bucket_bytes_max": 1000, "left_generation": 0} | fields
     return Registration("job", rank, world_size, entry, **values)
 

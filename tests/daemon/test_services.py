@@ -100,8 +100,7 @@ def host(**fields: Any) -> types_pb2.Host:
     values = {
         "address": "127.0.0.1",
         "grpc_port": 1,
-        "data_port": 2,
-        "feedback_port": 3,
+        "lanes": [types_pb2.Lane(data_port=2, feedback_port=3)],
         "incarnation": 4,
         "ranks": [0],
         "packet_bytes": 1472,
@@ -115,8 +114,10 @@ def registering(**fields: Any) -> peer_pb2.RegisterRequest:
 
 BAD_HOSTS = [
     (host(grpc_port=0), "grpc_port = 0"),
-    (host(data_port=70000), "data_port = 70000"),
-    (host(feedback_port=-1), "feedback_port = -1"),
+    (host(lanes=[]), "lanes: 0 entries: allowed: 1 to 4"),
+    (host(lanes=5 * [types_pb2.Lane(data_port=2, feedback_port=3)]), "lanes: 5 entries"),
+    (host(lanes=[types_pb2.Lane(data_port=70000, feedback_port=3)]), "lanes[0].data_port = 70000"),
+    (host(lanes=[types_pb2.Lane(data_port=2, feedback_port=-1)]), "lanes[0].feedback_port = -1"),
     (host(incarnation=0), "incarnation = 0"),
     (host(ranks=[]), "ranks = []"),
     (host(ranks=[1, 1]), "ranks = [1, 1]"),
@@ -151,6 +152,7 @@ async def test_peer__impossible_requests_are_refused(house: House) -> None:
         ("Register", registering(bucket_bytes_max=0), "bucket_bytes_max = 0"),
         ("Register", registering(bucket_bytes_max=2**32), "bucket_bytes_max = 4294967296"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=0, hosts=[host()]), "generation = 0"),
+        ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host()], lanes=2), "lanes = 2"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=2, generation=1, hosts=[host()]), "each rank"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host(index=1)]), "by index"),
     ]
@@ -172,7 +174,7 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
         generation=job.generation,
         caller=other,
         to_index=1,
-        connection_id=path.tx_cid,
+        connection_ids=[path.tx_cid],
         to_incarnation=job.incarnation,
         offer=1,
     )
@@ -183,6 +185,8 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
         for name, value in fields.items():
             if name == "caller":
                 request.caller.CopyFrom(value)
+            elif name == "connection_ids":
+                request.connection_ids[:] = value
             else:
                 setattr(request, name, value)
         return request
@@ -197,8 +201,9 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
         (changed(to_incarnation=9), CODE.FAILED_PRECONDITION, "to_incarnation = 9"),
         (changed(caller=stranger), CODE.FAILED_PRECONDITION, "caller.index = 5"),
         (changed(offer=0), CODE.FAILED_PRECONDITION, "offer = 0: void"),
-        (changed(connection_id=7), CODE.FAILED_PRECONDITION, "offer = 1: void"),
-        (changed(connection_id=0), CODE.FAILED_PRECONDITION, "it is the one to offer"),
+        (changed(connection_ids=[7]), CODE.FAILED_PRECONDITION, "offer = 1: void"),
+        (changed(connection_ids=[7, 8]), CODE.FAILED_PRECONDITION, "2 connection_ids"),
+        (changed(connection_ids=[]), CODE.FAILED_PRECONDITION, "it is the one to offer"),
     ]
     async with peer(daemons[1]) as stub:
         for request, code, names in rows:
@@ -207,7 +212,7 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
             assert caught.value.code() is code and names in (caught.value.details() or ""), names
         assert path.connects == 1 and path.up
         answer = await stub.Connect(good, timeout=5)  # the same again changes nothing either
-        assert answer.connection_id == path.rx_cid and path.connects == 1
+        assert list(answer.connection_ids) == [path.rx_cid] and path.connects == 1
         assert answer.incarnation == job.incarnation
 
 

@@ -47,12 +47,12 @@ SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
 def _free_port() -> int:
-    """A port with two free ones after it, TCP and UDP: the daemon takes all three."""
+    """A port with four free ones after it, TCP and UDP: the daemon takes all five."""
     first = 20000 + os.getpid() % 500 * 16  # tests that run beside this one look elsewhere
     for start in range(first, first + 4000, 8):
         held = []
         try:
-            for port in (start, start + 1, start + 2):
+            for port in range(start, start + 5):
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                     held.append(socket.socket(socket.AF_INET, kind))
                     held[-1].bind(("127.0.0.1", port))
@@ -133,8 +133,8 @@ def _segments(payload: bytes) -> list[bytes]:
 
 
 def test_capture__every_datagram_is_as_the_page_says(daemons: list[tuple[Path, int]]) -> None:
-    data_ports = {port + 1 for _, port in daemons}
-    feedback_ports = {port + 2 for _, port in daemons}
+    data_ports = {port + lane for _, port in daemons for lane in (1, 3)}
+    feedback_ports = {port + lane for _, port in daemons for lane in (2, 4)}
     ours = data_ports | feedback_ports
     captured: list[tuple[int, int, bytes]] = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as tap:

@@ -31,10 +31,10 @@ _job_numbers = iter(range(10**6))
 
 
 def free_port() -> int:
-    """A port P with TCP P and UDP P+1, P+2 free just now, below the range from which the kernel picks by itself."""
+    """A port P with TCP P and UDP P+1 to P+4 free just now, below the range from which the kernel picks by itself."""
     for _ in range(200):
         port = random.SystemRandom().randrange(10240, 32700)
-        wanted = ((socket.SOCK_STREAM, port), (socket.SOCK_DGRAM, port + 1), (socket.SOCK_DGRAM, port + 2))
+        wanted = ((socket.SOCK_STREAM, port), *((socket.SOCK_DGRAM, port + more) for more in range(1, 5)))
         with ExitStack() as held:
             try:
                 for kind, number in wanted:
@@ -52,6 +52,7 @@ class DaemonProcess:
         self.folder = folder
         self.socket = folder / "run" / "ultimad.sock"
         self.port = free_port()
+        self.lanes = 2
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "run").mkdir(parents=True)
 
@@ -72,6 +73,7 @@ class DaemonProcess:
         command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self.folder / "run")]
         command += ["--bind", ADDRESS, "--port", str(self.port)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
+        environment["ULTIMAD_ENGINE_LANES"] = str(self.lanes)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 

@@ -26,7 +26,7 @@ _sym_db = _symbol_database.Default()
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ultima/v1/admin.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\x1f\n\x10GetStatusRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\xc5\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tuptime_ms\x18\x03 \x01(\x03\x12\x0b\n\x03pid\x18\x04 \x01(\x05\x12\x10\n\x08insecure\x18\x05 \x01(\x08\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tgrpc_port\x18\x07 \x01(\x05\x12\'\n\x06\x65ngine\x18\x08 \x01(\x0b\x32\x17.ultima.v1.EngineStatus\x12\"\n\x04jobs\x18\t \x03(\x0b\x32\x14.ultima.v1.JobStatus\x12\x38\n\x06limits\x18\n \x03(\x0b\x32(.ultima.v1.GetStatusResponse.LimitsEntry\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"B\n\x0bTuneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x07options\x18\x02 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"6\n\x0cTuneResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\x99\x02\n\x0c\x45ngineStatus\x12\x11\n\tdata_port\x18\x01 \x01(\x05\x12\x15\n\rfeedback_port\x18\x02 \x01(\x05\x12\x14\n\x0cpacket_bytes\x18\x03 \x01(\x05\x12\x0b\n\x03gso\x18\x04 \x01(\x08\x12\x0b\n\x03gro\x18\x05 \x01(\x08\x12\x0c\n\x04simd\x18\x06 \x01(\t\x12\x1c\n\x14receive_buffer_bytes\x18\x07 \x01(\x03\x12\x19\n\x11send_buffer_bytes\x18\x08 \x01(\x03\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.ultima.v1.EngineStatus.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x82\x03\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12\x12\n\nhost_index\x18\x04 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x05 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x06 \x01(\x03\x12\'\n\x05hosts\x18\x07 \x03(\x0b\x32\x18.ultima.v1.JobHostStatus\x12\x1a\n\x12ops_complete_count\x18\x08 \x01(\x03\x12\x19\n\x11ops_partial_count\x18\t \x01(\x03\x12\x1e\n\x16ops_insufficient_count\x18\n \x01(\x03\x12\x18\n\x10ops_failed_count\x18\x0b \x01(\x03\x12\x15\n\rmissing_bytes\x18\x0c \x01(\x03\x12\x11\n\top_p50_us\x18\r \x01(\x03\x12\x11\n\top_p99_us\x18\x0e \x01(\x03\x12&\n\x07options\x18\x0f \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\xa4\x01\n\rJobHostStatus\x12\x1d\n\x04host\x18\x01 \x01(\x0b\x32\x0f.ultima.v1.Host\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\x0f\n\x07srtt_us\x18\x03 \x01(\x03\x12\x12\n\nsent_bytes\x18\x04 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x03\x12\x12\n\nlost_bytes\x18\x06 \x01(\x03\x32\x8f\x01\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.ultima.v1.GetStatusRequest\x1a\x1c.ultima.v1.GetStatusResponse\x12\x37\n\x04Tune\x12\x16.ultima.v1.TuneRequest\x1a\x17.ultima.v1.TuneResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ultima/v1/admin.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\x1f\n\x10GetStatusRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\xc5\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tuptime_ms\x18\x03 \x01(\x03\x12\x0b\n\x03pid\x18\x04 \x01(\x05\x12\x10\n\x08insecure\x18\x05 \x01(\x08\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\tgrpc_port\x18\x07 \x01(\x05\x12\'\n\x06\x65ngine\x18\x08 \x01(\x0b\x32\x17.ultima.v1.EngineStatus\x12\"\n\x04jobs\x18\t \x03(\x0b\x32\x14.ultima.v1.JobStatus\x12\x38\n\x06limits\x18\n \x03(\x0b\x32(.ultima.v1.GetStatusResponse.LimitsEntry\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"B\n\x0bTuneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x07options\x18\x02 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"6\n\x0cTuneResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\xbf\x02\n\x0c\x45ngineStatus\x12\x11\n\tdata_port\x18\x01 \x01(\x05\x12\x15\n\rfeedback_port\x18\x02 \x01(\x05\x12\x14\n\x0cpacket_bytes\x18\x03 \x01(\x05\x12\x0b\n\x03gso\x18\x04 \x01(\x08\x12\x0b\n\x03gro\x18\x05 \x01(\x08\x12\x0c\n\x04simd\x18\x06 \x01(\t\x12\x1c\n\x14receive_buffer_bytes\x18\x07 \x01(\x03\x12\x19\n\x11send_buffer_bytes\x18\x08 \x01(\x03\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.ultima.v1.EngineStatus.CountersEntry\x12$\n\x05lanes\x18\n \x03(\x0b\x32\x15.ultima.v1.LaneStatus\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x9e\x01\n\nLaneStatus\x12\x11\n\tdata_port\x18\x01 \x01(\x05\x12\x15\n\rfeedback_port\x18\x02 \x01(\x05\x12\x35\n\x08\x63ounters\x18\x03 \x03(\x0b\x32#.ultima.v1.LaneStatus.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x91\x03\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12\x12\n\nhost_index\x18\x04 \x01(\x05\x12\x13\n\x0bnext_op_seq\x18\x05 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x06 \x01(\x03\x12\'\n\x05hosts\x18\x07 \x03(\x0b\x32\x18.ultima.v1.JobHostStatus\x12\x1a\n\x12ops_complete_count\x18\x08 \x01(\x03\x12\x19\n\x11ops_partial_count\x18\t \x01(\x03\x12\x1e\n\x16ops_insufficient_count\x18\n \x01(\x03\x12\x18\n\x10ops_failed_count\x18\x0b \x01(\x03\x12\x15\n\rmissing_bytes\x18\x0c \x01(\x03\x12\x11\n\top_p50_us\x18\r \x01(\x03\x12\x11\n\top_p99_us\x18\x0e \x01(\x03\x12&\n\x07options\x18\x0f \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x10 \x01(\x05\"\xa4\x01\n\rJobHostStatus\x12\x1d\n\x04host\x18\x01 \x01(\x0b\x32\x0f.ultima.v1.Host\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\x0f\n\x07srtt_us\x18\x03 \x01(\x03\x12\x12\n\nsent_bytes\x18\x04 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x03\x12\x12\n\nlost_bytes\x18\x06 \x01(\x03\x32\x8f\x01\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.ultima.v1.GetStatusRequest\x1a\x1c.ultima.v1.GetStatusResponse\x12\x37\n\x04Tune\x12\x16.ultima.v1.TuneRequest\x1a\x17.ultima.v1.TuneResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSRESPONSE_LIMITSENTRY']._serialized_options = b'8\001'
   _globals['_ENGINESTATUS_COUNTERSENTRY']._loaded_options = None
   _globals['_ENGINESTATUS_COUNTERSENTRY']._serialized_options = b'8\001'
+  _globals['_LANESTATUS_COUNTERSENTRY']._loaded_options = None
+  _globals['_LANESTATUS_COUNTERSENTRY']._serialized_options = b'8\001'
   _globals['_GETSTATUSREQUEST']._serialized_start=59
   _globals['_GETSTATUSREQUEST']._serialized_end=90
   _globals['_GETSTATUSRESPONSE']._serialized_start=93
@@ -48,13 +50,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TUNERESPONSE']._serialized_start=488
   _globals['_TUNERESPONSE']._serialized_end=542
   _globals['_ENGINESTATUS']._serialized_start=545
-  _globals['_ENGINESTATUS']._serialized_end=826
-  _globals['_ENGINESTATUS_COUNTERSENTRY']._serialized_start=779
-  _globals['_ENGINESTATUS_COUNTERSENTRY']._serialized_end=826
-  _globals['_JOBSTATUS']._serialized_start=829
-  _globals['_JOBSTATUS']._serialized_end=1215
-  _globals['_JOBHOSTSTATUS']._serialized_start=1218
-  _globals['_JOBHOSTSTATUS']._serialized_end=1382
-  _globals['_ADMINSERVICE']._serialized_start=1385
-  _globals['_ADMINSERVICE']._serialized_end=1528
+  _globals['_ENGINESTATUS']._serialized_end=864
+  _globals['_ENGINESTATUS_COUNTERSENTRY']._serialized_start=817
+  _globals['_ENGINESTATUS_COUNTERSENTRY']._serialized_end=864
+  _globals['_LANESTATUS']._serialized_start=867
+  _globals['_LANESTATUS']._serialized_end=1025
+  _globals['_LANESTATUS_COUNTERSENTRY']._serialized_start=817
+  _globals['_LANESTATUS_COUNTERSENTRY']._serialized_end=864
+  _globals['_JOBSTATUS']._serialized_start=1028
+  _globals['_JOBSTATUS']._serialized_end=1429
+  _globals['_JOBHOSTSTATUS']._serialized_start=1432
+  _globals['_JOBHOSTSTATUS']._serialized_end=1596
+  _globals['_ADMINSERVICE']._serialized_start=1599
+  _globals['_ADMINSERVICE']._serialized_end=1742
 # @@protoc_insertion_point(module_scope)

@@ -194,6 +194,7 @@ class EngineStatus(_message.Message):
     RECEIVE_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
     SEND_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     data_port: _builtins.int
     feedback_port: _builtins.int
     packet_bytes: _builtins.int
@@ -207,6 +208,10 @@ class EngineStatus(_message.Message):
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """All counters of the engine since start, by the names of ut_stats and ut_driver_stats."""
 
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneStatus]:
+        """The ports above are those of the first lane, the counters those of all of them together."""
+
     def __init__(
         self,
         *,
@@ -219,14 +224,61 @@ class EngineStatus(_message.Message):
         receive_buffer_bytes: _builtins.int = ...,
         send_buffer_bytes: _builtins.int = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        lanes: _abc.Iterable[Global___LaneStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port", "gro", b"gro", "gso", b"gso", "packet_bytes", b"packet_bytes", "receive_buffer_bytes", b"receive_buffer_bytes", "send_buffer_bytes", b"send_buffer_bytes", "simd", b"simd"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port", "gro", b"gro", "gso", b"gso", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "receive_buffer_bytes", b"receive_buffer_bytes", "send_buffer_bytes", b"send_buffer_bytes", "simd", b"simd"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EngineStatus: _TypeAlias = EngineStatus  # noqa: Y015
+
+@_typing.final
+class LaneStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CountersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DATA_PORT_FIELD_NUMBER: _builtins.int
+    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    data_port: _builtins.int
+    feedback_port: _builtins.int
+    @_builtins.property
+    def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        data_port: _builtins.int = ...,
+        feedback_port: _builtins.int = ...,
+        counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneStatus: _TypeAlias = LaneStatus  # noqa: Y015
 
 @_typing.final
 class JobStatus(_message.Message):
@@ -247,6 +299,7 @@ class JobStatus(_message.Message):
     OP_P50_US_FIELD_NUMBER: _builtins.int
     OP_P99_US_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -262,6 +315,7 @@ class JobStatus(_message.Message):
     op_p50_us: _builtins.int
     """Of the last 1024 ops, microseconds; 0 while there is none."""
     op_p99_us: _builtins.int
+    lanes: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @_builtins.property
@@ -286,10 +340,11 @@ class JobStatus(_message.Message):
         op_p50_us: _builtins.int = ...,
         op_p99_us: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        lanes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

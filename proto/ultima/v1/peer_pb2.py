@@ -26,7 +26,7 @@ _sym_db = _symbol_database.Default()
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\xac\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\xde\x01\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\xea\x01\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\x11\n\x0fRestoreResponse\"\xca\x01\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x15\n\rconnection_id\x18\x05 \x01(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"z\n\x0f\x43onnectResponse\x12\x15\n\rconnection_id\x18\x01 \x01(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\x8d\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions2\xe5\x02\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\xac\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"\xed\x01\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x08 \x01(\x05\"\xf9\x01\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\t \x01(\x05\"\x11\n\x0fRestoreResponse\"\xcb\x01\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x16\n\x0e\x63onnection_ids\x18\x05 \x03(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"{\n\x0f\x43onnectResponse\x12\x16\n\x0e\x63onnection_ids\x18\x01 \x03(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\x8d\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions2\xe5\x02\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,23 +36,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERREQUEST']._serialized_start=59
   _globals['_REGISTERREQUEST']._serialized_end=231
   _globals['_REGISTERRESPONSE']._serialized_start=234
-  _globals['_REGISTERRESPONSE']._serialized_end=456
-  _globals['_RESTOREREQUEST']._serialized_start=459
-  _globals['_RESTOREREQUEST']._serialized_end=693
-  _globals['_RESTORERESPONSE']._serialized_start=695
-  _globals['_RESTORERESPONSE']._serialized_end=712
-  _globals['_CONNECTREQUEST']._serialized_start=715
-  _globals['_CONNECTREQUEST']._serialized_end=917
-  _globals['_CONNECTRESPONSE']._serialized_start=919
-  _globals['_CONNECTRESPONSE']._serialized_end=1041
-  _globals['_WATCHREQUEST']._serialized_start=1043
-  _globals['_WATCHREQUEST']._serialized_end=1114
-  _globals['_WATCHRESPONSE']._serialized_start=1117
-  _globals['_WATCHRESPONSE']._serialized_end=1258
-  _globals['_APPLYOPTIONSREQUEST']._serialized_start=1260
-  _globals['_APPLYOPTIONSREQUEST']._serialized_end=1354
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=1356
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=1418
-  _globals['_PEERSERVICE']._serialized_start=1421
-  _globals['_PEERSERVICE']._serialized_end=1778
+  _globals['_REGISTERRESPONSE']._serialized_end=471
+  _globals['_RESTOREREQUEST']._serialized_start=474
+  _globals['_RESTOREREQUEST']._serialized_end=723
+  _globals['_RESTORERESPONSE']._serialized_start=725
+  _globals['_RESTORERESPONSE']._serialized_end=742
+  _globals['_CONNECTREQUEST']._serialized_start=745
+  _globals['_CONNECTREQUEST']._serialized_end=948
+  _globals['_CONNECTRESPONSE']._serialized_start=950
+  _globals['_CONNECTRESPONSE']._serialized_end=1073
+  _globals['_WATCHREQUEST']._serialized_start=1075
+  _globals['_WATCHREQUEST']._serialized_end=1146
+  _globals['_WATCHRESPONSE']._serialized_start=1149
+  _globals['_WATCHRESPONSE']._serialized_end=1290
+  _globals['_APPLYOPTIONSREQUEST']._serialized_start=1292
+  _globals['_APPLYOPTIONSREQUEST']._serialized_end=1386
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=1388
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=1450
+  _globals['_PEERSERVICE']._serialized_start=1453
+  _globals['_PEERSERVICE']._serialized_end=1810
 # @@protoc_insertion_point(module_scope)

@@ -77,6 +77,7 @@ class RegisterResponse(_message.Message):
     UNDER_WAY_FIELD_NUMBER: _builtins.int
     OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: _builtins.int
@@ -84,6 +85,8 @@ class RegisterResponse(_message.Message):
     """Where the job stands as far as the coordinator knows: op number that comes next; 0 at first."""
     under_way: _builtins.bool
     """The job was under way before this call: the caller takes an old place, and connects to everyone itself."""
+    lanes: _builtins.int
+    """Lanes of the job: the least of all hosts' when it was formed."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
@@ -104,10 +107,11 @@ class RegisterResponse(_message.Message):
         under_way: _builtins.bool = ...,
         options_asked: _types_pb2.JobOptions | None = ...,
         options: _types_pb2.JobOptions | None = ...,
+        lanes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "under_way", b"under_way"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "under_way", b"under_way"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,12 +129,14 @@ class RestoreRequest(_message.Message):
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     generation: _builtins.int
     bucket_bytes_max: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the caller's host: op number that comes next."""
+    lanes: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
@@ -150,10 +156,11 @@ class RestoreRequest(_message.Message):
         next_op_seq: _builtins.int = ...,
         options_asked: _types_pb2.JobOptions | None = ...,
         options: _types_pb2.JobOptions | None = ...,
+        lanes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -182,7 +189,7 @@ class ConnectRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
     TO_INDEX_FIELD_NUMBER: _builtins.int
-    CONNECTION_ID_FIELD_NUMBER: _builtins.int
+    CONNECTION_IDS_FIELD_NUMBER: _builtins.int
     TO_INCARNATION_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
@@ -190,8 +197,6 @@ class ConnectRequest(_message.Message):
     generation: _builtins.int
     to_index: _builtins.int
     """Index of the called host."""
-    connection_id: _builtins.int
-    """The id that the called host must put on packets to the caller. 0 asks for an offer."""
     to_incarnation: _builtins.int
     """The incarnation of the called host that the caller believes in; 0 if it does not know."""
     offer: _builtins.int
@@ -201,6 +206,10 @@ class ConnectRequest(_message.Message):
     @_builtins.property
     def caller(self) -> _types_pb2.Host:
         """The calling host, whole."""
+
+    @_builtins.property
+    def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids that the called host must put on packets to the caller, one per lane of the job. None ask for an offer."""
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
@@ -213,14 +222,14 @@ class ConnectRequest(_message.Message):
         generation: _builtins.int = ...,
         caller: _types_pb2.Host | None = ...,
         to_index: _builtins.int = ...,
-        connection_id: _builtins.int = ...,
+        connection_ids: _abc.Iterable[_builtins.int] | None = ...,
         to_incarnation: _builtins.int = ...,
         offer: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_id", b"connection_id", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,15 +239,19 @@ Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
 class ConnectResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    CONNECTION_ID_FIELD_NUMBER: _builtins.int
+    CONNECTION_IDS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
-    connection_id: _builtins.int
-    """The id that the caller must put on packets to the called host. 0 in the answer to a request for an offer, which follows."""
     incarnation: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the called host: op number that comes next."""
+    @_builtins.property
+    def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids that the caller must put on packets to the called host, one per lane. None in the answer to a request for an
+        offer, which follows.
+        """
+
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
         """In force on the called host."""
@@ -246,14 +259,14 @@ class ConnectResponse(_message.Message):
     def __init__(
         self,
         *,
-        connection_id: _builtins.int = ...,
+        connection_ids: _abc.Iterable[_builtins.int] | None = ...,
         incarnation: _builtins.int = ...,
         next_op_seq: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

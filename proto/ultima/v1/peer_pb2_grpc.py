@@ -87,8 +87,8 @@ class PeerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request, context):
-        """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-        the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+        """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
+        per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
         one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
         changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
         """

@@ -48,8 +48,8 @@ class PeerServiceStub:
     it again. Idempotent, and without effect where the coordinator knows the job.
     """
     Connect: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]
-    """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-    the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+    """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
+    per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
     one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
     changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
     """
@@ -79,8 +79,8 @@ class PeerServiceAsyncStub(PeerServiceStub):
     it again. Idempotent, and without effect where the coordinator knows the job.
     """
     Connect: _aio.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]  # type: ignore[assignment]
-    """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-    the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+    """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
+    per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
     one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
     changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
     """
@@ -125,8 +125,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.ConnectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ConnectResponse, _abc.Awaitable[_peer_pb2.ConnectResponse]]:
-        """Opens both directions between two hosts of a job: each side names the connection id that the other must put on its packets, chosen by
-        the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
+        """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
+        per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
         one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
         changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
         """

@@ -46,7 +46,7 @@ class JoinJobRequest(_message.Message):
     rendezvous: _builtins.str
     """Where the daemon of rank 0 listens for its peers: "host:port", "[v6]:port", or empty when all ranks are on this host."""
     bucket_bytes_max: _builtins.int
-    """Largest bucket that the trainer will reduce, in bytes; 0 takes the daemon's limit."""
+    """Largest bucket that the trainer will reduce, in bytes; 0 takes 512 MiB, or the daemon's limit if that is less."""
     rate_bytes_per_s: _builtins.int
     """The job's share of the link in bytes per second; 0 takes the daemon's default for a job."""
     @_builtins.property
@@ -90,6 +90,7 @@ class JoinJobResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     host_index: _builtins.int
     """Index of the host that the caller is on."""
     next_op_seq: _builtins.int
@@ -98,6 +99,8 @@ class JoinJobResponse(_message.Message):
     """The daemon's number of the session, as it appears in status and logs."""
     bucket_bytes_max: _builtins.int
     """Largest bucket of the job in bytes."""
+    lanes: _builtins.int
+    """Lanes of the job: op s goes into the rings of lane s mod lanes, under the number s / lanes."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts of the job, in order of their index."""
@@ -115,10 +118,11 @@ class JoinJobResponse(_message.Message):
         session: _builtins.int = ...,
         bucket_bytes_max: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        lanes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "next_op_seq", b"next_op_seq", "options", b"options", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,23 +25,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ultima/v1/types.proto\x12\tultima.v1\"\xc2\x01\n\x04Host\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\x12\x11\n\tdata_port\x18\x04 \x01(\x05\x12\x15\n\rfeedback_port\x18\x05 \x01(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12\r\n\x05ranks\x18\x07 \x03(\x05\x12\x14\n\x0cpacket_bytes\x18\x08 \x01(\x05\x12#\n\x05state\x18\t \x01(\x0e\x32\x14.ultima.v1.HostState\"\x92\x03\n\nJobOptions\x12,\n\talgorithm\x18\x01 \x01(\x0e\x32\x14.ultima.v1.AlgorithmH\x00\x88\x01\x01\x12.\n\ncongestion\x18\x02 \x01(\x0e\x32\x15.ultima.v1.CongestionH\x01\x88\x01\x01\x12*\n\x08hadamard\x18\x03 \x01(\x0e\x32\x13.ultima.v1.HadamardH\x02\x88\x01\x01\x12\x13\n\x06incast\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x1a\n\rearly_percent\x18\x05 \x01(\x05H\x04\x88\x01\x01\x12\x13\n\x06t_b_ns\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x13\n\x06t_c_ns\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1c\n\x0f\x64\x65lay_target_ns\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12\x10\n\x08revision\x18\t \x01(\x03\x42\x0c\n\n_algorithmB\r\n\x0b_congestionB\x0b\n\t_hadamardB\t\n\x07_incastB\x10\n\x0e_early_percentB\t\n\x07_t_b_nsB\t\n\x07_t_c_nsB\x12\n\x10_delay_target_ns*t\n\tAlgorithm\x12\x19\n\x15\x41LGORITHM_UNSPECIFIED\x10\x00\x12\x11\n\rALGORITHM_TAR\x10\x01\x12\x12\n\x0e\x41LGORITHM_RING\x10\x02\x12\x13\n\x0f\x41LGORITHM_BCUBE\x10\x03\x12\x10\n\x0c\x41LGORITHM_PS\x10\x04*\x80\x01\n\nCongestion\x12\x1a\n\x16\x43ONGESTION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43ONGESTION_SWIFT\x10\x01\x12\x14\n\x10\x43ONGESTION_DCTCP\x10\x02\x12\x15\n\x11\x43ONGESTION_TIMELY\x10\x03\x12\x13\n\x0f\x43ONGESTION_NONE\x10\x04*Z\n\x08Hadamard\x12\x18\n\x14HADAMARD_UNSPECIFIED\x10\x00\x12\x10\n\x0cHADAMARD_OFF\x10\x01\x12\x0f\n\x0bHADAMARD_ON\x10\x02\x12\x11\n\rHADAMARD_AUTO\x10\x03*l\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15HOST_STATE_CONNECTING\x10\x01\x12\x11\n\rHOST_STATE_UP\x10\x02\x12\x15\n\x11HOST_STATE_ABSENT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ultima/v1/types.proto\x12\tultima.v1\"\xb8\x01\n\x04Host\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\x12\x1e\n\x05lanes\x18\x04 \x03(\x0b\x32\x0f.ultima.v1.Lane\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12\r\n\x05ranks\x18\x07 \x03(\x05\x12\x14\n\x0cpacket_bytes\x18\x08 \x01(\x05\x12#\n\x05state\x18\t \x01(\x0e\x32\x14.ultima.v1.HostState\"0\n\x04Lane\x12\x11\n\tdata_port\x18\x01 \x01(\x05\x12\x15\n\rfeedback_port\x18\x02 \x01(\x05\"\x92\x03\n\nJobOptions\x12,\n\talgorithm\x18\x01 \x01(\x0e\x32\x14.ultima.v1.AlgorithmH\x00\x88\x01\x01\x12.\n\ncongestion\x18\x02 \x01(\x0e\x32\x15.ultima.v1.CongestionH\x01\x88\x01\x01\x12*\n\x08hadamard\x18\x03 \x01(\x0e\x32\x13.ultima.v1.HadamardH\x02\x88\x01\x01\x12\x13\n\x06incast\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x1a\n\rearly_percent\x18\x05 \x01(\x05H\x04\x88\x01\x01\x12\x13\n\x06t_b_ns\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x13\n\x06t_c_ns\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1c\n\x0f\x64\x65lay_target_ns\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12\x10\n\x08revision\x18\t \x01(\x03\x42\x0c\n\n_algorithmB\r\n\x0b_congestionB\x0b\n\t_hadamardB\t\n\x07_incastB\x10\n\x0e_early_percentB\t\n\x07_t_b_nsB\t\n\x07_t_c_nsB\x12\n\x10_delay_target_ns*t\n\tAlgorithm\x12\x19\n\x15\x41LGORITHM_UNSPECIFIED\x10\x00\x12\x11\n\rALGORITHM_TAR\x10\x01\x12\x12\n\x0e\x41LGORITHM_RING\x10\x02\x12\x13\n\x0f\x41LGORITHM_BCUBE\x10\x03\x12\x10\n\x0c\x41LGORITHM_PS\x10\x04*\x80\x01\n\nCongestion\x12\x1a\n\x16\x43ONGESTION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43ONGESTION_SWIFT\x10\x01\x12\x14\n\x10\x43ONGESTION_DCTCP\x10\x02\x12\x15\n\x11\x43ONGESTION_TIMELY\x10\x03\x12\x13\n\x0f\x43ONGESTION_NONE\x10\x04*Z\n\x08Hadamard\x12\x18\n\x14HADAMARD_UNSPECIFIED\x10\x00\x12\x10\n\x0cHADAMARD_OFF\x10\x01\x12\x0f\n\x0bHADAMARD_ON\x10\x02\x12\x11\n\rHADAMARD_AUTO\x10\x03*l\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15HOST_STATE_CONNECTING\x10\x01\x12\x11\n\rHOST_STATE_UP\x10\x02\x12\x15\n\x11HOST_STATE_ABSENT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ultima.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ALGORITHM']._serialized_start=638
-  _globals['_ALGORITHM']._serialized_end=754
-  _globals['_CONGESTION']._serialized_start=757
-  _globals['_CONGESTION']._serialized_end=885
-  _globals['_HADAMARD']._serialized_start=887
-  _globals['_HADAMARD']._serialized_end=977
-  _globals['_HOSTSTATE']._serialized_start=979
-  _globals['_HOSTSTATE']._serialized_end=1087
+  _globals['_ALGORITHM']._serialized_start=678
+  _globals['_ALGORITHM']._serialized_end=794
+  _globals['_CONGESTION']._serialized_start=797
+  _globals['_CONGESTION']._serialized_end=925
+  _globals['_HADAMARD']._serialized_start=927
+  _globals['_HADAMARD']._serialized_end=1017
+  _globals['_HOSTSTATE']._serialized_start=1019
+  _globals['_HOSTSTATE']._serialized_end=1127
   _globals['_HOST']._serialized_start=37
-  _globals['_HOST']._serialized_end=231
-  _globals['_JOBOPTIONS']._serialized_start=234
-  _globals['_JOBOPTIONS']._serialized_end=636
+  _globals['_HOST']._serialized_end=221
+  _globals['_LANE']._serialized_start=223
+  _globals['_LANE']._serialized_end=271
+  _globals['_JOBOPTIONS']._serialized_start=274
+  _globals['_JOBOPTIONS']._serialized_end=676
 # @@protoc_insertion_point(module_scope)

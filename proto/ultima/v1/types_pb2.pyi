@@ -116,8 +116,7 @@ class Host(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     GRPC_PORT_FIELD_NUMBER: _builtins.int
-    DATA_PORT_FIELD_NUMBER: _builtins.int
-    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     PACKET_BYTES_FIELD_NUMBER: _builtins.int
@@ -128,15 +127,18 @@ class Host(_message.Message):
     """Numeric address on which the daemon listens for its peers, IPv4 or IPv6."""
     grpc_port: _builtins.int
     """TCP port of the daemon's PeerService."""
-    data_port: _builtins.int
-    """UDP ports of the engine that serves the job."""
-    feedback_port: _builtins.int
     incarnation: _builtins.int
     """One life of this host in the job: random, never 0, new when the daemon starts and when the job begins anew on it."""
     packet_bytes: _builtins.int
     """UDP payload of a full data packet on this host's path; the job uses the least of all hosts'."""
     state: Global___HostState.ValueType
     """How the host looks to the sender of this message; unspecified where that says nothing."""
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
+        """UDP ports of its engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has as many lanes
+        as every host of it.
+        """
+
     @_builtins.property
     def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ranks of the job on this host, ascending."""
@@ -147,8 +149,7 @@ class Host(_message.Message):
         index: _builtins.int = ...,
         address: _builtins.str = ...,
         grpc_port: _builtins.int = ...,
-        data_port: _builtins.int = ...,
-        feedback_port: _builtins.int = ...,
+        lanes: _abc.Iterable[Global___Lane] | None = ...,
         incarnation: _builtins.int = ...,
         ranks: _abc.Iterable[_builtins.int] | None = ...,
         packet_bytes: _builtins.int = ...,
@@ -156,11 +157,33 @@ class Host(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "data_port", b"data_port", "feedback_port", b"feedback_port", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class Lane(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_PORT_FIELD_NUMBER: _builtins.int
+    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
+    data_port: _builtins.int
+    feedback_port: _builtins.int
+    def __init__(
+        self,
+        *,
+        data_port: _builtins.int = ...,
+        feedback_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_port", b"data_port", "feedback_port", b"feedback_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 @_typing.final
 class JobOptions(_message.Message):
