@@ -30,8 +30,9 @@ from .errors import (
 )
 from .handle import Handle
 from .options import Options
-from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Why
+from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from .session import Job, connect
+from .sync import SyncResult
 
 __all__ = [
     "ClosedHandle",
@@ -57,7 +58,9 @@ __all__ = [
     "ResourceExhausted",
     "StageEnd",
     "Status",
+    "SyncResult",
     "TimedOut",
+    "Trouble",
     "UltimaError",
     "Why",
     "connect",

@@ -8,19 +8,20 @@ of ranks that wait; each waiting rank gets a result when nothing more can come f
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from .attachment import Completion
 from .buffers import AnyArray
-from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Why
+from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from .reference import nonfinite_count, reduce_arrays
 from .words import (
     DTYPE_BY_CODE,
@@ -38,8 +39,14 @@ _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
     2: lambda submission: submission.redop,
     3: lambda submission: submission.count,
     4: lambda submission: submission.mode,
+    5: lambda submission: submission.agree,
 }
 assert _FIELDS.keys() == FIELD_BY_CODE.keys()
+
+
+def _digest(result: bytes) -> int:
+    """Not the engine's, but as good: equal for equal bytes."""
+    return int.from_bytes(hashlib.blake2b(result, digest_size=8).digest(), "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class FakeSubmission:
     dtype: int
     redop: int
     mode: int
+    agree: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -194,12 +202,14 @@ class FakeOp:
     def _end(self, part: _Part, values: dict[int, AnyArray], missing: set[int], absent: set[int], now_ns: int) -> None:
         receipt, error = self._receipt(part, values, missing, absent, now_ns), 0
         submission = part.submission
-        if missing and submission.mode == MODES["reliable"]:
+        if missing and (submission.mode == MODES["reliable"] or submission.agree):
+            # In agree mode, too: a rank that is missing takes its shard with it.
             error = ERR_ABSENT if missing <= absent else ERR_TIMEOUT
         else:
             kind = DTYPE_BY_CODE[submission.dtype]
             result = reduce_arrays([values[rank] for rank in sorted(values)], kind, OP_BY_CODE[submission.redop])
             part.session.arena[submission.dst : submission.dst + submission.nbytes] = result.view(np.uint8)
+            receipt = replace(receipt, digest=_digest(result.tobytes()))
         part.waiting = False
         culprit = None if not missing else self._host_of(min(missing)).index
         part.session.complete(Completion(self._op_seq, error, culprit, 0, 0, 0, receipt))
@@ -227,7 +237,7 @@ class FakeOp:
         lost = sum(sum(row.missing_bytes) for row in rows)
         if not missing:
             status = Status.COMPLETE
-        elif not values or part.submission.mode == MODES["reliable"]:
+        elif not values or part.submission.mode == MODES["reliable"] or part.submission.agree:
             status = Status.FAILED
         elif len(self._hosts) > 1 and set(values) <= set(here.ranks):
             status = Status.INSUFFICIENT
@@ -254,6 +264,8 @@ class FakeOp:
             bytes_duplicate=0,
             nonfinite=nonfinite_count(part.data, kind),
             drops_host=0,
+            trouble=(Trouble.GONE if missing <= absent else Trouble.SENDER) if missing else Trouble.NONE,
+            incast=1,
         )
 
     @staticmethod
@@ -263,6 +275,7 @@ class FakeOp:
             return PeerReceipt(host.index, host.ranks, (0, 0), (0, 0), weight, Why.NOTHING, None)
         expected = (shard[here.index], shard[host.index])
         if weight:
-            return PeerReceipt(host.index, host.ranks, expected, (0, 0), weight, Why.NOTHING, None)
-        why = Why.ABSENT if set(host.ranks) <= absent else Why.SILENT
-        return PeerReceipt(host.index, host.ranks, expected, expected, 0, why, None)
+            return PeerReceipt(host.index, host.ranks, expected, (0, 0), weight, Why.NOTHING, None, opened_s=0.0)
+        gone = set(host.ranks) <= absent
+        why, trouble = (Why.ABSENT, Trouble.GONE) if gone else (Why.SILENT, Trouble.SENDER)
+        return PeerReceipt(host.index, host.ranks, expected, expected, 0, why, None, trouble)

@@ -18,6 +18,26 @@ STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
 
 
+def get_receipts(
+    socket: str, job: str = "", op_seq: int | None = None, timeout_s: float = STATUS_TIMEOUT_S
+) -> admin_pb2.GetReceiptsResponse:
+    """The receipt of one op, None for the newest, that the daemon remembers of a job ("" for the only one).
+
+    Raises as `get_status`; UltimaError when it remembers no such job or op.
+    """
+    request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
+    with _channel(socket) as channel:
+        try:
+            response: admin_pb2.GetReceiptsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetReceipts(
+                request, timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
+                raise UltimaError(str(error.details())) from None
+            raise _failure(socket, error, timeout_s) from None
+    return response
+
+
 def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) -> admin_pb2.GetStatusResponse:
     """The daemon's status, of one job or of all ("").
 

@@ -21,6 +21,7 @@ from .errors import (
 )
 from .receipt import Host, Receipt, ranks_text
 from .words import (
+    AGREE,
     ERR_ABSENT,
     ERR_ARGUMENT,
     ERR_DESYNC,
@@ -31,6 +32,7 @@ from .words import (
     ERR_TIMEOUT,
     ERR_TOO_LARGE,
     FIELD_BY_CODE,
+    MODES,
     DType,
     field_value,
 )
@@ -156,7 +158,13 @@ class Op:
 
     def asked(self) -> dict[str, int]:
         """The numbers that must be the same on all ranks, by the name of the field."""
-        return {"dtype": self.kind.code, "op": self.redop, "count": self.count, "mode": self.mode}
+        return {
+            "dtype": self.kind.code,
+            "op": self.redop,
+            "count": self.count,
+            "mode": self.mode,
+            "agree": self.flags & AGREE,
+        }
 
     def fail(self, failure: UltimaError) -> None:
         """Ends it without a result; the caller's array stays as it is."""
@@ -194,10 +202,11 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
     if error == ERR_TIMEOUT:
         receipt = completion.receipt
         blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""
-        return DeadlineExceeded(f"op {number}: reliable, and not finished by its deadline{blame}", receipt)
+        return DeadlineExceeded(f"op {number}: {_promise(asked)}, and not finished by its deadline{blame}", receipt)
     if error == ERR_ABSENT:
         gone = completion.receipt.culprit
-        text = f"op {number}: reliable, and {ranks_text(gone) if gone else 'some rank'} cannot take part any more"
+        who = ranks_text(gone) if gone else "some rank"
+        text = f"op {number}: {_promise(asked)}, and {who} cannot take part any more"
         return RanksGone(text, gone, completion.receipt)
     if error == ERR_TOO_LARGE:
         return ResourceExhausted("bucket_bytes_max", f"op {number}: larger than the job's largest bucket")
@@ -209,6 +218,11 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
             what, f"refused by the daemon (op {number}, error {error})", "what this daemon's release takes"
         )
     return ProtocolError(f"op {number}: the daemon's engine reports error {error}")
+
+
+def _promise(asked: dict[str, int]) -> str:
+    """Why an op fails rather than to return what there is."""
+    return "reliable" if asked.get("mode") == MODES["reliable"] or not asked.get("agree") else "with agree=True"
 
 
 def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:

@@ -34,6 +34,8 @@ class StageEnd(StrEnum):
     DEADLINE = "deadline"
     ABSENT = "absent"
     """Nothing more could come: all that was missing belongs to hosts known to be gone."""
+    EARLY = "early"
+    """Nearly all was there, and the rest was later than such an op usually takes (t_C)."""
 
 
 class Why(StrEnum):
@@ -50,9 +52,24 @@ class Why(StrEnum):
     """It left the job."""
 
 
+class Trouble(StrEnum):
+    """What ails the host that is to blame."""
+
+    NONE = "nothing"
+    SENDER = "slow sender"
+    """It called the op late, or stood still, and nothing was lost meanwhile."""
+    PATH = "slow path"
+    """It sent in time, but its data came late or was lost on the way."""
+    RECEIVER = "slow receiver"
+    """Its kernel dropped what had arrived: the socket buffer is too small, or the host has too little CPU time."""
+    GONE = "gone"
+    """It is known to be gone, or was silent all the time."""
+
+
 # In the order of the numbers in shared memory (ring.h).
+TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
-STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT)
+STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
 WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
 
 
@@ -82,6 +99,22 @@ class PeerReceipt:
     why: Why
     last_s: float | None
     """When its last byte came, in seconds after the start of the op; None if none came."""
+    trouble: Trouble = Trouble.NONE
+    """What it would have if it were to blame; NONE in a complete op."""
+    first_s: float | None = None
+    """When its first byte came."""
+    opened_s: float | None = None
+    """When it was heard to have called the op, 0 if before us; None if it never was."""
+    quiet_s: float = 0.0
+    """Its longest silence after it had called the op."""
+    delay_s: float = 0.0
+    """How much longer its slowest packet was on the way than its fastest."""
+    repaired_bytes: int = 0
+    """Of what it sent, what was lost first and came as repairs."""
+    lost_packets: int = 0
+    """Packets to it that were lost."""
+    drops: int = 0
+    """Datagrams that its kernel dropped meanwhile, by its own word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +151,23 @@ class Receipt:
     """NaN or Inf elements in the result."""
     drops_host: int
     """Datagrams that this host's kernel dropped meanwhile, of all jobs: if not 0, raise net.core.rmem_max."""
+    trouble: Trouble = Trouble.NONE
+    """What ails the host that `culprit` names."""
+    digest: int = 0
+    """64 bits that depend on every byte of the result: ranks with equal digests hold equal results. 0 without one."""
+    agreed_op: int | None = None
+    """The newest earlier op of which all hosts that were up have told their digest; None while there is none. A digest
+    is told when an op has ended, so a receipt never tells of its own op."""
+    differ: tuple[int, ...] = ()
+    """Ranks of the hosts whose result of that op is not ours."""
+    hadamard: bool = False
+    """The data travelled transformed."""
+    incast: int = 0
+    """Number of hosts that a host heard at once."""
+    t_b_s: float | None = None
+    """Bound of a stage that was in force; None for none."""
+    t_c_s: tuple[float | None, float | None] = (None, None)
+    """Expected time of each stage that was in force."""
 
     @property
     def complete(self) -> bool:
@@ -157,6 +207,14 @@ class Receipt:
             "bytes_duplicate": self.bytes_duplicate,
             "nonfinite": self.nonfinite,
             "drops_host": self.drops_host,
+            "trouble": str(self.trouble),
+            "digest": f"{self.digest:016x}",
+            "agreed_op": self.agreed_op,
+            "differ": list(self.differ),
+            "hadamard": self.hadamard,
+            "incast": self.incast,
+            "t_b_s": self.t_b_s,
+            "t_c_s": list(self.t_c_s),
             "peers": [
                 {
                     "host": peer.host,
@@ -166,6 +224,14 @@ class Receipt:
                     "weight": peer.weight,
                     "why": str(peer.why),
                     "last_s": peer.last_s,
+                    "trouble": str(peer.trouble),
+                    "first_s": peer.first_s,
+                    "opened_s": peer.opened_s,
+                    "quiet_s": peer.quiet_s,
+                    "delay_s": peer.delay_s,
+                    "repaired_bytes": peer.repaired_bytes,
+                    "lost_packets": peer.lost_packets,
+                    "drops": peer.drops,
                 }
                 for peer in self.peers
             ],
@@ -182,14 +248,16 @@ class Receipt:
                 parts.append(f"{ranks_text(self.partly)} in some")
         if self.bytes_missing:
             parts.append(
-                f"{_size(self.bytes_missing)} of {_size(self.bytes_expected)} missing ({100 * self.loss:.3g} %)"
+                f"{size_text(self.bytes_missing)} of {size_text(self.bytes_expected)} missing ({100 * self.loss:.3g} %)"
             )
         if self.bytes_repaired:
-            parts.append(f"{_size(self.bytes_repaired)} repaired")
+            parts.append(f"{size_text(self.bytes_repaired)} repaired")
         if self.nonfinite:
             parts.append(f"{self.nonfinite} elements NaN or Inf")
         if self.drops_host:
             parts.append(f"{self.drops_host} datagrams dropped by this host's kernel")
+        if self.culprit and self.trouble is not Trouble.NONE:
+            parts.append(f"{ranks_text(self.culprit)} to blame: {self.trouble}")
         lines = [", ".join(parts)]
         lines += [_peer_line(peer) for peer in self.peers if any(peer.missing_bytes) or peer.why is not Why.NOTHING]
         return "\n".join(lines)
@@ -212,7 +280,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 def _peer_line(peer: PeerReceipt) -> str:
     stages = [
-        f"{_size(missing)} of {_size(expected)} of stage {stage}"
+        f"{size_text(missing)} of {size_text(expected)} of stage {stage}"
         for stage, (missing, expected) in enumerate(zip(peer.missing_bytes, peer.expected_bytes, strict=True), 1)
         if missing
     ]
@@ -221,7 +289,7 @@ def _peer_line(peer: PeerReceipt) -> str:
     return f"  host {peer.host} ({ranks_text(peer.ranks)}): {missing_text} missing, {peer.why}, {last}"
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -15,7 +15,7 @@ from ultima._native import lib as _lib
 
 from .attachment import Completion
 from .memory import SharedMap
-from .receipt import STAGE_ENDS, STATUSES, WHYS, Host, PeerReceipt, Receipt, Status
+from .receipt import STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status
 from .words import CULPRIT_NOBODY, STATUS_FAILED
 
 
@@ -27,6 +27,7 @@ class _Library(Protocol):
 
 
 Word = TypeVar("Word")
+NEVER_US = 2**32 - 1
 
 lib = cast(_Library, _lib)
 ffi: Any = _ffi
@@ -95,7 +96,9 @@ class NativeRings:
                 break
         else:
             return None
+        agreed = _agreed_op(raw.op_seq, raw.agreed_seq)
         raw.op_seq = raw.op_seq * lanes + lane
+        raw.agreed_seq = (agreed * lanes + lane) % 2**32 if agreed is not None else raw.op_seq % 2**32
         culprit = raw.culprit
         return Completion(
             raw.op_seq,
@@ -154,7 +157,23 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         bytes_duplicate=raw.bytes_duplicate,
         nonfinite=raw.nonfinite,
         drops_host=raw.drops_host,
+        trouble=_one_of(TROUBLES, raw.trouble),
+        digest=raw.digest,
+        agreed_op=_agreed_op(raw.op_seq, raw.agreed_seq),
+        differ=tuple(sorted(other for host in hosts if raw.differ_mask >> host.index & 1 for other in host.ranks)),
+        hadamard=bool(raw.hadamard),
+        incast=raw.incast,
+        t_b_s=raw.t_b_us * 1e-6 or None,
+        t_c_s=(raw.t_c_us[0] * 1e-6 or None, raw.t_c_us[1] * 1e-6 or None),
     )
+
+
+def _agreed_op(op_seq: int, low: int) -> int | None:
+    """The op near |op_seq| with these low 32 bits; its own stand for none."""
+    distance = (low - op_seq) % 2**32
+    if distance == 0:
+        return None
+    return int(op_seq + (distance - 2**32 if distance >= 2**31 else distance))
 
 
 def _peer(host: Host, row: Any) -> PeerReceipt:
@@ -166,6 +185,14 @@ def _peer(host: Host, row: Any) -> PeerReceipt:
         weight=row.weight,
         why=_one_of(WHYS, row.why),
         last_s=row.last_us * 1e-6 if row.last_us else None,
+        trouble=_one_of(TROUBLES, row.trouble),
+        first_s=row.first_us * 1e-6 if row.first_us else None,
+        opened_s=row.opened_us * 1e-6 if row.opened_us != NEVER_US else None,
+        quiet_s=row.quiet_us * 1e-6,
+        delay_s=row.delay_us * 1e-6,
+        repaired_bytes=row.repaired,
+        lost_packets=row.lost,
+        drops=row.drops,
     )
 
 

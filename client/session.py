@@ -29,6 +29,7 @@ from .link import Link, LinkState
 from .op import Op
 from .options import Options
 from .receipt import Host, Receipt
+from .sync import SyncResult, sync_model
 from .words import AGREE, MODES, NEVER, OPS, RELIABLE_ONLY, DType
 
 # How long connect() keeps trying while no daemon answers at all: it may be starting.
@@ -198,10 +199,12 @@ class Job:
         mode: "bounded" (default: lost data is repaired as long as there is time), "best_effort" (nothing is repaired)
             or "reliable" (complete, or DeadlineExceeded; the default of min, max and prod).
         dtype: of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
-        agree: all ranks that return hold identical bytes.
+        agree: all ranks that return hold identical bytes. Ranks may still be missing from the average, but a rank that
+            cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. The same on all
+            ranks.
 
         Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
-        DeadlineExceeded and RanksGone;
+        and with agree DeadlineExceeded and RanksGone;
         DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
         untouched.
         """
@@ -231,6 +234,19 @@ class Job:
             link = self._ready_link(request.expires_ns)
         link.start(request)
         return Handle(link, request)
+
+    def sync_model(self, tensors: Any, *, deadline: Duration | None = None) -> SyncResult:
+        """Makes the tensors the same on all ranks: each becomes its average over all of them, reliably.
+
+        tensors: a torch module (its parameters and buffers), a mapping of names to tensors such as a state_dict, or
+            any iterable of writable, C-contiguous arrays and CPU tensors; the same in number, order, size and type on
+            all ranks.
+        deadline: of the whole call; the job's by default.
+
+        Says how far apart the ranks were. Raises as `allreduce` in reliable mode; then some tensors may be averaged
+        already, and a second call on all ranks repairs that.
+        """
+        return sync_model(self, tensors, self._settings.deadline_s if deadline is None else deadline)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
         """A numpy array in the shared memory, with arbitrary content: reduced without copies.
@@ -296,6 +312,8 @@ class Job:
             mode = "reliable" if op in RELIABLE_ONLY else "bounded"
         if mode not in MODES:
             raise InvalidArgument("mode", mode, _MODES_ALLOWED)
+        if agree and mode == "best_effort":
+            raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
         if op in RELIABLE_ONLY and mode != "reliable":
             raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
         seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")

@@ -36,7 +36,7 @@ from .errors import DaemonUnavailable, InvalidArgument, JoinRefused
 from .memory import SharedMap
 from .receipt import Host
 from .session import Job
-from .words import RING_ENTRIES
+from .words import AGREE, RING_ENTRIES
 
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 PAGE = 4096
@@ -280,7 +280,7 @@ class FakeRings:
         flags: int = 0,
     ) -> bool:
         """See `ultima.attachment.Rings`."""
-        submission = FakeSubmission(op_seq, src, dst, count, deadline_ns, dtype, redop, mode)
+        submission = FakeSubmission(op_seq, src, dst, count, deadline_ns, dtype, redop, mode, flags & AGREE)
         return self._daemon.submitted(self._session, submission)
 
     def take(self) -> Completion | None:

@@ -47,7 +47,7 @@ RELIABLE_ONLY = frozenset({"min", "max", "prod"})
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
 MODE_BY_CODE = {code: name for name, code in MODES.items()}
 
-FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode"}
+FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode", 5: "agree"}
 
 STATUS_FAILED = 4
 CULPRIT_NOBODY = 0xFFFF
@@ -78,4 +78,6 @@ def field_value(field: str, number: int) -> object:
         return OP_BY_CODE.get(number, number)
     if field == "mode":
         return MODE_BY_CODE.get(number, number)
+    if field == "agree":
+        return bool(number)
     return number

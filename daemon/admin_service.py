@@ -9,11 +9,12 @@ from typing import Any
 
 from ultima.daemon.config import DaemonConfig
 from ultima.daemon.engine import NEVER, Status
-from ultima.daemon.errors import NotFound, Refused, translated
+from ultima.daemon.errors import InvalidArgument, NotFound, Refused, translated
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes, add_up
+from ultima.daemon.recorder import selected
 from ultima.daemon.tuning import Tuning
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 
@@ -59,6 +60,17 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """See admin.proto."""
         return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options)).to_proto())
 
+    @translated
+    async def GetReceipts(self, request: admin_pb2.GetReceiptsRequest, context: Any) -> admin_pb2.GetReceiptsResponse:
+        """See admin.proto."""
+        running = [job for job in self._jobs.all() if request.job in ("", job.name) and job.number >= 0]
+        if len(running) > 1:
+            raise InvalidArgument(f"job = '': several run here, {', '.join(job.name for job in running)}")
+        record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(request.job)
+        if record is None:
+            raise NotFound(f"job = {request.job!r}: not on this host, and not among the last that were")
+        return selected(record, request.op_seq if request.HasField("op_seq") else None)
+
     def _engine_status(self) -> admin_pb2.EngineStatus:
         info, each = self._engine.info, self._engine.stats_of_each()
         return admin_pb2.EngineStatus(
@@ -98,6 +110,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             op_p99_us=job.stats.percentile_us(99),
             options=job.in_force.options.to_proto() if job.in_force else None,
             lanes=membership.lanes if membership else 0,
+            ops_diverged_count=job.stats.diverged,
+            last_diverged_op_seq=job.stats.last_diverged,
         )
 
     def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:

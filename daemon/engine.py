@@ -37,9 +37,10 @@ class EventKind(IntEnum):
     DESYNC = 2
     BAD_SUBMISSION = 3
     VIOLATION = 4
+    DIVERGED = 5
 
 
-FIELDS = ("nothing", "dtype", "op", "count", "mode")  # enum ut_field
+FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree")  # enum ut_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,9 @@ class Engine(Protocol):
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
 
+    def receipt(self, job: int, back: int) -> Any | None:
+        """The struct ut_receipt of the `back`-th newest op, 0 for the newest, or None; valid until the next call."""
+
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable. Raises Refused if the kernel does not."""
 
@@ -224,6 +228,7 @@ class NativeEngine:
             raise StartupError(f"engine: {ffi.string(why).decode(errors='replace')}")
         self._event = ffi.new("ut_event *")
         self._stats = ffi.new("ut_driver_stats *")
+        self._receipt = ffi.new("ut_receipt *")
 
     @property
     def info(self) -> EngineInfo:
@@ -294,6 +299,10 @@ class NativeEngine:
 
     def next_op_seq(self, job: int) -> int:
         return self._checked(self._lib.ut_driver_next_op_seq(self._driver, job), "next_op_seq")
+
+    def receipt(self, job: int, back: int) -> Any | None:
+        ret = self._receipt
+        return ret if self._lib.ut_driver_receipt(self._driver, job, back, ret) == 0 else None
 
     def region_map(self, fd: int, size: int) -> Region:
         address = self._lib.ut_driver_region_map(fd, size)

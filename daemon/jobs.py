@@ -34,10 +34,11 @@ from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
 from ultima.daemon.options import InForce, Options, from_proto
 from ultima.daemon.peers import Peers, Place
+from ultima.daemon.recorder import Recorder
 from ultima.daemon.rendezvous import Coordinator, Registration, check_options
 from ultima.daemon.waiting import Changes, numbers, spawn
 from ultima.daemon.watchers import Watchers
-from ultima.v1 import peer_pb2
+from ultima.v1 import admin_pb2, peer_pb2
 
 log = logging.getLogger("ultimad.jobs")
 
@@ -62,6 +63,7 @@ class JobTable:
         self._tasks: set[asyncio.Task[None]] = set()
         self._grpc_port = 0
         self._peers: Peers | None = None
+        self.recorder = Recorder(engine)
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
@@ -70,6 +72,11 @@ class JobTable:
     def all(self) -> list[Job]:
         """All jobs, by name."""
         return [self._jobs[name] for name in sorted(self._jobs)]
+
+    def record(self, job: Job) -> admin_pb2.GetReceiptsResponse:
+        """What the engine remembers of a job's ops."""
+        world_size = job.membership.world_size if job.membership else 0
+        return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
 
     def by_number(self, number: int) -> Job | None:
         """The job that the engine knows by this number."""
@@ -329,6 +336,7 @@ class JobTable:
         if job.membership is not None and job.links is not None:
             job.links.close()
             del self._by_number[job.number]
+            self.recorder.job_ends(self.record(job))
             self._engine.job_remove(job.number)
             self._budget.give_back_job(job.name, job.memory_bytes)
             if job.left:

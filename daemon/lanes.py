@@ -12,7 +12,7 @@ The numbers of jobs and sessions that the rest of the daemon sees are made here;
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -29,6 +29,8 @@ from ultima.daemon.engine import (
 )
 from ultima.daemon.errors import NotFound, StartupError
 from ultima.daemon.options import Options
+from ultima.daemon.records import to_proto
+from ultima.v1 import admin_pb2
 
 _LEAST = ("oldest_open_ns", "oldest_deadline_ns")
 _LARGEST = ("send_errno",)
@@ -185,6 +187,21 @@ class Lanes:
         for lane, number in enumerate(self._sessions.pop(session)):
             self.engines[lane].session_remove(number)
             del self._session_of[lane][number]
+
+    def receipts(self, job: int) -> Iterator[admin_pb2.OpReceipt]:
+        """What the engines have kept of a job's ops, the newest of a lane first."""
+        lanes = self.lanes_of(job)
+        for lane, (engine, number) in enumerate(self._each(job)):
+            for back in itertools.count():
+                raw = engine.receipt(number, back)
+                if raw is None:
+                    break
+                receipt = to_proto(raw)
+                # The nearest number with those low bits: a receipt tells of ops around its own.
+                apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
+                receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
+                receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
+                yield receipt
 
     def poll_event(self, lane: int) -> Event | None:
         """The next event of a lane in the numbers of this class, or None."""

@@ -253,6 +253,14 @@ class Daemon:
         elif event.kind == EventKind.BAD_SUBMISSION:
             if lines := self._seldom.allows((name, "bad", event.session)):
                 log.warning("bad submission job=%s session=%d error=-%d alike=%d", name, event.session, event.a, lines)
+        elif event.kind == EventKind.DIVERGED:
+            if job is not None:
+                job.stats.op_diverged(event)
+            if lines := self._seldom.allows((name, "diverged")):
+                log.warning(
+                    "replicas differ job=%s op_seq=%d hosts=%#x of=%#x alike=%d",
+                    *(name, event.op_seq, event.a, event.b, lines),
+                )
         elif event.kind == EventKind.VIOLATION and (lines := self._seldom.allows((name, "violation", event.host))):
             log.error("protocol violated job=%s host=%d alike=%d", name, event.host, lines)
 

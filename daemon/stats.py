@@ -18,6 +18,8 @@ class OpStats:
     def __init__(self) -> None:
         self.count = dict.fromkeys(Status, 0)
         self.missing_bytes = 0
+        self.diverged = 0
+        self.last_diverged = -1
         self._elapsed_ns: deque[int] = deque(maxlen=RECENT_OPS)
 
     def op_done(self, event: Event) -> None:
@@ -28,6 +30,11 @@ class OpStats:
             return
         self.missing_bytes += event.c
         self._elapsed_ns.append(event.b)
+
+    def op_diverged(self, event: Event) -> None:
+        """Takes a DIVERGED event: some other host ended that op with another result."""
+        self.diverged += 1
+        self.last_diverged = max(self.last_diverged, event.op_seq)
 
     def percentile_us(self, percent: float) -> int:
         """The least time that `percent` of the recent ops did not exceed, in us; 0 while there is none."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from ultima.cli import demo, perf, set_options, status, version
+from ultima.cli import demo, explain, perf, set_options, status, version
 from ultima.errors import DaemonUnavailable, InvalidArgument, UltimaError
 
 EXIT_FAILED = 1
@@ -34,6 +34,7 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
+    Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
     Verb("perf", perf.perf, "Time AllReduce; start one per rank. Prints the table of nccl-tests."),
     Verb("set", set_options.set_options, "Change options of a job while it runs, on all its hosts."),
     Verb("status", status.status, "Show what the daemon on this host is doing."),

@@ -102,7 +102,7 @@ def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
 
     table = Table(title="Jobs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("job", overflow="fold")
-    for name in ("ranks", "next op", "complete", "partial", "own only", "failed", "missing", "p50", "p99"):
+    for name in ("ranks", "next op", "complete", "partial", "own only", "failed", "diverged", "missing", "p50", "p99"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in answer.jobs:
         table.add_row(
@@ -113,6 +113,7 @@ def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
             str(job.ops_partial_count),
             str(job.ops_insufficient_count),
             str(job.ops_failed_count),
+            str(job.ops_diverged_count),
             size(job.missing_bytes),
             f"{job.op_p50_us / 1e3:.2f} ms",
             f"{job.op_p99_us / 1e3:.2f} ms",

@@ -49,7 +49,8 @@ static size_t some_data(uint8_t *packet, ut_data *h, size_t payload)
                             .incast = (uint8_t)check_below(16)};
     for (size_t i = 0; i < payload; i++)
         packet[UT_DATA_HEADER + i] = (uint8_t)check_random();
-    ut_data_encode(packet, h, packet + UT_DATA_HEADER, payload);
+    h->payload_crc = ut_crc32c(0, packet + UT_DATA_HEADER, payload);
+    ut_data_encode(packet, h, payload);
     return UT_DATA_HEADER + payload;
 }
 
@@ -70,7 +71,8 @@ static void ut_data__golden(void)
     static const uint8_t want[UT_DATA_HEADER] = {0x11, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
                                                  0x04, 0x00, 0x05, 0x12, 0x34, 0xab, 0xcd, 0xef, 0,    0,    0,
                                                  0,    0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
-    ut_data_encode(packet, &h, payload, 4);
+    h.payload_crc = ut_crc32c(0, payload, 4);
+    ut_data_encode(packet, &h, 4);
     memcpy(packet + UT_DATA_HEADER, payload, 4);
     memcpy(plain, want, UT_DATA_HEADER);
     memcpy(plain + UT_DATA_HEADER, payload, 4);
@@ -95,6 +97,7 @@ static void ut_data__round_trip(void)
         CHECK_HEX(back.op_seq, h.op_seq);
         CHECK_HEX(back.time_us, h.time_us);
         CHECK_HEX(back.ultima.offset, h.ultima.offset);
+        CHECK_HEX(back.payload_crc, ut_crc32c(0, packet + UT_DATA_HEADER, len - UT_DATA_HEADER));
     }
 }
 
@@ -122,15 +125,15 @@ static void ut_data__inconsistent_is_malformed(void)
     ut_data h, back;
     size_t len = some_data(packet, &h, 8);
     h.stage = 3;
-    ut_data_encode(packet, &h, packet + UT_DATA_HEADER, 8);
+    ut_data_encode(packet, &h, 8);
     CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
     h.stage = 1;
     h.coverage = 0;
-    ut_data_encode(packet, &h, packet + UT_DATA_HEADER, 8);
+    ut_data_encode(packet, &h, 8);
     CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
     h.coverage = 1;
     h.ultima.bucket ^= 1;
-    ut_data_encode(packet, &h, packet + UT_DATA_HEADER, 8);
+    ut_data_encode(packet, &h, 8);
     CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
     CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER), UT_ERR_MALFORMED); /* no payload */
 }
@@ -159,10 +162,12 @@ static ut_feedback some_feedback(void)
                                   .dtype = 1,
                                   .redop = 2,
                                   .mode = 3,
-                                  .flags = 0x1f,
+                                  .flags = 0x3f,
                                   .weight = 9,
                                   .field = 3,
+                                  .agree = 1,
                                   .time_left_us = 1234,
+                                  .digest = (uint32_t)check_random(),
                                   .full_mask = check_random(),
                                   .any_mask = check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)

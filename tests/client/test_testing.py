@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ultima
-from ultima import StageEnd, Status, Why, session
+from ultima import DeadlineExceeded, Desync, StageEnd, Status, Why, session
 from ultima.buffers import AnyArray
 from ultima.testing import FakeDaemon
 
@@ -94,3 +94,31 @@ def test_fake__needs_no_extension() -> None:
         "    assert job.allreduce(np.ones(3), 'sum').complete\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_agree__identical_bytes_or_an_exception() -> None:
+    with FakeDaemon(world_size=3) as daemon:
+        jobs = [daemon.connect(rank) for rank in range(3)]
+        arrays = [np.full(4, rank, np.float32) for rank in range(3)]
+        handles = [job.allreduce_async(a, agree=True) for job, a in zip(jobs, arrays, strict=True)]
+        digests = {handle.wait().digest for handle in handles}
+        assert len(digests) == 1 and 0 not in digests
+        daemon.leave_out(2)
+        handles = [
+            job.allreduce_async(a, agree=True, deadline=0.3) for job, a in zip(jobs[:2], arrays[:2], strict=True)
+        ]
+        for handle in handles:
+            with pytest.raises(DeadlineExceeded, match="with agree=True, and not finished by its deadline") as caught:
+                handle.wait()
+            assert caught.value.receipt is not None and caught.value.receipt.culprit == (2,)
+        handles = [
+            job.allreduce_async(a, agree=agree)
+            for job, a, agree in zip(jobs[:2], arrays[:2], (True, False), strict=True)
+        ]
+        for handle in handles:
+            with pytest.raises(Desync) as desync:
+                handle.wait()
+            assert desync.value.field == "agree"
+            assert {desync.value.mine, desync.value.theirs} == {True, False}
+        for job in jobs:
+            job.close()

@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from ultima.daemon.engine import (
     NEVER,
@@ -54,6 +55,8 @@ class FakeJob:
     paths: dict[int, FakePath] = field(default_factory=dict)
     next_op_seq: int = 0
     tuned: list[Options] = field(default_factory=list)
+    receipts: list[Any] = field(default_factory=list)
+    """What the engine has kept, oldest first."""
 
 
 @dataclass
@@ -156,6 +159,10 @@ class FakeEngine:
 
     def next_op_seq(self, job: int) -> int:
         return self.jobs[job].next_op_seq
+
+    def receipt(self, job: int, back: int) -> Any | None:
+        kept = self.jobs[job].receipts
+        return kept[-1 - back] if back < len(kept) else None
 
     def region_map(self, fd: int, size: int) -> Region:
         mapped = mmap.mmap(fd, size)

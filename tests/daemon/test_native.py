@@ -18,6 +18,8 @@ import pytest
 import ultima
 from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import ChildDaemon, House, rendezvous, status
+from tests.daemon.test_recorder import receipts
+from ultima.cli.explain import decoded
 from ultima.daemon.attach import create_memfd
 from ultima.daemon.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
@@ -208,8 +210,17 @@ async def test_whole_way__average_over_daemons(house: House, per_host: int) -> N
     answer = await status(daemons[1])  # type: ignore[arg-type]
     assert answer.jobs[0].ops_complete_count == 5 and answer.jobs[0].op_p50_us > 0
     assert answer.engine.counters["malformed"] == 0 and answer.engine.counters["allocations"] == 0
+    assert answer.engine.counters["replicas_differ"] == 0 and answer.jobs[0].ops_diverged_count == 0
+    recorded = await receipts(daemons[1], op_seq=3)  # type: ignore[arg-type]
+    assert [row.op_seq for row in recorded.receipts] == [3] and recorded.running
     await together(*(job.close for job in jobs))
     await eventually_async(lambda: no_jobs(daemons), "no job is left anywhere")
+    recorded = await receipts(daemons[1])  # type: ignore[arg-type]
+    assert [row.op_seq for row in recorded.receipts] == [4] and not recorded.running
+    told, _, here = decoded(recorded)
+    assert told.complete and here == 1 and told.peers[0].opened_s is not None
+    # Every host told every other of the ops before the last: nobody had to be asked.
+    assert told.agreed_op is not None and told.agreed_op <= 3 and told.differ == ()
 
 
 async def no_jobs(daemons: list[Native]) -> bool:

@@ -52,19 +52,19 @@ PACKETS = [
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "12 00 02 03 deadbeef 80000000 0f95c1ed 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        "12 00 02 03 deadbeef 80000000 c17858fa 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
         " 00000041 00000011 00000022 00abcdef 000003e8 0002 d234"
-        "  0000000000000005 0000000000640000 01 02 01 11 0004 0000 0003d090 00000000 0000000000000007 000000000000000f"
+        "  0000000000000005 0000000000640000 01 02 01 31 0004 0001 0003d090 cafe0123 0000000000000007 000000000000000f"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0000 ffffffff 00000000 0000000000000000 0000000000000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x0F95C1ED,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xC17858FA,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, decides=1, transform=1, transform_from=0x1234),
         records=(
-            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x11, weight=4, reserved=0,
-                 left_us=250000, reserved2=0, full_mask=7, any_mask=15),
-            dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1, reserved=0,
-                 left_us=2**32 - 1, reserved2=0, full_mask=0, any_mask=0),
+            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, agree=1,
+                 left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15),
+            dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1, agree=0,
+                 left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
         ),
         words=(0x8000000000000003, 1),
     ),

@@ -21,6 +21,15 @@ uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
     return ~crc;
 }
 
+/* A with as many zeros behind it as B is long, and B: the sums without their inversions. */
+uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
+{
+    static const uint8_t zero;
+    for (size_t i = 0; i < len; i++)
+        a = ~ut_crc32c(~a, &zero, 1);
+    return a ^ b;
+}
+
 static void print_hex(const uint8_t *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -35,7 +44,7 @@ static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
            h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
     memcpy(again + UT_DATA_HEADER, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
-    ut_data_encode(again, h, again + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    ut_data_encode(again, h, len - UT_DATA_HEADER);
     print_hex(again, len);
 }
 
@@ -47,7 +56,8 @@ static void show_feedback(const ut_feedback *f)
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, r->redop, r->mode, r->flags,
-               r->weight, r->time_left_us);
+               r->weight, r->agree);
+        printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
     }
     for (unsigned i = 0; i < f->ack_words; i++)

@@ -133,6 +133,24 @@ def test_performance__stays_near_the_wire() -> None:
     assert min(ratios) >= 1.0, "faster than the wire: the simulated link or the bound is wrong"
 
 
+@pytest.mark.timeout(300)
+def test_blame__who_is_in_trouble_is_named_by_all() -> None:
+    """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has."""
+    (program,) = built("sim")
+    result = run(program, "--blame")
+    assert result.returncode == 0, told(result)
+    assert result.stdout.endswith("blame: 0 worlds judged wrongly\n")
+    named = re.findall(r"^blame ([\w ]+): host \d says host (-?\d), (\w+);", result.stdout, re.MULTILINE)
+    assert {(world, what) for world, host, what in named if host == "2"} >= {
+        ("link at a quarter", "path"),
+        ("submitted late", "sender"),
+        ("paused", "sender"),
+        ("too slow for its socket", "receiver"),
+        ("dead", "gone"),
+    }
+    assert [host for world, host, _ in named if world == "healthy"] == ["-1"] * 4
+
+
 @pytest.mark.parametrize("arguments", [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""]])
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:
     (program,) = built("sim")

@@ -66,9 +66,11 @@ typedef struct ut_conn {
     ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
     ut_ns blocked_since;    /* data waits, no credit, nothing flies; UT_NEVER if not */
     uint32_t peer_feedback; /* newest feedback number of the peer */
+    uint32_t peer_drops;    /* datagrams that its kernel dropped in all, by its newest word */
     uint64_t peer_rx_floor, peer_tx_floor;
     ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
     bool peer_record_seen[UT_OPS_MAX];
+    ut_ns peer_record_at[UT_OPS_MAX]; /* when its op was first heard of */
 
     /* Receiving. */
     uint64_t rx_next;     /* highest packet number seen plus one; 0 for none */

@@ -35,6 +35,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     carver c = {at, 0};
     ut_job *j = carve(&c, sizeof *j);
     ut_conn *conn = carve(&c, sizeof *conn * config->hosts);
+    ut_receipt *kept = carve(&c, sizeof *kept * UT_RECEIPTS_KEPT);
     uint64_t window = window_of(engine, config);
     uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
@@ -43,6 +44,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     if (at) {
         j->conn = conn;
         j->payload = payload;
+        j->kept = kept;
     }
     for (uint32_t h = 0; h < config->hosts; h++) {
         uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
@@ -52,6 +54,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         uint8_t *slot_hosts = carve(&c, slots);
         uint16_t *slot_weight = carve(&c, slots * 2);
+        uint32_t *slot_crc = carve(&c, slots * 4);
         uint64_t *bitmaps = carve(&c, words * 8);
         uint8_t *acc = carve(&c, slots * payload * 2);
         uint8_t *linger = carve(&c, slots * payload);
@@ -62,6 +65,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         ut_op *op = &j->op[k];
         op->slot_hosts = slot_hosts;
         op->slot_weight = slot_weight;
+        op->slot_crc = slot_crc;
         op->bitmaps = bitmaps;
         op->bitmap_words = words;
         op->acc_memory = acc;
@@ -346,6 +350,11 @@ uint64_t ut_engine_take_wakeups(ut_engine *e)
     uint64_t wakeups = e->wakeups;
     e->wakeups = 0;
     return wakeups;
+}
+
+const ut_job *ut_engine_job(const ut_engine *e, uint32_t job)
+{
+    return job_of(e, job);
 }
 
 ut_stats *ut_engine_counters(ut_engine *e)

@@ -98,6 +98,7 @@ enum ut_event_kind {
     UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
     UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
     UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
+    UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: of those that were compared */
 };
 typedef struct ut_event {
     uint32_t kind; /* enum ut_event_kind */
@@ -125,6 +126,7 @@ typedef struct ut_stats {
     uint64_t bad_checksum;      /* * */
     uint64_t stash_replayed;    /* stashed packets that were looked at again */
     uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
+    uint64_t replicas_compared, replicas_differ; /* results of peers held against ours; of those, not the same */
     uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
     uint64_t lost_packets;    /* declared lost by us as a sender */
     uint64_t spurious_losses; /* of those, acknowledged afterwards */
@@ -171,6 +173,9 @@ int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const
 /* |host| is known to be gone, or to be back: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
 int ut_engine_peer_stats(const ut_engine *engine, uint32_t job, uint32_t host, ut_peer_stats *ret);
+/* The receipt of the |back|-th newest op that ended here, 0 for the newest; of UT_RECEIPTS_KEPT they are kept. Rows of
+ * `peer` beyond `hosts` are unspecified. UT_ERR_UNKNOWN if there is none. */
+int ut_engine_receipt(const ut_engine *engine, uint32_t job, uint32_t back, ut_receipt *ret);
 /* op_seq of the newest op that this job has seen here or heard of from a peer, plus one. */
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 

@@ -101,6 +101,7 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
         ut_conn_speak_at(c, now); /* the path works: the peer needs our first grant */
     c->heard = 1;
     c->peer_feedback = f->number;
+    c->peer_drops = f->kernel_drops;
     c->rx_last = now;
     if (c->state != UT_CONN_UP)
         return;

@@ -55,6 +55,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->dtype = s->dtype;
     op->redop = s->redop;
     op->mode = s->mode;
+    op->agree = s->flags & UT_SUBMIT_AGREE;
     op->count = s->count;
     op->element = ut_dtype_bytes(s->dtype);
     op->acc_element = ut_dtype_acc_bytes(s->dtype);
@@ -69,6 +70,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->culprit = 0xffff;
     op->field = UT_FIELD_NONE;
     op->value_here = op->value_there = 0;
+    op->replica = (ut_replica){0};
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
 }
 
@@ -97,7 +99,8 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
     } rows[] = {{UT_FIELD_DTYPE, op->dtype, theirs->dtype},
                 {UT_FIELD_REDOP, op->redop, theirs->redop},
                 {UT_FIELD_COUNT, op->count, theirs->count},
-                {UT_FIELD_MODE, op->mode, theirs->mode}};
+                {UT_FIELD_MODE, op->mode, theirs->mode},
+                {UT_FIELD_AGREE, op->agree, theirs->agree}};
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
             ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
@@ -121,12 +124,13 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, cons
     r.hosts = (uint16_t)j->config.hosts;
     r.self = (uint16_t)j->config.self;
     r.culprit = failed ? op->culprit : (uint16_t)j->config.self;
+    r.trouble = failed ? UT_TROUBLE_NONE : UT_TROUBLE_SENDER;
     r.field = failed ? op->field : UT_FIELD_NONE;
     r.value_here = failed ? op->value_here : 0;
     r.value_there = failed ? op->value_there : 0;
     r.weight_min = 1;
     r.full_mask = r.any_mask = ut_bit(j->config.self);
-    if (!failed && s->mode == UT_RELIABLE) {
+    if (!failed && (s->mode == UT_RELIABLE || (s->flags & UT_SUBMIT_AGREE))) {
         r.status = UT_FAILED;
         r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
     }
@@ -147,7 +151,8 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
     op->deadline = UT_MIN2(op->deadline, s->deadline_ns);
     /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
-    ut_record theirs = {.count = s->count, .dtype = s->dtype, .redop = s->redop, .mode = s->mode};
+    ut_record theirs = {
+        .count = s->count, .dtype = s->dtype, .redop = s->redop, .mode = s->mode, .agree = s->flags & UT_SUBMIT_AGREE};
     if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
         return;
     if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
@@ -224,6 +229,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->record_matched = op->record_known = op->rx_done = 0;
     op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
     op->peer_full = UINT64_MAX;
+    ut_witness_begin(j, op, now);
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)

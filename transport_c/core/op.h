@@ -6,7 +6,8 @@
  * have their receipts; peers may still need repairs of our shard) -> FREE.
  *
  * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (payload
- * in), op_send.c (payload out), op_hadamard.c (the bucket transformed), receipt.c (the account).
+ * in), op_send.c (payload out), op_hadamard.c (the bucket transformed), replica.c (the digest of the result), witness.c
+ * (who held it up), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -32,9 +33,33 @@ typedef struct ut_call {
 
 enum { UT_SLOT_FINAL = 0x80 }; /* in ut_op.slot_hosts: the slot holds its result */
 
+/* What this host's result is, in a word, and which hosts said what theirs is. */
+typedef struct ut_replica {
+    uint64_t digest; /* so far, until `known` */
+    bool known;      /* the op has ended here with a result */
+    uint64_t told;   /* hosts that a record with the digest was sent to */
+    uint64_t heard;  /* hosts whose digest was held against ours */
+    uint64_t differ; /* of those: it is another */
+} ut_replica;
+
+/* What is noted of one host while an op runs, for the verdict on who held it up (witness.c). */
+typedef struct ut_note {
+    ut_ns opened;                /* its record came; UT_NEVER: not yet */
+    ut_ns first;                 /* its first data; 0 for none */
+    ut_ns heard;                 /* the newest word of it */
+    ut_ns quiet;                 /* longest time between two words while it had the op open */
+    uint32_t lag_first;          /* arrival less sending, us modulo 2^24, of its first data packet */
+    int32_t lag_least, lag_most; /* of all, less lag_first */
+    uint64_t repaired;           /* bytes */
+    uint64_t packets;            /* data packets used */
+    uint64_t lost_before;        /* packets to it, when the op began */
+    uint32_t drops_before;
+} ut_note;
+
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint8_t dtype, redop, mode;
+    uint8_t agree;          /* 1: UT_SUBMIT_AGREE */
     uint8_t failed;         /* it ended with UT_FAILED */
     uint8_t stage_end[2];   /* enum ut_stage_end */
     uint8_t complete_masks; /* full_mask and any_mask are final */
@@ -73,6 +98,8 @@ typedef struct ut_op {
     uint64_t peer_masks;          /* hosts whose masks are known */
     uint64_t masks_waived;        /* hosts that will not say any more */
     uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
+    ut_replica replica;
+    ut_note note[UT_HOSTS_MAX];
     uint16_t culprit;
     uint8_t field;
     int32_t error;
@@ -86,6 +113,7 @@ typedef struct ut_op {
     /* Memory given at job_add, reused by every op of this place. */
     uint8_t *slot_hosts;   /* per own slot: contributions of other hosts folded, or UT_SLOT_FINAL */
     uint16_t *slot_weight; /* per own slot: ranks in it */
+    uint32_t *slot_crc;    /* per own slot that holds its result: the CRC32C of that */
     uint64_t *bitmaps;
     size_t bitmap_words;
     uint8_t *acc_memory;     /* float32 shard for the halves */
@@ -109,6 +137,11 @@ struct ut_job {
     ut_ns tokens_at;
     bool held_by_rate; /* data waits for tokens alone */
     ut_hadamard_switch hadamard;
+    /* The newest op of which the digests of all hosts that were up are known here. */
+    bool agreed;
+    uint64_t agreed_seq, agreed_differ;
+    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
+    uint64_t kept_count;
     ut_op op[UT_OPS_MAX];
     ut_conn *conn; /* config.hosts of them; the own one is unused */
 };
@@ -219,8 +252,38 @@ static inline bool ut_op_in_job_memory(const ut_op *op)
     return op->transformed || op->src == op->bucket_memory;
 }
 
+/* witness.c */
+void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);
+/* |len| bytes of |host| were used. */
+void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now);
+/* A valid packet of |host| came; |opened|: by its record it has the op open. */
+void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now);
+/* Fills what the rows say of times and losses; and the culprit and its trouble, unless the op was COMPLETE. */
+void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r);
+
+/* replica.c */
+/* One slot's part of a digest; the digest is the sum over all slots, in any order. |crc|: CRC32C of the |len| bytes at
+ * |offset| of the result. */
+uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len);
+/* The 32 bits of a digest that travel. */
+static inline uint32_t ut_replica_word(uint64_t digest)
+{
+    return (uint32_t)(digest ^ digest >> 32);
+}
+/* The op has ended here with a result: its digest is final. */
+void ut_replica_ended(ut_job *j, ut_op *op);
+/* |host| tells its digest of some op. */
+void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
+/* An op that is over has still to tell |host| its digest. */
+static inline bool ut_replica_untold(const ut_op *op, uint32_t host)
+{
+    return op->replica.known && !(op->replica.told & 1ULL << host);
+}
+
 /* receipt.c */
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
+/* For ut_engine_receipt. */
+void ut_receipt_keep(ut_job *j, const ut_receipt *r);
 
 /* engine.c, for the above: hands a receipt to a trainer, an event to the daemon. */
 void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt);
@@ -228,6 +291,8 @@ void ut_engine_emit(ut_engine *e, const ut_event *event);
 /* Attached ranks of the job that have not called op |seq| and still may. */
 uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
 ut_stats *ut_engine_counters(ut_engine *e);
+/* NULL if there is no such job. */
+const ut_job *ut_engine_job(const ut_engine *e, uint32_t job);
 /* One data packet, counted in its class. */
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 /* Packets that one burst may hold. */

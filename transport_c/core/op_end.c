@@ -89,6 +89,10 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     if (op->stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
         op->stage_end[1] = complete ? UT_END_COMPLETE : UT_END_ABSENT;
         op->stage_at[1] = now;
+        if (op->agree && !complete) {
+            ut_op_fail(j, op, UT_ERR_ABSENT, now);
+            return;
+        }
     }
     if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op))
         end_op(j, op, now);
@@ -108,8 +112,11 @@ static void fill_missing(ut_job *j, ut_op *op)
             if (ut_transfer_has(t, k))
                 continue;
             uint64_t at = s->offset + (uint64_t)k * j->payload;
-            size_t n = ut_transfer_slot_bytes(t, k, j->payload) / op->element;
+            size_t len = ut_transfer_slot_bytes(t, k, j->payload), n = len / op->element;
             op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, op->src + at, n, op->weight);
+#ifndef UT_PLANT_HOLES_NOT_IN_DIGEST
+            op->replica.digest += ut_replica_part(ut_crc32c(0, op->dst + at, len), at, len);
+#endif
         }
     }
     if (filled)
@@ -170,6 +177,9 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
             memcpy(call->dst, op->dst, op->bytes);
         ut_engine_complete(j->engine, call->session, &r);
     }
+    ut_receipt_keep(j, &r);
+    if (r.status != UT_FAILED && op->calls)
+        ut_replica_ended(j, op); /* without a call nobody has the result */
     count_status(ut_engine_counters(j->engine), r.status);
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
                                           .job = j->number,
@@ -219,6 +229,13 @@ void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
     if (op->stage_end[1] == UT_END_NONE) {
         op->stage_end[1] = UT_END_DEADLINE;
         op->stage_at[1] = now;
+#ifdef UT_PLANT_AGREE_WITH_HOLES
+        op->agree = 0;
+#endif
+        if (op->agree) { /* a hole may be in it, and others have no hole there */
+            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+            return;
+        }
     }
     end_op(j, op, now);
 }

@@ -108,6 +108,16 @@ static size_t decode_group(const ut_job *j, const ut_op *op, const shard *s, uin
     return ut_hadamard_decode(dst + at, op->encoded_memory + at, &b, n < g.rows ? &present : NULL);
 }
 
+static uint64_t digest_of(const ut_job *j, const uint8_t *dst, shard s)
+{
+    uint64_t sum = 0;
+    for (uint64_t from = 0; from < s.bytes; from += j->payload) {
+        size_t len = UT_MIN2(s.bytes - from, (uint64_t)j->payload);
+        sum += ut_replica_part(ut_crc32c(0, dst + s.offset + from, len), s.offset + from, len);
+    }
+    return sum;
+}
+
 void ut_op_decode(ut_job *j, ut_op *op)
 {
     uint8_t *dst = NULL;
@@ -123,6 +133,9 @@ void ut_op_decode(ut_job *j, ut_op *op)
             op->nonfinite += decode_group(j, op, &s, k, dst);
     }
     op->dst = dst;
+    op->replica.digest = 0; /* nor is it of what is encoded: rows that are missing count for nothing there */
+    for (uint32_t i = 0; i < j->config.hosts; i++)
+        op->replica.digest += digest_of(j, dst, shard_at(j, op, i));
 }
 
 void ut_op_account_loss(ut_job *j, const ut_op *op)

@@ -29,8 +29,12 @@ static uint8_t *own_acc(const ut_job *j, const ut_op *op, uint32_t slot)
     return op->acc + (uint64_t)slot * (j->payload / op->element) * op->acc_element;
 }
 
-static void slot_is_final(ut_op *op, uint32_t slot)
+static void slot_is_final(ut_job *j, ut_op *op, uint32_t slot)
 {
+    uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
+    size_t len = slot_elements(j, op, slot) * op->element;
+    op->slot_crc[slot] = ut_crc32c(0, op->dst + at, len); /* while the slot is in the cache */
+    op->replica.digest += ut_replica_part(op->slot_crc[slot], at, len);
     op->slot_hosts[slot] |= UT_SLOT_FINAL;
     op->final_slots++;
     op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->slot_weight[slot]);
@@ -48,7 +52,7 @@ void ut_op_finish_slots(ut_job *j, ut_op *op)
         const uint8_t *a = alone ? op->src + at : own_acc(j, op, slot);
         op->nonfinite += ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, op->dst + at, a,
                                    slot_elements(j, op, slot), divisor_of(op, slot));
-        slot_is_final(op, slot);
+        slot_is_final(j, op, slot);
     }
 }
 
@@ -63,7 +67,7 @@ static void fold_slot(ut_job *j, ut_op *op, uint32_t slot, const uint8_t *payloa
                              last ? op->dst + at : acc, first ? op->src + at : acc, payload, len / op->element,
                              divisor_of(op, slot));
     if (last)
-        slot_is_final(op, slot);
+        slot_is_final(j, op, slot);
 }
 
 /* ---- data ---- */
@@ -109,6 +113,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         return UT_TAKEN_DUPLICATE;
     }
     t->last = now;
+    ut_witness_data(op, host, h, len, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->bytes_repaired += len;
     if (s->fold) {
@@ -116,6 +121,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         fold_slot(j, op, slot, payload, len, h->coverage);
     } else {
         op->nonfinite += ut_place(op->dtype, op->dst + h->ultima.offset, payload, len / op->element);
+        op->replica.digest += ut_replica_part(h->payload_crc, h->ultima.offset, len);
         t->weight = 1;
         if (h->coverage) {
             op->weight_min = UT_MIN2(op->weight_min, j->world - UT_MIN2(h->coverage, j->world));
@@ -203,8 +209,11 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         unsigned at = r->op_seq % UT_OPS_MAX;
         if (c->peer_record_seen[at] && c->peer_record[at].op_seq > r->op_seq)
             continue;
+        if (!c->peer_record_seen[at] || c->peer_record[at].op_seq != r->op_seq)
+            c->peer_record_at[at] = now;
         c->peer_record[at] = *r;
         c->peer_record_seen[at] = true;
+        ut_replica_heard(j, host, r);
         j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);
@@ -215,6 +224,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         ut_conn_speak_at(c, (f->flags & UT_FEEDBACK_ASK) ? now : now + UT_HOLD_NS);
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
+        if (op->state == UT_OP_RUNNING)
+            ut_witness_word(op, host, c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq, now);
         if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
             ut_op_record(j, op, host, now);
         if (op->state == UT_OP_LINGERING)

@@ -6,6 +6,8 @@
  */
 #include "op.h"
 
+#include "../kernels/kernels.h"
+
 enum { TOKEN_BURST_BYTES = 128 << 10 };
 
 /* ---- what may go ---- */
@@ -80,9 +82,10 @@ static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + into),
                             .last = last_percentile(t, slot),
-                            .incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15)}};
+                            .incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15)},
+                 .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[slot]};
     uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
-    ut_data_encode(header, &h, payload, len);
+    ut_data_encode(header, &h, len);
     b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
     b->iov[b->iovs++] = (ut_iov){payload, len};
     b->segments++;
@@ -205,14 +208,15 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        const ut_op *op = &j->op[k];
-        if (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING)
+        ut_op *op = &j->op[k];
+        bool over = op->state == UT_OP_FREE || op->state == UT_OP_LINGERING;
+        if (op->state == UT_OP_GATHERING || (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
             continue;
         bool known = op->record_known & ut_bit(host);
         bool seen = c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq;
         unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
-                         (op->complete_masks ? UT_RECORD_RESULT : 0) |
-                         (op->state == UT_OP_LINGERING ? UT_RECORD_RX_DONE : 0);
+                         (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
+                         (over && op->replica.known ? UT_RECORD_DIGEST : 0);
         uint32_t left = UINT32_MAX;
         if (op->deadline != UT_NEVER)
             left = op->deadline > now ? (uint32_t)UT_MIN2((op->deadline - now) / UT_US, UINT32_MAX - 1) : 0;
@@ -222,9 +226,11 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .dtype = op->dtype,
                          .redop = op->redop,
                          .mode = op->mode,
+                         .agree = op->agree,
                          .flags = (uint8_t)flags,
                          .weight = op->weight,
                          .time_left_us = left,
+                         .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
                          .full_mask = op->complete_masks ? op->full_mask : 0,
                          .any_mask = op->complete_masks ? op->any_mask : 0};
         if (op->failed && op->field && op->culprit == j->config.self) {
@@ -238,7 +244,9 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         bool waits = waits_for(op, host);
         if (waits && now >= c->rx_last + c->record_gap)
             ret->flags |= UT_FEEDBACK_ASK;
-        unseen = unseen || waits || (!known && !(op->rx_done & ut_bit(host)));
+        if (over)
+            op->replica.told |= ut_bit(host);
+        unseen = unseen || waits || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
     }
     if (unseen) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */

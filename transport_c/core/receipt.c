@@ -67,21 +67,6 @@ static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
     r->any_mask = any | full;
 }
 
-/* Whom to blame: the peer of which most is missing. */
-static uint16_t find_culprit(const ut_job *j, const ut_receipt *r)
-{
-    uint16_t culprit = 0xffff;
-    uint64_t most = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint64_t missing = (uint64_t)r->peer[h].missing[0] + r->peer[h].missing[1];
-        if (missing > most) {
-            most = missing;
-            culprit = (uint16_t)h;
-        }
-    }
-    return culprit;
-}
-
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
@@ -96,6 +81,10 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->elapsed_ns = now - op->start;
     if (op->schedule.steps == 0 && op->failed) { /* it never opened */
         r->status = UT_FAILED;
+        if (op->error == UT_ERR_TIMEOUT) { /* ranks of this very host have not called */
+            r->culprit = r->self;
+            r->trouble = UT_TROUBLE_SENDER;
+        }
         return;
     }
     r->peer[j->config.self].weight = op->weight;
@@ -114,9 +103,13 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (op->failed) {
         r->status = UT_FAILED;
+        ut_witness_tell(j, op, now, r);
         return;
     }
     account_masks(j, op, r);
+    r->digest = op->replica.digest;
+    r->agreed_seq = (uint32_t)(j->agreed ? j->agreed_seq : op->seq);
+    r->differ_mask = j->agreed_differ;
     if (r->bytes_missing == 0 && op->weight_min == j->world)
         r->status = UT_COMPLETE;
     else if (r->bytes_used == 0 && j->config.hosts > 1)
@@ -127,6 +120,20 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
         r->status = UT_FAILED;
         r->error = UT_ERR_ABSENT;
     }
-    if (r->culprit == 0xffff && r->status != UT_COMPLETE)
-        r->culprit = find_culprit(j, r);
+    ut_witness_tell(j, op, now, r);
+}
+
+void ut_receipt_keep(ut_job *j, const ut_receipt *r)
+{
+    ut_receipt *to = &j->kept[j->kept_count++ % UT_RECEIPTS_KEPT];
+    memcpy(to, r, offsetof(ut_receipt, peer) + r->hosts * sizeof *r->peer);
+}
+
+int ut_engine_receipt(const ut_engine *e, uint32_t job, uint32_t back, ut_receipt *ret)
+{
+    const ut_job *j = ut_engine_job(e, job);
+    if (!j || back >= UT_RECEIPTS_KEPT || back >= j->kept_count)
+        return UT_ERR_UNKNOWN;
+    *ret = j->kept[(j->kept_count - 1 - back) % UT_RECEIPTS_KEPT];
+    return UT_OK;
 }

@@ -28,7 +28,10 @@ typedef struct ut_submission {
     uint64_t reserved2[2];
 } ut_submission;
 
-enum { UT_SUBMIT_AGREE = 0x01 /* all ranks that return hold identical bytes */ };
+/* AGREE: all ranks that get a result get identical bytes. A host that cannot have all of every shard by the deadline
+ * fails (TIMEOUT, ABSENT) instead of putting its own value in the holes; contributions may be missing as in the mode.
+ */
+enum { UT_SUBMIT_AGREE = 0x01 };
 
 typedef struct ut_submission_ring {
     uint64_t head;              /* entries ever written; trainer only; release store */
@@ -50,14 +53,22 @@ enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBL
 /* Why bytes of a peer are missing. */
 enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
 
-/* One peer host's part in an op, as this host saw it. 32 bytes. */
+/* One peer host's part in an op, as this host saw it. 64 bytes. Times in us after the op's start here. */
 typedef struct ut_receipt_peer {
     uint64_t expected[2]; /* bytes expected from it: stage 1 (its contribution to our shard), stage 2 (its shard) */
     uint32_t missing[2];  /* bytes of those that never came in time */
     uint16_t weight;      /* ranks summed in what it sent; 0 if nothing came */
     uint8_t why;          /* enum ut_missing */
-    uint8_t reserved;
-    uint32_t last_us; /* when its last byte of the op came, us after the op's start here; 0 if none */
+    uint8_t trouble;      /* enum ut_trouble: what it would have, were it to blame; NONE in a COMPLETE op */
+    uint32_t first_us;    /* when its first byte of the op came; 0 if none */
+    uint32_t last_us;     /* and its last */
+    uint32_t opened_us;   /* when it was heard to have called the op; 0: before us; UINT32_MAX: never */
+    uint32_t quiet_us;    /* longest silence of it while it had the op open */
+    uint32_t delay_us;    /* its slowest packet's time on the way, over that of its fastest */
+    uint32_t repaired;    /* bytes of it that came as repairs */
+    uint32_t lost;        /* packets to it that were lost */
+    uint32_t drops;       /* datagrams that its kernel dropped meanwhile, by its own word */
+    uint32_t reserved;
 } ut_receipt_peer;
 
 /* The account of one op on one host: 192 bytes and a row per host. Conservation: expected = used + missing. */
@@ -73,8 +84,8 @@ typedef struct ut_receipt {
     uint8_t trouble;      /* enum ut_trouble: what the culprit has */
     uint8_t hadamard;     /* 1: the bucket travelled transformed */
     uint8_t incast;       /* factor that was in force */
-    uint32_t weight_min; /* ranks summed in the least covered byte of the result */
-    uint64_t value_here; /* of the field that differs: ours, and the culprit's */
+    uint32_t weight_min;  /* ranks summed in the least covered byte of the result */
+    uint64_t value_here;  /* of the field that differs: ours, and the culprit's */
     uint64_t value_there;
     uint64_t full_mask; /* hosts known to be in every byte of the result */
     uint64_t any_mask;  /* hosts known to be in at least one byte */
@@ -87,10 +98,10 @@ typedef struct ut_receipt {
     uint64_t elapsed_ns;      /* submission to completion, as the engine saw it */
     uint64_t stage_ns[2];     /* start to end of each stage, from the op's start */
     uint64_t drops_host;      /* datagrams that this host's kernel dropped during the op (SO_RXQ_OVFL) */
-    uint32_t t_b_us;      /* bound of a stage that was in force; 0 for none */
-    uint32_t t_c_us[2];   /* expected time of each stage that was in force; 0 for none */
-    uint32_t agreed_seq;  /* low 32 bits of the newest op whose result all hosts that are up have compared */
-    uint64_t digest;      /* of the result's bytes; equal digests: equal replicas */
+    uint32_t t_b_us;          /* bound of a stage that was in force; 0 for none */
+    uint32_t t_c_us[2];       /* expected time of each stage that was in force; 0 for none */
+    uint32_t agreed_seq; /* low 32 bits of the newest op that was compared with all hosts that were up; this op: none */
+    uint64_t digest;     /* of the result's bytes; equal digests: equal replicas */
     uint64_t differ_mask; /* hosts whose result of that op differs from ours */
     uint64_t reserved2;
     ut_receipt_peer peer[UT_HOSTS_MAX];

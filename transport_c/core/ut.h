@@ -29,6 +29,7 @@ enum {
     UT_LOCAL_MAX = 16,                     /* ranks of one job on one host */
     UT_SESSIONS_MAX = 64,                  /* attached trainers of one engine; wake-ups are a 64-bit mask */
     UT_OPS_MAX = 4,                        /* ops of one job that are open or lingering at once */
+    UT_RECEIPTS_KEPT = 64,                 /* newest receipts of a job, for who asks afterwards */
     UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */
     UT_STEPS_MAX = 4 * (UT_HOSTS_MAX - 1), /* steps of one schedule */
     UT_SENT_MAX = 4096,                    /* packets in flight to one peer; a power of two */
@@ -66,7 +67,7 @@ const char *ut_strerror(int error);
 enum ut_dtype { UT_FLOAT32 = 1, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16, UT_INT32, UT_INT64, UT_DTYPES_END };
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
 enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT /* kept for later, refused */, UT_RELIABLE, UT_MODES_END };
-enum ut_field { UT_FIELD_NONE, UT_FIELD_DTYPE, UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE };
+enum ut_field { UT_FIELD_NONE, UT_FIELD_DTYPE, UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE, UT_FIELD_AGREE };
 /* The schedule of a job's ops. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };

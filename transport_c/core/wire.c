@@ -61,7 +61,7 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
     ret->incast = in[8] & 15;
 }
 
-void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, const void *payload, size_t payload_len)
+void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
 {
     out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;
     out[1] = h->flags;
@@ -74,7 +74,7 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, const void *p
     put16(out + 17, (uint16_t)h->time_us);
     put32(out + DATA_CRC_AT, 0);
     ut_ultima_encode(out + DATA_ULTIMA_AT, &h->ultima);
-    put32(out + DATA_CRC_AT, ut_crc32c(ut_crc32c(0, out, UT_DATA_HEADER), payload, payload_len));
+    put32(out + DATA_CRC_AT, ut_crc32c_join(ut_crc32c(0, out, UT_DATA_HEADER), h->payload_crc, payload_len));
 }
 
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
@@ -84,8 +84,9 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
         return UT_ERR_MALFORMED;
     memcpy(header, packet, UT_DATA_HEADER);
     put32(header + DATA_CRC_AT, 0);
+    ret->payload_crc = ut_crc32c(0, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
 #ifndef UT_PLANT_NO_CRC
-    uint32_t crc = ut_crc32c(ut_crc32c(0, header, UT_DATA_HEADER), packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    uint32_t crc = ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), ret->payload_crc, len - UT_DATA_HEADER);
     if (crc != get32(packet + DATA_CRC_AT))
         return UT_ERR_CHECKSUM;
 #endif
@@ -139,9 +140,9 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[19] = r->flags;
         put16(p + 20, r->weight);
         p[22] = r->field;
-        p[23] = 0;
+        p[23] = r->agree;
         put32(p + 24, r->time_left_us);
-        put32(p + 28, 0);
+        put32(p + 28, r->digest);
         put64(p + 32, r->full_mask);
         put64(p + 40, r->any_mask);
     }
@@ -193,7 +194,9 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->flags = p[19];
         r->weight = get16(p + 20);
         r->field = p[22];
+        r->agree = p[23] & 1;
         r->time_left_us = get32(p + 24);
+        r->digest = get32(p + 28);
         r->full_mask = get64(p + 32);
         r->any_mask = get64(p + 40);
     }

@@ -28,6 +28,7 @@ enum ut_record_flag {
     UT_RECORD_TX_DONE = 0x04, /* I send no more data for it */
     UT_RECORD_FAILED = 0x08,
     UT_RECORD_RESULT = 0x10, /* the masks hold */
+    UT_RECORD_DIGEST = 0x20, /* the op has ended, and the digest holds */
 };
 
 /* The paper's nine bytes (SPEC 1a.1). */
@@ -49,6 +50,7 @@ typedef struct ut_data {
     uint32_t op_seq;  /* low 32 bits */
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
+    uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
 } ut_data;
 
 typedef struct ut_record {
@@ -57,7 +59,9 @@ typedef struct ut_record {
     uint8_t dtype, redop, mode, flags;
     uint16_t weight;
     uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
+    uint8_t agree;         /* 1: submitted with UT_SUBMIT_AGREE */
     uint32_t time_left_us; /* UINT32_MAX for none */
+    uint32_t digest;       /* of the sender's result */
     uint64_t full_mask, any_mask; /* with `field`: the two values instead */
 } ut_record;
 
@@ -80,8 +84,8 @@ typedef struct ut_feedback {
 void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
 void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 
-/* Writes the header of a data packet, checksum over header and |payload| included. */
-void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, const void *payload, size_t payload_len);
+/* Writes the header of a data packet, checksum over header and payload included. */
+void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
 /* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len);
 

@@ -58,6 +58,20 @@ uint32_t ut_crc32c_plain(uint32_t crc, const void *data, size_t len)
     return ~crc;
 }
 
+/* |a| * x^31 ... x^0 by the bits of |b|, and then 33 times x. */
+uint32_t ut_crc32c_times_plain(uint32_t a, uint32_t b)
+{
+    const uint32_t by_x[2] = {0, 0x82f63b78};
+    uint32_t product = 0;
+    for (uint32_t bit = UINT32_C(1) << 31; bit > 0; bit >>= 1) {
+        product ^= b & bit ? a : 0;
+        a = a >> 1 ^ by_x[a & 1];
+    }
+    for (unsigned i = 0; i < 33; i++)
+        product = product >> 1 ^ by_x[product & 1];
+    return product;
+}
+
 #if UT_KERNELS_X86
 #include <immintrin.h>
 
@@ -105,6 +119,11 @@ SSE42_LEAF uint32_t crc_streams(uint32_t crc, const uint8_t *p, size_t bytes, ui
         c = _mm_crc32_u64(c, load64(p + 2 * bytes + i));
     }
     return (uint32_t)(c ^ _mm_crc32_u64(0, crc_moved((uint32_t)a, over_two) ^ crc_moved((uint32_t)b, over_one)));
+}
+
+SSE42 uint32_t ut_crc32c_times_sse42(uint32_t a, uint32_t b)
+{
+    return (uint32_t)_mm_crc32_u64(0, crc_moved(a, b));
 }
 
 SSE42 uint32_t ut_crc32c_sse42(uint32_t crc, const void *data, size_t len)

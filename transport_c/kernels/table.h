@@ -14,6 +14,8 @@ typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, ui
 typedef size_t ut_finish_fn(void *dst, const void *a, size_t n, uint32_t divisor);
 typedef size_t ut_place_fn(void *dst, const void *src, size_t n);
 typedef uint32_t ut_crc32c_fn(uint32_t crc, const void *data, size_t len);
+/* a * b * x^33 mod P, all three reversed: the product as the instructions give it. */
+typedef uint32_t ut_crc32c_times_fn(uint32_t a, uint32_t b);
 
 typedef struct ut_kernels {
     ut_fold_fn *fold[UT_DTYPES_END][UT_REDOPS_END][4]; /* last index: ut_fold_how */
@@ -29,6 +31,7 @@ typedef struct ut_hadamard_kernels {
 extern const ut_kernels ut_kernels_plain;
 extern const ut_hadamard_kernels ut_hadamard_plain;
 ut_crc32c_fn ut_crc32c_plain;
+ut_crc32c_times_fn ut_crc32c_times_plain;
 
 /* Only call these where the CPU has the instructions; dispatch.c knows. (-DUT_KERNELS_PORTABLE builds as for another
  * CPU.) */
@@ -40,6 +43,7 @@ extern const ut_hadamard_kernels ut_hadamard_avx2;
 extern const ut_hadamard_kernels ut_hadamard_avx512;
 ut_crc32c_fn ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
 ut_crc32c_fn ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
+ut_crc32c_times_fn ut_crc32c_times_sse42;
 #endif
 
 #endif

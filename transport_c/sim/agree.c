@@ -4,6 +4,8 @@
  *
  *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host,
  * what the shard's owner has there, or that host's own value
+ *   O11 digest     two receipts hold the same digest if and only if the results hold the same bytes; and what a receipt
+ * says of who differs in an earlier op is so
  */
 #include "sim.h"
 
@@ -55,6 +57,63 @@ static void compare_shard(sim_world *w, uint32_t job_number, uint32_t op, uint32
     }
 }
 
+/* A result of which both the bytes and what the receipt says of them are known. */
+static bool comparable(const sim_job *job, uint32_t op, uint32_t host)
+{
+    const sim_outcome *o = &job->outcome[op][host];
+    return o->known && o->status != UT_FAILED && job->plan->op[op].odd_rank == UINT32_MAX;
+}
+
+static void check_digests(sim_world *w, uint32_t job_number, uint32_t op)
+{
+    const sim_job *job = &w->job[job_number];
+    for (uint32_t a = 0; a < job->plan->hosts; a++)
+        for (uint32_t b = 0; b < a; b++) {
+            if (!comparable(job, op, a) || !comparable(job, op, b))
+                continue;
+            const sim_outcome *x = &job->outcome[op][a], *y = &job->outcome[op][b];
+            bool same_bytes = x->digest == y->digest, same_digest = x->receipt.digest == y->receipt.digest;
+            if (same_bytes != same_digest)
+                sim_fail(w, "O11 digest", job->plan->host[a],
+                         "job %u op_seq %" PRIu64 ": digest %016" PRIx64 ", host %u of the job has %016" PRIx64
+                         ", and their bytes are %s",
+                         job_number, job->plan->base + op, x->receipt.digest, b, y->receipt.digest,
+                         same_bytes ? "the same" : "not the same");
+            if (job->plan->op[op].agree && !same_bytes)
+                sim_fail(w, "O4 agreement", job->plan->host[a],
+                         "job %u op_seq %" PRIu64
+                         ": hosts %u and %u of the job returned other bytes in an op with agree",
+                         job_number, job->plan->base + op, b, a);
+            w->cover[SIM_agreed] += job->plan->op[op].agree;
+            w->cover[same_bytes ? SIM_replicas_same : SIM_replicas_differ]++;
+        }
+}
+
+/* What the receipt of |op| on |host| says of an earlier one. */
+static void check_agreed(sim_world *w, uint32_t job_number, uint32_t op, uint32_t host)
+{
+    const sim_job *job = &w->job[job_number];
+    const ut_receipt *r = &job->outcome[op][host].receipt;
+    uint32_t back = (uint32_t)(r->op_seq - r->agreed_seq);
+    if (!comparable(job, op, host) || back == 0)
+        return;
+    uint32_t earlier = op - back;
+    if (earlier >= job->plan->ops + SIM_CALM_OPS || earlier == op)
+        sim_fail(w, "O11 digest", job->plan->host[host], "job %u op_seq %" PRIu64 " tells of op %u, which is none",
+                 job_number, r->op_seq, r->agreed_seq);
+    w->cover[SIM_replicas_told]++;
+    for (uint32_t h = 0; h < job->plan->hosts; h++) {
+        bool differs = r->differ_mask >> h & 1;
+        if (h == host || !comparable(job, earlier, h) || !comparable(job, earlier, host) || job->shaken[h] ||
+            job->shaken[host])
+            continue;
+        if (differs != (job->outcome[earlier][h].digest != job->outcome[earlier][host].digest))
+            sim_fail(w, "O11 digest", job->plan->host[host],
+                     "job %u op_seq %" PRIu64 " says that host %u of the job has %s bytes in op_seq %" PRIu64,
+                     job_number, r->op_seq, h, differs ? "other" : "the same", job->plan->base + earlier);
+    }
+}
+
 static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
 {
     sim_job *job = &w->job[job_number];
@@ -86,6 +145,10 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
 void sim_check_agreement(sim_world *w)
 {
     for (uint32_t job = 0; job < w->plan.jobs; job++)
-        for (uint32_t op = 0; op < w->plan.job[job].ops + SIM_CALM_OPS; op++)
+        for (uint32_t op = 0; op < w->plan.job[job].ops + SIM_CALM_OPS; op++) {
             check_op(w, job, op);
+            check_digests(w, job, op);
+            for (uint32_t h = 0; h < w->plan.job[job].hosts; h++)
+                check_agreed(w, job, op, h);
+        }
 }

@@ -281,8 +281,11 @@ static void check_failure(view *v)
 {
     const ut_receipt *r = v->r;
     const sim_op *op = &v->job->plan->op[v->ask->op];
-    if ((r->error == UT_ERR_TIMEOUT || r->error == UT_ERR_ABSENT) && v->ask->as.mode == UT_RELIABLE)
+    if ((r->error == UT_ERR_TIMEOUT || r->error == UT_ERR_ABSENT) &&
+        (v->ask->as.mode == UT_RELIABLE || v->ask->as.agree)) {
+        v->w->cover[SIM_agree_failed] += v->ask->as.agree && v->ask->as.mode != UT_RELIABLE;
         return;
+    }
     if (r->error != UT_ERR_DESYNC || op->odd_rank == UINT32_MAX)
         FAIL("receipt", "error %d", r->error);
     uint32_t odd_host = v->w->job[v->rank->job].index_of[v->job->rank[op->odd_rank].host];
@@ -313,7 +316,7 @@ static bool went_on_without_us(view *v)
 static void keep_outcome(view *v, const uint8_t *result)
 {
     sim_outcome *o = &v->job->outcome[v->ask->op][v->self];
-    uint64_t bytes = result ? v->ask->as.count * v->element : 0, digest = v->r->status;
+    uint64_t bytes = result ? v->ask->as.count * v->element : 0, digest = 0;
     for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
         uint64_t x;
         memcpy(&x, result + i, 8);
@@ -402,7 +405,7 @@ static void check_calm_status(view *v)
     }
     if (r->status == UT_COMPLETE || (some_gone && r->status != UT_FAILED))
         return;
-    if (!some_gone || v->ask->as.mode != UT_RELIABLE || r->error != UT_ERR_ABSENT)
+    if (!some_gone || (v->ask->as.mode != UT_RELIABLE && !v->ask->as.agree) || r->error != UT_ERR_ABSENT)
         FAIL("O10 calm", "error %d long after the last fault", r->error);
 }
 

@@ -149,7 +149,7 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
         free(joined);
         w->cover[SIM_coalesced] += n;
     }
-    h->busy_until += n * w->plan.packet_cost;
+    h->busy_until += n * (w->plan.packet_cost + (w->plan.odd.host == h->index ? w->plan.odd.packet_cost : 0));
     while (n > 0)
         sim_packet_free(batch[--n]);
 }

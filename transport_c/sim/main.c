@@ -23,7 +23,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, selftest, stop;
+    bool single, trace, hashes, perf, blame, selftest, stop;
     const char *self;
 } options;
 
@@ -205,6 +205,7 @@ static void usage(FILE *out)
                  "    [--stop]                                    each process stops at its first failure\n"
                  "sim --perf [--seed S]                           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
+                 "sim --blame [--seed S]                          one host in trouble: do the receipts name it?\n"
                  "sim --selftest                                  the simulator's own parts\n"
                  "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
 }
@@ -222,6 +223,8 @@ int main(int argc, char **argv)
             o.hashes = true;
         } else if (strcmp(name, "--perf") == 0) {
             o.perf = true;
+        } else if (strcmp(name, "--blame") == 0) {
+            o.blame = true;
         } else if (strcmp(name, "--selftest") == 0) {
             o.selftest = true;
         } else if (strcmp(name, "--stop") == 0) {
@@ -253,5 +256,7 @@ int main(int argc, char **argv)
         return sim_selftest() != 0;
     if (o.perf)
         return run_perf(&o);
+    if (o.blame)
+        return sim_blame(o.from);
     return o.single ? run_one(&o) : run_range(&o);
 }

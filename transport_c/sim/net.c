@@ -77,6 +77,12 @@ static uint64_t on_wire(const sim_packet *packet)
     return packet->len + 66;
 }
 
+static uint64_t rate_of(const sim_world *w, const sim_host *h, uint64_t rate)
+{
+    const sim_odd *odd = &w->plan.odd;
+    return odd->rate_part && odd->host == h->index ? rate / odd->rate_part : rate;
+}
+
 static uint64_t backlog(const sim_world *w, ut_ns free_at, uint64_t rate)
 {
     return free_at > w->now ? (free_at - w->now) * (rate / 1000) / 1000000 : 0;
@@ -84,7 +90,7 @@ static uint64_t backlog(const sim_world *w, ut_ns free_at, uint64_t rate)
 
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h)
 {
-    return backlog(w, h->up_free, w->plan.rate_up);
+    return backlog(w, h->up_free, rate_of(w, h, w->plan.rate_up));
 }
 
 /* Puts the packet on a link that is busy until |free_at|. Returns when it has left it. */
@@ -176,7 +182,7 @@ void sim_net_send(sim_world *w, sim_packet *packet)
         drop(w, packet, &w->books.lost);
         return;
     }
-    ut_ns left = occupy(w, &from->up_free, packet, p->rate_up), late = 0;
+    ut_ns left = occupy(w, &from->up_free, packet, rate_of(w, from, p->rate_up)), late = 0;
     if (w->cut[packet->from] >> packet->to & 1) {
         drop(w, packet, &w->books.lost);
         return;
@@ -211,7 +217,7 @@ void sim_net_switch(sim_world *w, sim_packet *packet)
 {
     const sim_plan *p = &w->plan;
     sim_host *to = &w->host[packet->to];
-    uint64_t waiting = backlog(w, to->down_free, p->rate_down);
+    uint64_t waiting = backlog(w, to->down_free, rate_of(w, to, p->rate_down));
     uint64_t room = w->faults && !p->faultless ? p->queue_down : 64 << 20;
     if (waiting + packet->len > room) {
         w->cover[SIM_link_queue_full]++;
@@ -222,7 +228,7 @@ void sim_net_switch(sim_world *w, sim_packet *packet)
         packet->ce = true;
         w->cover[SIM_congestion_mark]++;
     }
-    sim_push(w, occupy(w, &to->down_free, packet, p->rate_down), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
+    sim_push(w, occupy(w, &to->down_free, packet, rate_of(w, to, p->rate_down)), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
 }
 
 void sim_net_arrive(sim_world *w, sim_packet *packet)
@@ -234,6 +240,8 @@ void sim_net_arrive(sim_world *w, sim_packet *packet)
         return;
     }
     uint64_t room = w->faults ? w->plan.receive_real : w->plan.receive_buffer;
+    if (w->plan.odd.receive && w->plan.odd.host == h->index)
+        room = w->plan.odd.receive;
     if (h->queued_bytes[port] + packet->len > room) {
         h->drops++;
         w->cover[SIM_host_queue_full]++;

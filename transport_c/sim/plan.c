@@ -321,6 +321,19 @@ static void draw_hadamard(sim_plan *p, uint64_t seed)
     }
 }
 
+/* By a generator of their own, so that what came later into the menu leaves the rest of a world as it was. */
+static void draw_agree(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 9);
+    for (uint32_t i = 0; i < p->jobs; i++)
+        for (uint32_t k = 0; k < p->job[i].ops + SIM_CALM_OPS; k++) {
+            sim_op *op = &p->job[i].op[k];
+            op->agree = sim_chance(&rng, 250000);
+            if (op->odd_rank != UINT32_MAX && op->odd_field == UT_FIELD_MODE && sim_chance(&rng, 500000))
+                op->odd_field = UT_FIELD_AGREE;
+        }
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -353,6 +366,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     if (!p->faultless && sim_chance(&rng, 60000))
         p->bad_submission = 100000;
     draw_items(p, &rng, on);
+    draw_agree(p, seed);
 }
 
 /* A world for measuring: four hosts on 1 Gbit/s links with ordinary queues, one 25 MB bucket, twice. */

@@ -49,8 +49,8 @@ enum {
     X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
     X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
     X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
-    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(calm_complete) X(calm_without_absent) \
-    X(transformed) X(transformed_partial)
+    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(agreed) X(agree_failed) X(calm_complete) \
+    X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) X(replicas_differ) X(replicas_told)
 /* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
@@ -108,6 +108,7 @@ typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode;
     bool nonfinite;    /* some elements are Inf on all ranks */
+    bool agree;        /* UT_SUBMIT_AGREE */
     ut_ns deadline;    /* after the submission; UT_NEVER for none */
     uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
     uint8_t odd_field; /* enum ut_field */
@@ -127,6 +128,15 @@ typedef struct sim_job_plan {
     sim_op op[SIM_OPS];
     uint64_t bucket_max;
 } sim_job_plan;
+
+/* One host that is unlike the others; all zero for none. */
+typedef struct sim_odd {
+    uint32_t host;
+    uint32_t rate_part; /* its link has this part of the rate; 0: all of it */
+    ut_ns late;         /* its trainer calls each op so much later */
+    ut_ns packet_cost;  /* CPU of each packet that it receives, besides the usual */
+    uint64_t receive;   /* bytes that really fit into its socket; 0: as elsewhere */
+} sim_odd;
 
 typedef struct sim_plan {
     uint32_t hosts, jobs;
@@ -152,6 +162,7 @@ typedef struct sim_plan {
     uint32_t batch_max;      /* packets that one receive call coalesces */
     uint32_t receive_budget; /* receive calls per turn */
     uint32_t bad_submission; /* ppm */
+    sim_odd odd;
     bool evil;      /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     uint32_t items;
@@ -355,6 +366,9 @@ void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet);
 void sim_trace_tail(const sim_world *w, FILE *out);
 _Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* blame.c: 0 if each host in trouble was named. */
+int sim_blame(uint64_t seed);
 
 /* plan.c: draws a world; and the fixed one of the performance floor. */
 void sim_plan_draw(sim_plan *plan, uint64_t seed);

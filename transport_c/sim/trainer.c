@@ -40,6 +40,8 @@ static ut_ns compute_time(sim_world *w, const sim_rank *r)
 {
     const sim_job_plan *j = &w->plan.job[r->job];
     ut_ns in = sim_between(&w->rng_trainer, j->compute_min, j->compute_max);
+    if (w->plan.odd.host == r->host)
+        in += w->plan.odd.late;
     if (j->skew && sim_chance(&w->rng_trainer, 150000))
         in += sim_below(&w->rng_trainer, j->skew);
     return in;
@@ -113,6 +115,9 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
         break;
     case UT_FIELD_COUNT:
         as.count = op->count ? op->count - 1 : 1;
+        break;
+    case UT_FIELD_AGREE:
+        as.agree = !op->agree;
         break;
     default:
         as.mode = op->mode == UT_BOUNDED ? UT_RELIABLE : UT_BOUNDED;
@@ -238,7 +243,8 @@ static void submit(sim_world *w, sim_rank *r)
                                 .deadline_ns = ask.deadline,
                                 .dtype = op.dtype,
                                 .redop = op.redop,
-                                .mode = op.mode};
+                                .mode = op.mode,
+                                .flags = op.agree ? UT_SUBMIT_AGREE : 0};
     if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) && submit_badly(w, r, &ask)) {
         r->next++;
         ring(w, r);

@@ -165,6 +165,17 @@ int64_t ut_driver_next_op_seq(ut_driver *d, uint32_t job)
     return next;
 }
 
+int ut_driver_receipt(ut_driver *d, uint32_t job, uint32_t back, ut_receipt *ret)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int result = ut_engine_receipt(d->engine, job, back, ret);
+    ut_driver_leave(d);
+    return result;
+}
+
 /* ---- peers ---- */
 
 int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, uint32_t *ret_cid)

@@ -162,6 +162,247 @@ class TuneResponse(_message.Message):
 Global___TuneResponse: _TypeAlias = TuneResponse  # noqa: Y015
 
 @_typing.final
+class GetReceiptsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OP_SEQ_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job; empty for the only one that runs here, or else the one that ended last."""
+    op_seq: _builtins.int
+    """Unset for the newest."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        op_seq: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq", "op_seq", b"op_seq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq", "job", b"job", "op_seq", b"op_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__op_seq: _TypeAlias = _typing.Literal["op_seq"]  # noqa: Y015
+    _WhichOneofArgType__op_seq: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__op_seq) -> _WhichOneofReturnType__op_seq | None: ...
+
+Global___GetReceiptsRequest: _TypeAlias = GetReceiptsRequest  # noqa: Y015
+
+@_typing.final
+class GetReceiptsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    world_size: _builtins.int
+    running: _builtins.bool
+    """False for a job that has ended."""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
+        """By index; the state is that of now, or of the end of the job."""
+
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceipt]:
+        """One."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        world_size: _builtins.int = ...,
+        running: _builtins.bool = ...,
+        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
+        receipts: _abc.Iterable[Global___OpReceipt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "job", b"job", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReceiptsResponse: _TypeAlias = GetReceiptsResponse  # noqa: Y015
+
+@_typing.final
+class OpReceipt(_message.Message):
+    """One host's account of an op: struct ut_receipt of transport_c/core/ring.h, whose names, units and numbers these are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OP_SEQ_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SELF_FIELD_NUMBER: _builtins.int
+    CULPRIT_FIELD_NUMBER: _builtins.int
+    STAGE_END_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    HADAMARD_FIELD_NUMBER: _builtins.int
+    INCAST_FIELD_NUMBER: _builtins.int
+    WEIGHT_MIN_FIELD_NUMBER: _builtins.int
+    VALUE_HERE_FIELD_NUMBER: _builtins.int
+    VALUE_THERE_FIELD_NUMBER: _builtins.int
+    FULL_MASK_FIELD_NUMBER: _builtins.int
+    ANY_MASK_FIELD_NUMBER: _builtins.int
+    BYTES_EXPECTED_FIELD_NUMBER: _builtins.int
+    BYTES_USED_FIELD_NUMBER: _builtins.int
+    BYTES_MISSING_FIELD_NUMBER: _builtins.int
+    BYTES_REPAIRED_FIELD_NUMBER: _builtins.int
+    BYTES_DUPLICATE_FIELD_NUMBER: _builtins.int
+    NONFINITE_FIELD_NUMBER: _builtins.int
+    ELAPSED_NS_FIELD_NUMBER: _builtins.int
+    STAGE_NS_FIELD_NUMBER: _builtins.int
+    DROPS_HOST_FIELD_NUMBER: _builtins.int
+    T_B_US_FIELD_NUMBER: _builtins.int
+    T_C_US_FIELD_NUMBER: _builtins.int
+    AGREED_SEQ_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    DIFFER_MASK_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    op_seq: _builtins.int
+    status: _builtins.int
+    error: _builtins.int
+    self: _builtins.int
+    culprit: _builtins.int
+    """65535 for nobody."""
+    field: _builtins.int
+    trouble: _builtins.int
+    hadamard: _builtins.int
+    incast: _builtins.int
+    weight_min: _builtins.int
+    value_here: _builtins.int
+    value_there: _builtins.int
+    full_mask: _builtins.int
+    any_mask: _builtins.int
+    bytes_expected: _builtins.int
+    bytes_used: _builtins.int
+    bytes_missing: _builtins.int
+    bytes_repaired: _builtins.int
+    bytes_duplicate: _builtins.int
+    nonfinite: _builtins.int
+    elapsed_ns: _builtins.int
+    drops_host: _builtins.int
+    t_b_us: _builtins.int
+    agreed_seq: _builtins.int
+    digest: _builtins.int
+    differ_mask: _builtins.int
+    hosts: _builtins.int
+    @_builtins.property
+    def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def stage_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def t_c_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def peer(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceiptPeer]:
+        """By host index."""
+
+    def __init__(
+        self_,  # pyright: ignore[reportSelfClsParameterName]
+        *,
+        op_seq: _builtins.int = ...,
+        status: _builtins.int = ...,
+        error: _builtins.int = ...,
+        self: _builtins.int = ...,
+        culprit: _builtins.int = ...,
+        stage_end: _abc.Iterable[_builtins.int] | None = ...,
+        field: _builtins.int = ...,
+        trouble: _builtins.int = ...,
+        hadamard: _builtins.int = ...,
+        incast: _builtins.int = ...,
+        weight_min: _builtins.int = ...,
+        value_here: _builtins.int = ...,
+        value_there: _builtins.int = ...,
+        full_mask: _builtins.int = ...,
+        any_mask: _builtins.int = ...,
+        bytes_expected: _builtins.int = ...,
+        bytes_used: _builtins.int = ...,
+        bytes_missing: _builtins.int = ...,
+        bytes_repaired: _builtins.int = ...,
+        bytes_duplicate: _builtins.int = ...,
+        nonfinite: _builtins.int = ...,
+        elapsed_ns: _builtins.int = ...,
+        stage_ns: _abc.Iterable[_builtins.int] | None = ...,
+        drops_host: _builtins.int = ...,
+        t_b_us: _builtins.int = ...,
+        t_c_us: _abc.Iterable[_builtins.int] | None = ...,
+        agreed_seq: _builtins.int = ...,
+        digest: _builtins.int = ...,
+        differ_mask: _builtins.int = ...,
+        hosts: _builtins.int = ...,
+        peer: _abc.Iterable[Global___OpReceiptPeer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "culprit", b"culprit", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "weight_min", b"weight_min"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpReceipt: _TypeAlias = OpReceipt  # noqa: Y015
+
+@_typing.final
+class OpReceiptPeer(_message.Message):
+    """Struct ut_receipt_peer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    FIRST_US_FIELD_NUMBER: _builtins.int
+    LAST_US_FIELD_NUMBER: _builtins.int
+    OPENED_US_FIELD_NUMBER: _builtins.int
+    QUIET_US_FIELD_NUMBER: _builtins.int
+    DELAY_US_FIELD_NUMBER: _builtins.int
+    REPAIRED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    DROPS_FIELD_NUMBER: _builtins.int
+    weight: _builtins.int
+    why: _builtins.int
+    trouble: _builtins.int
+    first_us: _builtins.int
+    last_us: _builtins.int
+    opened_us: _builtins.int
+    quiet_us: _builtins.int
+    delay_us: _builtins.int
+    repaired: _builtins.int
+    lost: _builtins.int
+    drops: _builtins.int
+    @_builtins.property
+    def expected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        expected: _abc.Iterable[_builtins.int] | None = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
+        weight: _builtins.int = ...,
+        why: _builtins.int = ...,
+        trouble: _builtins.int = ...,
+        first_us: _builtins.int = ...,
+        last_us: _builtins.int = ...,
+        opened_us: _builtins.int = ...,
+        quiet_us: _builtins.int = ...,
+        delay_us: _builtins.int = ...,
+        repaired: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        drops: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "last_us", b"last_us", "lost", b"lost", "missing", b"missing", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpReceiptPeer: _TypeAlias = OpReceiptPeer  # noqa: Y015
+
+@_typing.final
 class EngineStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -300,6 +541,8 @@ class JobStatus(_message.Message):
     OP_P99_US_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    OPS_DIVERGED_COUNT_FIELD_NUMBER: _builtins.int
+    LAST_DIVERGED_OP_SEQ_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -316,6 +559,9 @@ class JobStatus(_message.Message):
     """Of the last 1024 ops, microseconds; 0 while there is none."""
     op_p99_us: _builtins.int
     lanes: _builtins.int
+    ops_diverged_count: _builtins.int
+    """Ops in which some other host was found to hold another result, and the newest of them; -1 for none."""
+    last_diverged_op_seq: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @_builtins.property
@@ -341,10 +587,12 @@ class JobStatus(_message.Message):
         op_p99_us: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
         lanes: _builtins.int = ...,
+        ops_diverged_count: _builtins.int = ...,
+        last_diverged_op_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,11 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.TuneRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.TuneResponse.FromString,
                 _registered_method=True)
+        self.GetReceipts = channel.unary_unary(
+                '/ultima.v1.AdminService/GetReceipts',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -66,6 +71,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReceipts(self, request, context):
+        """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +90,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Tune,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.TuneRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.TuneResponse.SerializeToString,
+            ),
+            'GetReceipts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReceipts,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class AdminService:
             '/ultima.v1.AdminService/Tune',
             ultima_dot_v1_dot_admin__pb2.TuneRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.TuneResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReceipts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetReceipts',
+            ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
             options,
             channel_credentials,
             insecure,

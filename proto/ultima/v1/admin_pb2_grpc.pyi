@@ -41,6 +41,8 @@ class AdminServiceStub:
     NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
     was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
     """
+    GetReceipts: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]
+    """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -52,6 +54,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
     was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
     """
+    GetReceipts: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
+    """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -72,5 +76,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
         was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
         """
+
+    @_abc_1.abstractmethod
+    def GetReceipts(
+        self,
+        request: _admin_pb2.GetReceiptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetReceiptsResponse, _abc.Awaitable[_admin_pb2.GetReceiptsResponse]]:
+        """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima explain`: what became of one op, by the receipt that the daemon on this host remembers."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ultima.receipt import Host, Receipt
+    from ultima.v1 import admin_pb2
+
+
+def explain(
+    op: Annotated[int | None, typer.Argument(help="Number of the op; the newest one without it.")] = None,
+    job: Annotated[str, typer.Option(help="Name of the job; may be left out if there is one.")] = "",
+    last: Annotated[bool, typer.Option("--last", help="The newest op, as if no number were given.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
+    socket: Annotated[
+        str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
+    ] = None,
+) -> None:
+    from ultima.admin import get_receipts
+    from ultima.config import DEFAULT_SOCKET, socket_path
+    from ultima.errors import InvalidArgument
+    from ultima.explain import explain as lines_of
+
+    if op is not None and (last or op < 0):
+        raise InvalidArgument("OP", op, "0 or more, and not together with --last")
+    named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
+    answer = get_receipts(socket_path(named, "--socket" if socket else "ULTIMA_SOCKET"), job, op)
+    receipt, hosts, here = decoded(answer)
+    if as_json:
+        typer.echo(json.dumps(to_dict(answer, receipt, hosts, here), indent=2))
+        return
+    typer.echo(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
+    for line in lines_of(receipt, hosts, here):
+        typer.echo(line)
+
+
+def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host], int]:
+    """The receipt, the hosts of its job, and the host that made it."""
+    from ultima.receipt import Host
+    from ultima.rings import decode_receipt
+
+    hosts = [Host(host.index, host.address, tuple(sorted(host.ranks))) for host in answer.hosts]
+    (raw,) = answer.receipts
+    here = raw.self
+    mine = hosts[here].ranks if here < len(hosts) else ()
+    return decode_receipt(raw, hosts, mine[0] if mine else -1, answer.world_size), hosts, here
+
+
+def to_dict(answer: admin_pb2.GetReceiptsResponse, receipt: Receipt, hosts: list[Host], here: int) -> dict[str, Any]:
+    return {
+        "job": answer.job,
+        "running": answer.running,
+        "host": here,
+        "hosts": [{"index": host.index, "address": host.address, "ranks": list(host.ranks)} for host in hosts],
+        "receipt": receipt.as_dict(),
+    }
