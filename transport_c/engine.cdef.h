@@ -276,6 +276,10 @@ typedef struct ut_peer_stats {
     uint64_t srtt_ns, rttvar_ns;
     uint64_t sent_bytes, received_bytes, lost_bytes, in_flight_bytes, credit_bytes;
     uint64_t last_heard_ns;
+    uint64_t window_bytes;
+    uint64_t base_rtt_ns;
+    uint64_t ce_packets;
+    uint64_t window_cuts;
 } ut_peer_stats;
 
 /* ---- udp/driver.h ---- */

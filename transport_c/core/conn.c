@@ -15,6 +15,9 @@ static void reset_sending(ut_conn *c)
     c->tx_last = 0;
     c->loss_at = c->blocked_since = UT_NEVER;
     c->pto_doublings = 0;
+    c->peer_ce = 0;
+    memset(&c->cc, 0, sizeof c->cc);
+    ut_pacer_reset(&c->pacer);
     memset(c->sent, 0, sizeof c->sent);
 }
 
@@ -77,7 +80,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
 {
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
-    ut_ns wake = UT_MIN2(c->feedback_at, c->loss_at);
+    ut_ns wake = UT_MIN2(UT_MIN2(c->feedback_at, c->loss_at), c->pacer.held_until);
     if (c->tx_flying)
         wake = UT_MIN2(wake, c->tx_last + ut_conn_pto(c));
     if (c->blocked_since != UT_NEVER)

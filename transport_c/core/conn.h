@@ -10,7 +10,9 @@
 #ifndef UT_CONN_H
 #define UT_CONN_H
 
+#include "cc.h"
 #include "engine.h"
+#include "pacer.h"
 #include "wire.h"
 
 enum {
@@ -60,7 +62,11 @@ typedef struct ut_conn {
     uint64_t tx_flying;     /* packets */
     uint64_t tx_flying_bytes;
     uint64_t tx_grant; /* what the peer allows in all */
-    uint64_t lost_packets, spurious_losses;
+    uint64_t lost_packets, spurious_losses, acked_packets;
+    uint32_t peer_ce;    /* packets marked, as the peer last told */
+    uint64_t ce_packets; /* the same, in all */
+    ut_cc cc;
+    ut_pacer pacer;
     ut_ns srtt, rttvar;     /* 0 before the first sample */
     ut_ns tx_last;          /* newest data sent, or newest progress: the tail timer counts from here */
     ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
@@ -109,7 +115,7 @@ void ut_conn_absent(ut_conn *c);
 ut_ns ut_conn_next_wake(const ut_conn *c);
 
 /* conn_send.c */
-/* Datagrams of |bytes| that may go now: by credit and by the memory of what was sent. */
+/* Datagrams of |bytes| that may go: by credit, by the congestion window, by the memory of what was sent. */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* Gives the packet its number. */
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32_t slot, uint32_t bytes, ut_ns now);

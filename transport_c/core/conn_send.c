@@ -19,7 +19,8 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     uint64_t used = c->tx_bytes - c->tx_lost_bytes;
     uint64_t credit = c->tx_grant > used ? (c->tx_grant - used) / bytes : 0;
     uint64_t memory = UT_SENT_MAX - (c->tx_next - c->tx_base);
-    return (uint32_t)UT_MIN2(UT_MIN2(credit, memory), UINT32_MAX);
+    uint64_t window = ut_cc_room(&c->cc, c->tx_flying_bytes) / bytes;
+    return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32_t slot, uint32_t bytes, ut_ns now)
@@ -37,6 +38,7 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32
     c->tx_flying_bytes += bytes;
     c->tx_last = now;
     c->blocked_since = UT_NEVER;
+    ut_pacer_sent(&c->pacer, bytes, now);
     return pn;
 }
 
@@ -57,6 +59,7 @@ static void acknowledge(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
         c->spurious_losses++;
     }
     s->state = UT_SENT_NONE;
+    c->acked_packets++;
     fate(context, s, true);
 }
 
@@ -70,22 +73,24 @@ static void lose(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
     fate(context, s, false);
 }
 
-static void sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
+/* The round trip that the feedback shows, 0 if none. */
+static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
 {
     if (f->echo_us == UINT32_MAX)
-        return;
+        return 0;
     uint32_t elapsed = ((uint32_t)(now / UT_US) - f->echo_us) & 0xffffff;
     if (elapsed < f->hold_us || elapsed >= 1 << 23)
-        return;
+        return 0;
     ut_ns rtt = UT_MAX2((ut_ns)(elapsed - f->hold_us), 1) * UT_US;
     if (c->srtt == 0) {
         c->srtt = rtt;
         c->rttvar = rtt / 2;
-        return;
+        return rtt;
     }
     ut_ns error = rtt > c->srtt ? rtt - c->srtt : c->srtt - rtt; /* RFC 6298 */
     c->rttvar = (3 * c->rttvar + error) / 4;
     c->srtt = (7 * c->srtt + rtt) / 8;
+    return rtt;
 }
 
 /* Declares lost what was overtaken by UT_REORDER_PACKETS, or was overtaken at all and is older than a reordering time.
@@ -111,6 +116,27 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         c->tx_base++;
 }
 
+static uint64_t delivered(const ut_conn *c)
+{
+    return c->tx_bytes - c->tx_lost_bytes - c->tx_flying_bytes;
+}
+
+/* What the feedback means for the window. |s| holds the counters as they were before it. */
+static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s)
+{
+    s->acked = delivered(c) - s->acked;
+    s->packets = (uint32_t)(c->acked_packets - s->packets);
+    s->lost = (uint32_t)(c->lost_packets - s->lost);
+    s->ce_packets = UT_MIN2(f->ce_packets - c->peer_ce, s->packets); /* a peer may tell anything */
+    s->srtt = c->srtt;
+    s->idle = c->tx_flying == 0;
+    c->peer_ce = f->ce_packets;
+    c->ce_packets += s->ce_packets;
+    ut_cc_feedback(&c->cc, s);
+    if (c->cc.ops)
+        ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->srtt, c->cc.packet, c->cc.share / 2);
+}
+
 int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
 {
     c->tx_grant = UT_MAX2(c->tx_grant, f->grant);
@@ -119,7 +145,14 @@ int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn 
     uint64_t highest = ut_expand32(c->tx_next, f->highest_pn);
     if (highest >= c->tx_next)
         return UT_ERR_ARGUMENT;
-    sample_rtt(c, f, now);
+    ut_ns rtt = sample_rtt(c, f, now);
+    ut_cc_sample sample = {.now = now,
+                           .rtt = rtt,
+                           .sent_at = now - rtt - (ut_ns)f->hold_us * UT_US,
+                           .flying = c->tx_flying_bytes,
+                           .acked = delivered(c),
+                           .packets = (uint32_t)c->acked_packets,
+                           .lost = (uint32_t)c->lost_packets};
     bool progress = false;
     for (unsigned w = 0; w < f->ack_words; w++) {
         uint64_t bits = f->ack[w];
@@ -141,6 +174,7 @@ int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn 
         c->tx_last = now;
     }
     detect_loss(c, now, fate, context);
+    control_congestion(c, f, &sample);
     return UT_OK;
 }
 
@@ -150,6 +184,8 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         return false;
     if (now >= c->loss_at)
         detect_loss(c, now, fate, context);
+    if (now >= c->pacer.held_until)
+        c->pacer.held_until = UT_NEVER;
     if (c->blocked_since != UT_NEVER && now >= c->blocked_since + ut_conn_pto(c)) {
         c->ask = true;
         c->blocked_since = now;

@@ -176,6 +176,9 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
     uint8_t algorithm = j->config.options.algorithm;
     j->config.options = *options;
     j->config.options.algorithm = algorithm;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (j->conn[h].state == UT_CONN_UP)
+            ut_cc_tune(&j->conn[h].cc, options->congestion, options->delay_target_ns);
     return UT_OK;
 }
 
@@ -226,6 +229,9 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
+    const ut_job_config *config = &e->job[job]->config;
+    ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
+                config->hosts - 1, c->rx_window);
     e->stats.progress++;
     return UT_OK;
 }
@@ -254,7 +260,11 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
                            .lost_bytes = c->tx_lost_bytes,
                            .in_flight_bytes = c->tx_flying_bytes,
                            .credit_bytes = c->tx_grant > used ? c->tx_grant - used : 0,
-                           .last_heard_ns = c->rx_last};
+                           .last_heard_ns = c->rx_last,
+                           .window_bytes = c->cc.ops ? c->cc.ops->window(&c->cc) : UINT64_MAX,
+                           .base_rtt_ns = c->cc.base_rtt,
+                           .ce_packets = c->ce_packets,
+                           .window_cuts = c->cc.cuts};
     return UT_OK;
 }
 

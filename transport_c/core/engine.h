@@ -144,6 +144,10 @@ typedef struct ut_peer_stats {
     uint64_t srtt_ns, rttvar_ns;
     uint64_t sent_bytes, received_bytes, lost_bytes, in_flight_bytes, credit_bytes;
     uint64_t last_heard_ns; /* 0 for never */
+    uint64_t window_bytes;  /* congestion window; UINT64_MAX: none */
+    uint64_t base_rtt_ns;   /* least round trip of late; 0: not known */
+    uint64_t ce_packets;    /* of those sent, marked on the way */
+    uint64_t window_cuts;
 } ut_peer_stats;
 
 /* Bytes of memory for an engine or a job with this configuration; 0 if the configuration is out of range. */

@@ -41,15 +41,15 @@ ut_ns ut_op_tokens_wake(const ut_job *j)
     return j->tokens_at + (ut_ns)((double)lacking * 1e9 / (double)rate) + UT_US;
 }
 
-/* Packets to this peer that credit, memory, and the job's rate allow now. */
-static uint32_t allowance(ut_job *j, const ut_conn *c)
+/* Packets to this peer that credit, window, memory, the job's rate and the pacer allow now. */
+static uint32_t allowance(ut_job *j, ut_conn *c, ut_ns now)
 {
     uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
     if (j->config.rate_bytes_per_s && n > j->tokens / j->config.packet_bytes) {
         n = (uint32_t)(j->tokens / j->config.packet_bytes);
         j->held_by_rate = n == 0;
     }
-    return n;
+    return ut_pacer_take(&c->pacer, n, j->config.packet_bytes, now);
 }
 
 /* ---- building ---- */
@@ -161,10 +161,11 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
             if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
                 continue;
             ut_conn *c = &j->conn[op->schedule.step[i].peer];
-            uint32_t most = UT_MIN2(allowance(j, c), ut_engine_segments(j->engine));
+            uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
             if (most)
                 return burst_of(j, op, i, repairs, most, now, b);
-            if (!j->held_by_rate && c->state == UT_CONN_UP && c->tx_flying == 0 && c->blocked_since == UT_NEVER)
+            if (!j->held_by_rate && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
+                c->blocked_since == UT_NEVER)
                 c->blocked_since = now;
             if (!repairs && keeps_turn(c, now))
                 waiting |= ut_bit(op->schedule.step[i].peer);
