@@ -122,7 +122,7 @@ static void ut_cc_swift__has_a_floor_among_several_peers(void)
     feed(UT_MS, 100 * UT_US, 1);
     for (int i = 0; i < 20; i++)
         feed(60 * UT_MS, 50 * UT_MS, 1);
-    CHECK_EQ(cc.window, SHARE / 4 * 3);
+    CHECK_EQ(cc.window, SHARE);
     CHECK(!cc.as.swift.competing);
 }
 
@@ -184,11 +184,27 @@ static void ut_cc__much_loss_leaves_what_is_delivered(void)
         ut_cc_feedback(&cc, &s); /* the span begins */
         s = sample(12 * UT_MS, 5 * UT_MS, 60);
         s.lost = 200;
+        s.sent = SHARE;
         ut_cc_feedback(&cc,
                        &s); /* 60 000 bytes in 12 ms; a window lasts 5 ms and the 1 ms that a receiver may hold back */
         CHECK_EQ(cc.window, 30000);
         CHECK_EQ(cc.quick_adapts, 1);
     }
+}
+
+/* The end of a transfer, or a sender whose turn it is not: little arrives because little was sent. */
+static void ut_cc__much_loss_of_little_sent_changes_nothing(void)
+{
+    fresh(UT_CC_SWIFT);
+    ut_cc_sample s = sample(0, 5 * UT_MS, 0);
+    s.idle = true;
+    ut_cc_feedback(&cc, &s);
+    s = sample(12 * UT_MS, 5 * UT_MS, 60);
+    s.lost = 200;
+    s.sent = SHARE - 1;
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.window, SHARE);
+    CHECK_EQ(cc.quick_adapts, 0);
 }
 
 static void ut_cc_dctcp__follows_the_share_of_marks(void)
@@ -289,6 +305,7 @@ int main(int argc, char **argv)
     RUN(ut_cc_swift__competes_when_cutting_does_not_help);
     RUN(ut_cc__isolated_loss_changes_nothing);
     RUN(ut_cc__much_loss_leaves_what_is_delivered);
+    RUN(ut_cc__much_loss_of_little_sent_changes_nothing);
     RUN(ut_cc_dctcp__follows_the_share_of_marks);
     RUN(ut_cc_timely__follows_the_gradient);
     RUN(ut_cc_tune__keeps_the_window);

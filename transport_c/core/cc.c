@@ -20,7 +20,7 @@ void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, 
     memset(cc, 0, sizeof *cc);
     cc->packet = packet;
     cc->share = cc->window = UT_MAX2(UT_MIN2(share, credit), least);
-    cc->floor = peers > 1 ? UT_MAX2(cc->share / 4 * 3, least) : least;
+    cc->floor = peers > 1 ? cc->share : least;
     ut_cc_tune(cc, congestion, target);
 }
 
@@ -45,13 +45,14 @@ static void note_rtt(ut_cc *cc, const ut_cc_sample *s)
     cc->base_rtt = UT_MIN2(cc->base_rtt, s->rtt);
 }
 
-static void begin_span(ut_cc *cc, ut_ns now)
+static void begin_span(ut_cc *cc, const ut_cc_sample *s)
 {
-    cc->span_at = now;
+    cc->span_at = s->now;
+    cc->span_sent = s->sent;
     cc->span_bytes = cc->span_packets = cc->span_lost = 0;
 }
 
-/* A sender that runs dry does not measure the path, so only unbroken spans count. */
+/* A sender that runs dry, or whose turn it is not, does not measure the path: only spans count in which it sent. */
 static void note_loss(ut_cc *cc, const ut_cc_sample *s)
 {
     cc->span_bytes += s->acked;
@@ -59,13 +60,13 @@ static void note_loss(ut_cc *cc, const ut_cc_sample *s)
     cc->span_lost += s->lost;
     ut_ns lasted = s->now - cc->span_at;
     if (cc->span_packets >= UT_CC_SPAN_PACKETS && lasted >= s->srtt && s->srtt) {
-        if (cc->span_lost >= UT_CC_SPAN_LOST && ut_cc_is_full(cc, s) &&
+        if (cc->span_lost >= UT_CC_SPAN_LOST && ut_cc_is_full(cc, s) && s->sent - cc->span_sent >= cc->window &&
             (uint64_t)cc->span_lost * 100 > (uint64_t)cc->span_packets * UT_CC_LOSS_PERCENT)
             cc->ops->on_loss(cc, s, cc->span_bytes * (s->srtt + UT_CC_HOLD_NS) / lasted);
-        begin_span(cc, s->now);
+        begin_span(cc, s);
     }
     if (s->idle)
-        begin_span(cc, s->now);
+        begin_span(cc, s);
 }
 
 void ut_cc_feedback(ut_cc *cc, const ut_cc_sample *s)

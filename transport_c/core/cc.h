@@ -38,6 +38,7 @@ typedef struct ut_cc_sample {
     ut_ns srtt;          /* 0: not known */
     uint64_t flying;     /* bytes in flight just before */
     uint64_t acked;      /* bytes that this feedback first acknowledged */
+    uint64_t sent;       /* bytes sent on the path so far */
     uint32_t packets;    /* acknowledged */
     uint32_t ce_packets; /* of those, marked: at most `packets` */
     uint32_t lost;       /* packets that this feedback showed to be lost */
@@ -97,7 +98,7 @@ struct ut_cc {
     ut_ns cut_at;         /* when the window was last cut; packets sent before then have nothing new to say */
     /* Loss over a span of packets. */
     ut_ns span_at;
-    uint64_t span_bytes;
+    uint64_t span_bytes, span_sent;
     uint32_t span_packets, span_lost;
     uint64_t cuts, quick_adapts; /* counters */
     union {
@@ -138,10 +139,10 @@ void ut_cc_grow(ut_cc *cc, uint64_t bytes);
 /* |bytes| more per round trip. */
 void ut_cc_grow_by(ut_cc *cc, const ut_cc_sample *s, uint64_t bytes);
 void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
-/* The same for a law of delay, which stops at three quarters of the path's share when a host has several peers. Their
- * paths share our own link, so all see its queue, and who is cut first starves: an AllReduce is as slow as its slowest
- * pair, and uneven windows cost it 20 to 60 % (simulated, 1 % loss). What is worse shows as marks or as loss, and those
- * cut further. */
+/* The same for a law of delay, which only cuts the window of a host's single peer. Paths to several peers share our own
+ * link, so all see its queue, and who is cut first starves: an AllReduce is as slow as its slowest pair, and uneven
+ * windows cost it 20 to 60 % (simulated, 1 % loss). Their windows are equal and small from the start instead
+ * (engine.c); what is worse than that shows as marks or as loss, and those cut further. */
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
 /* NSCC's answer to loss: what came through is what the path holds. */
 void ut_cc_quick_adapt(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered);

@@ -128,6 +128,7 @@ static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s
     s->packets = (uint32_t)(c->acked_packets - s->packets);
     s->lost = (uint32_t)(c->lost_packets - s->lost);
     s->ce_packets = UT_MIN2(f->ce_packets - c->peer_ce, s->packets); /* a peer may tell anything */
+    s->sent = c->tx_bytes;
     s->srtt = c->srtt;
     s->idle = c->tx_flying == 0;
     c->peer_ce = f->ce_packets;

@@ -6,7 +6,13 @@
 
 #include "../kernels/kernels.h"
 
-enum { WINDOW_MAX = 1 << 20, WINDOW_PACKETS_MIN = 16, PACKET_BYTES_MIN = UT_DATA_HEADER + 64, BURST_BYTES_MAX = 65507 };
+enum {
+    WINDOWS_BYTES = 640 << 10,    /* what all peers of a host may have in flight to it: 5 ms at 1 Gbit/s */
+    WINDOW_BYTES_MIN = 128 << 10, /* but each two bursts */
+    WINDOW_PACKETS_MIN = 16,
+    PACKET_BYTES_MIN = UT_DATA_HEADER + 64,
+    BURST_BYTES_MAX = 65507
+};
 
 /* ---- memory ---- */
 
@@ -26,7 +32,8 @@ static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *c
 {
     uint64_t share = engine->receive_buffer / 2 / UT_MAX2(config->hosts - 1, 1);
     uint64_t least = (uint64_t)WINDOW_PACKETS_MIN * config->packet_bytes;
-    return UT_MAX2(UT_MIN2(share, (uint64_t)WINDOW_MAX), least);
+    uint64_t window = UT_MAX2((uint64_t)WINDOWS_BYTES / UT_MAX2(config->hosts - 1, 1), (uint64_t)WINDOW_BYTES_MIN);
+    return UT_MAX2(UT_MIN2(share, window), least);
 }
 
 /* Lays the job out in |at|, or only counts when |at| is NULL. */
