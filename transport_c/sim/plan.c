@@ -334,6 +334,15 @@ static void draw_agree(sim_plan *p, uint64_t seed)
         }
 }
 
+static void draw_congestion(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 10);
+    for (uint32_t i = 0; i < p->jobs; i++) {
+        p->job[i].options.congestion = (uint8_t)sim_below(&rng, UT_CC_END);
+        p->job[i].options.delay_target_ns = sim_chance(&rng, 500000) ? sim_octaves(&rng, UT_US, 20 * UT_MS) : 0;
+    }
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -367,6 +376,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
         p->bad_submission = 100000;
     draw_items(p, &rng, on);
     draw_agree(p, seed);
+    draw_congestion(p, seed);
 }
 
 /* A world for measuring: four hosts on 1 Gbit/s links with ordinary queues, one 25 MB bucket, twice. */
