@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .buffers import AnyArray, elements
-from .config import Duration, duration_s
+from .durations import Duration, duration_s
 from .errors import InvalidArgument
 from .words import BFLOAT16, DType
 
