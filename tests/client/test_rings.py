@@ -165,3 +165,19 @@ def test_take__unknown_numbers_do_not_break_it(pair: tuple[rings.NativeRings, En
     assert completion.receipt.stage_ends == (StageEnd.NONE, StageEnd.NONE)
     assert completion.receipt.peers[1].why is Why.NOTHING
     assert completion.receipt.culprit == ()
+
+
+def test_lanes__ops_take_turns_and_come_back_under_their_own_number() -> None:
+    lanes = [(shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)) for _ in range(2)]
+    both = rings.NativeRings(lanes, HOSTS, 0, WORLD)
+    engines = [EngineSide(*lane) for lane in lanes]
+    for op_seq in range(5):
+        assert both.submit(op_seq, 0, 0, 4, 99, 1, 1, 1)
+    taken = [[engine.take().op_seq for _ in range(count)] for engine, count in zip(engines, (3, 2), strict=True)]
+    assert taken == [[0, 1, 2], [0, 1]], "each lane counts its own"
+    engines[1].complete(raw_receipt(op_seq=0))
+    engines[1].complete(raw_receipt(op_seq=1, agreed_seq=0))
+    engines[0].complete(raw_receipt(op_seq=2, agreed_seq=1))
+    found = [(done.op_seq, both._raw.agreed_seq) for _ in range(4) if (done := both.take()) is not None]
+    assert sorted(found) == [(1, 1), (3, 1), (4, 2)], "in whatever order the lanes ended; with the op agreed on"
+    assert both.take() is None
