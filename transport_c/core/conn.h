@@ -36,8 +36,8 @@ typedef struct ut_sent {
     uint32_t slot;
     uint32_t time_us; /* low 32 bits of the sender's clock */
     uint16_t bytes;   /* of the datagram */
-    uint8_t stage_step;
-    uint8_t state; /* enum ut_sent_state */
+    uint8_t step;     /* index in the op's schedule */
+    uint8_t state;    /* enum ut_sent_state */
 } ut_sent;
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
 
@@ -118,7 +118,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c);
 /* Datagrams of |bytes| that may go: by credit, by the congestion window, by the memory of what was sent. */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* Gives the packet its number. */
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32_t slot, uint32_t bytes, ut_ns now);
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now);
 /* Takes the sender's half of a feedback. UT_ERR_ARGUMENT if it acknowledges what was never sent. */
 int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
 /* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns

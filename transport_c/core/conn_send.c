@@ -23,7 +23,7 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32_t slot, uint32_t bytes, ut_ns now)
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now)
 {
     assert(c->tx_next - c->tx_base < UT_SENT_MAX);
     uint64_t pn = c->tx_next++;
@@ -31,7 +31,7 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t stage_step, uint32
                                 .slot = slot,
                                 .time_us = (uint32_t)(now / UT_US),
                                 .bytes = (uint16_t)bytes,
-                                .stage_step = stage_step,
+                                .step = step,
                                 .state = UT_SENT_FLYING};
     c->tx_bytes += bytes;
     c->tx_flying++;

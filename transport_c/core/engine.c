@@ -46,8 +46,12 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     uint64_t window = window_of(engine, config);
     uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    size_t slots = (size_t)(shard / payload + 1);
-    size_t words = (slots + 63) / 64 * 6 * UT_MAX2(config->hosts - 1, 1);
+    bool tar = config->options.algorithm == 0 || config->options.algorithm == UT_TAR;
+    bool ps = config->options.algorithm == UT_PS; /* its one chunk is the whole bucket */
+    size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
+    size_t chunk_slots = ps ? slots : (size_t)(shard / payload + 1);
+    size_t words = (chunk_slots + 63) / 64 * (ps ? 3 : 6) * UT_MAX2(config->hosts - 1, 1);
+    uint64_t held = tar ? shard : config->bucket_bytes_max; /* of which an op has sums and results to keep */
     if (at) {
         j->conn = conn;
         j->payload = payload;
@@ -59,18 +63,18 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
             ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
     }
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        uint8_t *slot_hosts = carve(&c, slots);
+        uint8_t *slot_state = carve(&c, slots);
         uint16_t *slot_weight = carve(&c, slots * 2);
         uint32_t *slot_crc = carve(&c, slots * 4);
         uint64_t *bitmaps = carve(&c, words * 8);
-        uint8_t *acc = carve(&c, slots * payload * 2);
-        uint8_t *linger = carve(&c, slots * payload);
+        uint8_t *acc = carve(&c, held * 2);
+        uint8_t *linger = carve(&c, held);
         uint8_t *encoded = config->hosts > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = config->local_ranks > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
         if (!at)
             continue;
         ut_op *op = &j->op[k];
-        op->slot_hosts = slot_hosts;
+        op->slot_state = slot_state;
         op->slot_weight = slot_weight;
         op->slot_crc = slot_crc;
         op->bitmaps = bitmaps;

@@ -169,7 +169,6 @@ static void place_transfers(ut_job *j, ut_op *op)
 {
     uint64_t *free_words = op->bitmaps, *end = op->bitmaps + op->bitmap_words;
     memset(op->rx_of, 0xff, sizeof op->rx_of);
-    memset(op->tx_of, 0xff, sizeof op->tx_of);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *s = &op->schedule.step[i];
         size_t words = ut_transfer_words(ut_slots(s->bytes, j->payload));
@@ -178,9 +177,10 @@ static void place_transfers(ut_job *j, ut_op *op)
         if (s->kind == UT_STEP_SEND) {
             again = free_words;
             free_words += words;
-            op->tx_of[s->stage - 1][s->peer] = i;
         } else {
-            op->rx_of[s->stage - 1][s->peer] = i;
+            uint32_t *first = &op->rx_of[s->stage - 1][s->peer];
+            op->rx_next[i] = *first;
+            *first = i;
         }
         assert(free_words <= end);
         ut_transfer_init(&op->transfer[i], s->bytes, j->payload, bits, again);
@@ -209,13 +209,10 @@ static void place_buffers(ut_job *j, ut_op *op)
     ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
     ut_op_encode(j, op);
     bool half = op->acc_element != op->element;
-    op->acc = half ? op->acc_memory : op->dst + op->schedule.own_offset;
-    op->shard = op->dst + op->schedule.own_offset;
-    op->own_slots = ut_slots(op->schedule.own_bytes, j->payload);
-    op->ready = op->final_slots = 0;
-    memset(op->slot_hosts, 0, op->own_slots);
-    for (uint32_t i = 0; i < op->own_slots; i++)
-        op->slot_weight[i] = op->weight;
+    op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
+    op->acc = half ? op->acc_memory : op->dst + op->held_from;
+    op->out = op->dst;
+    op->out_from = 0;
 }
 
 static void open_op(ut_job *j, ut_op *op, ut_ns now)
@@ -226,7 +223,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->stage_at[0] = op->stage_at[1] = 0;
     op->complete_masks = 0;
     op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
-    op->record_matched = op->record_known = op->rx_done = 0;
+    op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
     op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
     op->peer_full = UINT64_MAX;
     ut_witness_begin(j, op, now);
@@ -237,8 +234,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     ut_schedule_tar(&op->schedule, j->config.hosts, j->config.self, j->config.incast, op->seq, op->count, op->element);
     place_transfers(j, op);
     place_buffers(j, op);
-    if (j->config.hosts == 1)
-        ut_op_finish_slots(j, op);
+    ut_op_slots_open(j, op);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;

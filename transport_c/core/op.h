@@ -5,9 +5,9 @@
  * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers
  * have their receipts; peers may still need repairs of our shard) -> FREE.
  *
- * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (payload
- * in), op_send.c (payload out), op_hadamard.c (the bucket transformed), replica.c (the digest of the result), witness.c
- * (who held it up), receipt.c (the account).
+ * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (packets
+ * in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out), op_hadamard.c (the
+ * bucket transformed), replica.c (the digest of the result), witness.c (who held it up), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -30,8 +30,6 @@ typedef struct ut_call {
     uint8_t *dst;
     ut_ns at;
 } ut_call;
-
-enum { UT_SLOT_FINAL = 0x80 }; /* in ut_op.slot_hosts: the slot holds its result */
 
 /* What this host's result is, in a word, and which hosts said what theirs is. */
 typedef struct ut_replica {
@@ -81,19 +79,26 @@ typedef struct ut_op {
     const uint8_t *src; /* this host's contribution, whole bucket */
     uint8_t *dst;       /* the result; perhaps == src */
     const uint8_t *own; /* this host's contribution as it was before a transform */
-    uint8_t *acc;       /* own shard's accumulator: in dst, or in acc_memory for the halves */
-    const uint8_t
-        *shard; /* where stage 2 sends from: dst, later the linger copy; points at the own shard's first byte */
-    uint32_t own_slots;
-    uint32_t ready; /* own slots [0, ready) hold their result */
-    uint32_t final_slots;
+    uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in acc_memory for the halves */
+    uint64_t held_from; /* bytes into the bucket: acc_memory and linger_memory begin there */
+    const uint8_t *out; /* where stage 2 sends from: dst, later the linger copy */
+    uint64_t out_from;  /* bytes into the bucket: `out` begins there */
+    uint32_t slot_first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
+    uint32_t ready[2][UT_HOSTS_MAX];       /* per stage and chunk: its slots [0, ready) may be sent */
+    uint8_t folds[UT_HOSTS_MAX];           /* per chunk: contributions that this host folds into its own */
+    uint32_t up[UT_HOSTS_MAX];             /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
+    uint32_t down[UT_HOSTS_MAX];           /* per chunk: the step that brings the result; UINT32_MAX at its owner */
+    uint64_t summed;                       /* bit per chunk: no more will be folded into it */
+    uint64_t final;                        /* bit per chunk: its result is here, or what stands for it */
+    uint64_t thin;                         /* bit per chunk: its result lacks ranks in some slot */
     uint64_t nonfinite;
     uint32_t weight_min;
     uint64_t record_matched;      /* hosts whose record was seen and agrees */
     uint64_t record_known;        /* hosts that have seen ours */
     uint64_t rx_done;             /* hosts that want no more */
+    uint64_t tx_done;             /* hosts that send no more */
     uint64_t full_mask, any_mask; /* of our shard */
-    uint64_t short_hosts;         /* hosts whose shard came with ranks missing in some slot */
+    uint64_t short_hosts;         /* owners whose shard came straight from them with ranks missing in some slot */
     uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
     uint64_t peer_masks;          /* hosts whose masks are known */
     uint64_t masks_waived;        /* hosts that will not say any more */
@@ -105,20 +110,20 @@ typedef struct ut_op {
     int32_t error;
     uint64_t value_here, value_there;
 
-    uint32_t rx_of[2][UT_HOSTS_MAX]; /* step that receives from a host in a stage; UINT32_MAX for none */
-    uint32_t tx_of[2][UT_HOSTS_MAX]; /* step that sends to it */
+    uint32_t rx_of[2][UT_HOSTS_MAX]; /* a step that receives from a host in a stage; UINT32_MAX for none */
+    uint32_t rx_next[UT_STEPS_MAX];  /* and the next one from it in that stage */
     ut_schedule schedule;
     ut_transfer transfer[UT_STEPS_MAX];
 
     /* Memory given at job_add, reused by every op of this place. */
-    uint8_t *slot_hosts;   /* per own slot: contributions of other hosts folded, or UT_SLOT_FINAL */
-    uint16_t *slot_weight; /* per own slot: ranks in it */
-    uint32_t *slot_crc;    /* per own slot that holds its result: the CRC32C of that */
+    uint8_t *slot_state;   /* per slot of the bucket: see op_slot.c */
+    uint16_t *slot_weight; /* per slot of the bucket: ranks in what it holds */
+    uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
     uint64_t *bitmaps;
     size_t bitmap_words;
-    uint8_t *acc_memory;     /* float32 shard for the halves */
-    uint8_t *linger_memory;  /* own shard's copy */
-    uint8_t *bucket_memory;  /* combined local contributions; NULL with one local rank */
+    uint8_t *acc_memory;    /* float32 sums of the halves */
+    uint8_t *linger_memory; /* copy of the results that peers still need */
+    uint8_t *bucket_memory; /* combined local contributions; NULL with one local rank */
     uint8_t *encoded_memory; /* the bucket transformed */
 } ut_op;
 
@@ -216,10 +221,30 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
 /* Looks again at what |host| sent early: an op has opened. */
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
-/* Gives all own slots that have no result yet what they hold so far. */
-void ut_op_finish_slots(ut_job *j, ut_op *op);
+
+/* op_slot.c */
+/* After the schedule, the transfers and the buffers are placed. */
+void ut_op_slots_open(ut_job *j, ut_op *op);
+/* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
+bool ut_op_slot_moot(const ut_op *op, const ut_step *s, uint32_t slot);
+/* Folds a contribution of |ranks| ranks in; the slot is not moot. */
+void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                     unsigned ranks);
+/* Places a result with CRC32C |crc|, from which |missing| ranks of the job are missing. */
+void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                      unsigned missing, uint32_t crc);
+/* What a send of this slot carries, and the ranks in it. */
+const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
+                                  unsigned *ret_ranks);
+/* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
+ * more is sent up. */
+void ut_op_settle(ut_job *j, ut_op *op, bool ending);
+/* Copies the results that peers may still ask for, and sends from the copy from now on. */
+void ut_op_keep(ut_job *j, ut_op *op);
 
 /* op_send.c */
+/* True while something is still to come from |host| in |stage| (0 or 1). */
+bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
 /* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
  * schedule. */
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);

@@ -5,8 +5,6 @@
  */
 #include "op.h"
 
-#include "../kernels/kernels.h"
-
 static void end_op(ut_job *j, ut_op *op, ut_ns now);
 
 static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
@@ -39,17 +37,18 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     op->stage_end[0] = (uint8_t)how;
     op->stage_at[0] = now;
     close_receives(op, 1, UT_MISSING_LOST);
-    ut_op_finish_slots(j, op);
+    ut_op_settle(j, op, false);
+    /* Of a contribution that was summed on the way only the last sender is known to be in it. */
     op->full_mask = op->any_mask = ut_bit(j->config.self);
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->rx_of[0][h];
-        if (i == UINT32_MAX)
-            continue;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
         const ut_transfer *t = &op->transfer[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->chunk != op->schedule.own)
+            continue;
         if (ut_transfer_complete(t) && (t->slots || !t->closed))
-            op->full_mask |= ut_bit(h);
+            op->full_mask |= ut_bit(s->peer);
         if (t->done || (t->slots == 0 && !t->closed))
-            op->any_mask |= ut_bit(h);
+            op->any_mask |= ut_bit(s->peer);
     }
     op->complete_masks = 1;
     if (op->full_mask == op->any_mask && op->weight_min == j->world)
@@ -66,14 +65,22 @@ static bool masks_known(const ut_job *j, const ut_op *op)
     return true;
 }
 
+/* Stage 1 gave up on something of |host|. */
+static bool was_closed(const ut_op *op, uint32_t host)
+{
+    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i])
+        if (op->transfer[i].closed)
+            return true;
+    return false;
+}
+
 static bool records_matched(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h))) {
-            uint32_t i = op->rx_of[0][h];
-            if (!op->transfer[i].closed) /* a host that closed the op without a word is not waited for */
-                return false;
-        }
+        /* A host that closed the op without a word is not waited for, nor one whose contribution was given up. */
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !((op->record_matched | op->tx_done) & ut_bit(h)) &&
+            !was_closed(op, h))
+            return false;
     return true;
 }
 
@@ -82,6 +89,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     bool complete;
     if (op->state != UT_OP_RUNNING)
         return;
+    ut_op_settle(j, op, false);
     if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
         end_stage1(j, op, complete ? UT_END_COMPLETE : UT_END_ABSENT, now);
     if (op->stage_end[0] == UT_END_NONE)
@@ -96,54 +104,6 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     }
     if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op))
         end_op(j, op, now);
-}
-
-/* Ranges of the result that never came hold this host's own value. */
-static void fill_missing(ut_job *j, ut_op *op)
-{
-    bool filled = false;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
-        if (s->kind != UT_STEP_RECEIVE || s->stage != 2 || ut_transfer_complete(t))
-            continue;
-        filled = true;
-        for (uint32_t k = 0; k < t->slots; k++) {
-            if (ut_transfer_has(t, k))
-                continue;
-            uint64_t at = s->offset + (uint64_t)k * j->payload;
-            size_t len = ut_transfer_slot_bytes(t, k, j->payload), n = len / op->element;
-            op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, op->src + at, n, op->weight);
-#ifndef UT_PLANT_HOLES_NOT_IN_DIGEST
-            op->replica.digest += ut_replica_part(ut_crc32c(0, op->dst + at, len), at, len);
-#endif
-        }
-    }
-    if (filled)
-        op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->weight);
-}
-
-/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
-static void keep_for_linger(ut_job *j, ut_op *op)
-{
-    if (ut_op_in_job_memory(op))
-        return;
-    uint32_t first = op->own_slots;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
-        if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
-            continue;
-        uint32_t w = 0;
-        while (w < first / 64 && t->bits[w] == UINT64_MAX)
-            w++;
-        first = UT_MIN2(first, w * 64);
-    }
-    if (first < op->own_slots) {
-        uint64_t from = (uint64_t)first * j->payload;
-        memcpy(op->linger_memory + from, op->shard + from, op->schedule.own_bytes - from);
-    }
-    op->shard = op->linger_memory;
 }
 
 static void close_sends(ut_op *op, unsigned stage)
@@ -205,9 +165,9 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
 static void end_op(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_RUNNING);
-    fill_missing(j, op);
     close_sends(op, 1);
-    keep_for_linger(j, op); /* before the receipt: with it the buffer is the trainer's again */
+    ut_op_settle(j, op, true);
+    ut_op_keep(j, op); /* before the receipt: with it the buffer is the trainer's again */
     ut_op_account_loss(j, op);
     ut_op_decode(j, op);
     hand_out(j, op, now);
@@ -246,9 +206,8 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
     if (op->state == UT_OP_GATHERING) {
         /* It never opened: peers still learn of its record while it lingers. */
         memset(op->rx_of, 0xff, sizeof op->rx_of);
-        memset(op->tx_of, 0xff, sizeof op->tx_of);
         op->schedule.steps = 0;
-        op->record_matched = op->record_known = op->rx_done = 0;
+        op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
         op->complete_masks = 0;
         j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     }

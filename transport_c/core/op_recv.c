@@ -1,74 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Payload in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
+ * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
  */
 #include "op.h"
-
-#include "../kernels/kernels.h"
-
-/* ---- results of own slots ---- */
-
-static uint32_t slot_elements(const ut_job *j, const ut_op *op, uint32_t slot)
-{
-    uint64_t from = (uint64_t)slot * j->payload;
-    return (uint32_t)(UT_MIN2(op->schedule.own_bytes - from, j->payload) / op->element);
-}
-
-static uint32_t divisor_of(const ut_op *op, uint32_t slot)
-{
-#ifdef UT_PLANT_WRONG_DIVISOR
-    (void)slot;
-    return (uint32_t)(op->schedule.steps / 4 + 1);
-#else
-    return op->slot_weight[slot];
-#endif
-}
-
-static uint8_t *own_acc(const ut_job *j, const ut_op *op, uint32_t slot)
-{
-    return op->acc + (uint64_t)slot * (j->payload / op->element) * op->acc_element;
-}
-
-static void slot_is_final(ut_job *j, ut_op *op, uint32_t slot)
-{
-    uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
-    size_t len = slot_elements(j, op, slot) * op->element;
-    op->slot_crc[slot] = ut_crc32c(0, op->dst + at, len); /* while the slot is in the cache */
-    op->replica.digest += ut_replica_part(op->slot_crc[slot], at, len);
-    op->slot_hosts[slot] |= UT_SLOT_FINAL;
-    op->final_slots++;
-    op->weight_min = UT_MIN2(op->weight_min, (uint32_t)op->slot_weight[slot]);
-    while (op->ready < op->own_slots && (op->slot_hosts[op->ready] & UT_SLOT_FINAL))
-        op->ready++;
-}
-
-void ut_op_finish_slots(ut_job *j, ut_op *op)
-{
-    for (uint32_t slot = 0; slot < op->own_slots && op->final_slots < op->own_slots; slot++) {
-        if (op->slot_hosts[slot] & UT_SLOT_FINAL)
-            continue;
-        uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
-        bool alone = op->slot_hosts[slot] == 0;
-        const uint8_t *a = alone ? op->src + at : own_acc(j, op, slot);
-        op->nonfinite += ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, op->dst + at, a,
-                                   slot_elements(j, op, slot), divisor_of(op, slot));
-        slot_is_final(j, op, slot);
-    }
-}
-
-static void fold_slot(ut_job *j, ut_op *op, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
-{
-    uint64_t at = op->schedule.own_offset + (uint64_t)slot * j->payload;
-    bool first = op->slot_hosts[slot] == 0;
-    bool last = ++op->slot_hosts[slot] == j->config.hosts - 1;
-    op->slot_weight[slot] = (uint16_t)(op->slot_weight[slot] + ranks);
-    uint8_t *acc = own_acc(j, op, slot);
-    op->nonfinite += ut_fold(op->dtype, op->redop, (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0),
-                             last ? op->dst + at : acc, first ? op->src + at : acc, payload, len / op->element,
-                             divisor_of(op, slot));
-    if (last)
-        slot_is_final(j, op, slot);
-}
 
 /* ---- data ---- */
 
@@ -92,20 +26,22 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
             return UT_TAKEN_LATE;
         return UT_TAKEN_EARLY;
     }
-    uint32_t i = h->step == 0 ? op->rx_of[h->stage - 1][host] : UINT32_MAX;
-    if (i == UINT32_MAX || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed)
+    uint32_t i = h->step == 0 ? op->rx_of[h->stage - 1][host] : UINT32_MAX, slot = 0;
+    while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
+        i = op->rx_next[i];
+    if (i == UINT32_MAX || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
+        (h->stage == 1 && h->coverage > j->world))
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->schedule.step[i];
     ut_transfer *t = &op->transfer[i];
-    uint32_t slot;
-    if (!slot_of(j, s, t, h->ultima.offset, len, &slot))
-        return UT_TAKEN_REFUSED;
 #ifndef UT_PLANT_ACCEPT_LATE
     if (t->closed)
         return UT_TAKEN_LATE;
 #endif
+    if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_op_slot_moot(op, s, slot))
+        return UT_TAKEN_LATE;
 #ifdef UT_PLANT_DOUBLE_FOLD
-    if (!ut_transfer_mark(t, slot) && (op->slot_hosts[slot % UT_MAX2(op->own_slots, 1)] & UT_SLOT_FINAL)) {
+    if (!ut_transfer_mark(t, slot) && (s->stage == 2 || ut_op_slot_moot(op, s, slot))) {
 #else
     if (!ut_transfer_mark(t, slot)) {
 #endif
@@ -116,17 +52,11 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     ut_witness_data(op, host, h, len, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->bytes_repaired += len;
-    if (s->fold) {
-        t->weight = h->coverage;
-        fold_slot(j, op, slot, payload, len, h->coverage);
+    if (s->stage == 1) {
+        t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
+        ut_op_slot_fold(j, op, s, slot, payload, len, h->coverage);
     } else {
-        op->nonfinite += ut_place(op->dtype, op->dst + h->ultima.offset, payload, len / op->element);
-        op->replica.digest += ut_replica_part(h->payload_crc, h->ultima.offset, len);
-        t->weight = 1;
-        if (h->coverage) {
-            op->weight_min = UT_MIN2(op->weight_min, j->world - UT_MIN2(h->coverage, j->world));
-            op->short_hosts |= ut_bit(host);
-        }
+        ut_op_slot_place(j, op, s, slot, payload, len, h->coverage, h->payload_crc);
     }
     if (ut_transfer_complete(t))
         ut_op_check(j, op, now);
@@ -139,14 +69,15 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
 static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     bool changed = false;
-    for (unsigned stage = 0; stage < 2; stage++) {
-        uint32_t i = op->rx_of[stage][host];
-        if (i == UINT32_MAX || ut_transfer_over(&op->transfer[i]))
-            continue;
-        op->transfer[i].closed = 1;
-        op->transfer[i].why = UT_MISSING_CLOSED;
-        changed = true;
-    }
+    op->tx_done |= ut_bit(host);
+    for (unsigned stage = 0; stage < 2; stage++)
+        for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i]) {
+            if (ut_transfer_over(&op->transfer[i]))
+                continue;
+            op->transfer[i].closed = 1;
+            op->transfer[i].why = UT_MISSING_CLOSED;
+            changed = true;
+        }
     if (changed)
         ut_op_check(j, op, now);
 }

@@ -27,7 +27,7 @@ static void refill_tokens(ut_job *j, ut_ns now)
 
 static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
-    uint32_t there = s->wait_count ? op->ready : t->slots;
+    uint32_t there = op->ready[s->stage - 1][s->chunk];
     return there > t->next ? there - t->next : 0;
 }
 
@@ -61,29 +61,28 @@ static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
     return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
 }
 
-static void add_packet(ut_job *j, ut_op *op, const ut_step *s, const ut_transfer *t, uint32_t slot, bool repair,
-                       ut_ns now, ut_burst *b)
+static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, ut_ns now, ut_burst *b)
 {
+    const ut_step *s = &op->schedule.step[i];
+    const ut_transfer *t = &op->transfer[i];
     ut_conn *c = &j->conn[s->peer];
     uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
-    uint64_t into = (uint64_t)slot * j->payload;
-    const uint8_t *payload = s->stage == 1 ? op->src + s->offset + into : op->shard + into;
-    unsigned missing = s->stage == 1 ? 0 : j->world - UT_MIN2(j->world, (uint32_t)op->slot_weight[slot]);
-    uint8_t stage_step = (uint8_t)(s->stage << 6 | s->tag);
-    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, stage_step, slot, UT_DATA_HEADER + len, now);
+    unsigned ranks;
+    const uint8_t *payload = ut_op_slot_payload(j, op, s, slot, &ranks);
+    unsigned missing = j->world - UT_MIN2(j->world, ranks);
+    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
     ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->transformed ? UT_FLAG_TRANSFORMED : 0)),
                  .stage = s->stage,
-                 .step = s->tag,
-                 .coverage = (uint8_t)(s->stage == 1 ? op->weight : UT_MIN2(missing, 255)),
+                 .coverage = (uint8_t)UT_MIN2(s->stage == 1 ? ranks : missing, 255),
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
                  .time_us = (uint32_t)(now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
-                            .offset = (uint32_t)(s->offset + into),
+                            .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .last = last_percentile(t, slot),
                             .incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15)},
-                 .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[slot]};
+                 .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
     uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
     ut_data_encode(header, &h, len);
     b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
@@ -109,11 +108,15 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
             if (fresh_slots(op, s, t) == 0)
                 break;
             slot = t->next++;
+            if (ut_transfer_has(t, slot))
+                continue; /* its result came back before it went */
         }
-        add_packet(j, op, s, t, slot, repairs, now, b);
+        add_packet(j, op, i, slot, repairs, now, b);
         if (slot + 1 == t->slots)
             break; /* perhaps shorter than the stride: it must be the burst's last */
     }
+    if (b->segments == 0)
+        return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
     if (j->config.rate_bytes_per_s)
@@ -123,7 +126,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     stats->data_sent += b->segments;
     stats->data_sent_bytes += b->bytes;
     stats->data_resent += repairs ? b->segments : 0;
-    return b->segments > 0;
+    return true;
 }
 
 static bool has_work(const ut_op *op, uint32_t i, bool repairs)
@@ -162,8 +165,10 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
                 continue;
             ut_conn *c = &j->conn[op->schedule.step[i].peer];
             uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
+            if (most && burst_of(j, op, i, repairs, most, now, b))
+                return true;
             if (most)
-                return burst_of(j, op, i, repairs, most, now, b);
+                continue;
             if (!j->held_by_rate && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
                 c->blocked_since == UT_NEVER)
                 c->blocked_since = now;
@@ -186,16 +191,21 @@ bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 
 /* ---- feedback ---- */
 
+bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host)
+{
+    for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i])
+        if (!ut_transfer_over(&op->transfer[i]))
+            return true;
+    return false;
+}
+
 /* The op waits for |host|: for its data, its record, or the masks of its shard. */
 static bool waits_for(const ut_op *op, uint32_t host)
 {
     if (op->state != UT_OP_RUNNING)
         return false;
-    for (unsigned stage = 0; stage < 2; stage++) {
-        uint32_t i = op->rx_of[stage][host];
-        if (i != UINT32_MAX && !ut_transfer_over(&op->transfer[i]))
-            return true;
-    }
+    if (ut_op_receives(op, 0, host) || ut_op_receives(op, 1, host))
+        return true;
     return !(op->record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
 }
 
@@ -264,8 +274,8 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         ut_op *op = &j->op[k];
         if ((op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING) || (uint32_t)op->seq != sent->op_seq)
             continue;
-        uint32_t i = op->tx_of[(sent->stage_step >> 6) - 1][fate->host];
-        if (i == UINT32_MAX || sent->slot >= op->transfer[i].slots)
+        uint32_t i = sent->step;
+        if (i >= op->schedule.steps || sent->slot >= op->transfer[i].slots)
             return;
         ut_transfer *t = &op->transfer[i];
         if (acked)

@@ -10,25 +10,22 @@ static uint64_t all_hosts(const ut_job *j)
     return j->config.hosts == 64 ? UINT64_MAX : ut_bit(j->config.hosts) - 1;
 }
 
-static void account_peer(const ut_job *j, const ut_op *op, uint32_t host, ut_receipt *r)
+static void account_receive(const ut_job *j, const ut_op *op, uint32_t i, ut_receipt *r)
 {
-    ut_receipt_peer *row = &r->peer[host];
-    for (unsigned stage = 0; stage < 2; stage++) {
-        uint32_t i = op->rx_of[stage][host];
-        if (i == UINT32_MAX)
-            continue;
-        const ut_transfer *t = &op->transfer[i];
-        row->expected[stage] = op->schedule.step[i].bytes;
-        row->missing[stage] = (uint32_t)ut_transfer_missing(t, j->payload);
-        if (row->missing[stage] && row->why == UT_MISSING_NOTHING)
-            row->why = t->why;
-        if (stage == 0)
-            row->weight = t->weight;
-        if (t->last)
-            row->last_us = (uint32_t)UT_MAX2(row->last_us, (t->last - op->start) / UT_US);
-        r->bytes_expected += row->expected[stage];
-        r->bytes_missing += row->missing[stage];
-    }
+    const ut_step *s = &op->schedule.step[i];
+    const ut_transfer *t = &op->transfer[i];
+    ut_receipt_peer *row = &r->peer[s->peer];
+    uint64_t missing = ut_transfer_missing(t, j->payload);
+    row->expected[s->stage - 1] += s->bytes;
+    row->missing[s->stage - 1] += (uint32_t)missing;
+    if (missing && row->why == UT_MISSING_NOTHING)
+        row->why = t->why;
+    if (s->stage == 1 && t->weight)
+        row->weight = row->weight ? UT_MIN2(row->weight, t->weight) : t->weight;
+    if (t->last)
+        row->last_us = (uint32_t)UT_MAX2(row->last_us, (t->last - op->start) / UT_US);
+    r->bytes_expected += s->bytes;
+    r->bytes_missing += missing;
 }
 
 /* Hosts in some byte of |host|'s shard, as its record said; none if a later op's record has taken its place. */
@@ -88,8 +85,9 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
         return;
     }
     r->peer[j->config.self].weight = op->weight;
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        account_peer(j, op, h, r);
+    for (uint32_t i = 0; i < op->schedule.steps; i++)
+        if (op->schedule.step[i].kind == UT_STEP_RECEIVE)
+            account_receive(j, op, i, r);
     r->bytes_used = r->bytes_expected - r->bytes_missing;
     r->bytes_repaired = op->bytes_repaired;
     r->bytes_duplicate = op->bytes_duplicate;

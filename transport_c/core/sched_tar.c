@@ -8,17 +8,6 @@
  */
 #include "schedule.h"
 
-uint64_t ut_shard_bound(uint64_t count, uint32_t hosts, uint32_t j)
-{
-    assert(hosts > 0 && j <= hosts && count <= UT_BUCKET_MAX);
-    return count * j / hosts;
-}
-
-uint32_t ut_shard_of(uint32_t host, uint64_t op_seq, uint32_t hosts)
-{
-    return (uint32_t)((host + op_seq % hosts) % hosts);
-}
-
 static uint32_t clamp_incast(uint32_t hosts, uint32_t incast)
 {
     return UT_MAX2(1, UT_MIN2(incast, hosts - 1));
@@ -67,42 +56,16 @@ void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t i
     uint32_t rounds = ut_tar_rounds(hosts, incast);
     ret->steps = 4 * peers;
     ret->rounds = 2 * rounds;
-    uint32_t own = ut_shard_of(self, op_seq, hosts);
-    ret->own_offset = ut_shard_bound(count, hosts, own) * element_bytes;
-    ret->own_bytes = ut_shard_bound(count, hosts, own + 1) * element_bytes - ret->own_offset;
+    ret->direct = true;
+    ut_schedule_cut(ret, hosts, count, element_bytes);
+    ut_schedule_own(ret, ut_shard_of(self, op_seq, hosts));
     for (uint32_t k = 0; k < peers; k++) {
         uint32_t to = ut_tar_send_peer(hosts, self, k), from = ut_tar_receive_peer(hosts, self, k);
-        uint32_t to_shard = ut_shard_of(to, op_seq, hosts), from_shard = ut_shard_of(from, op_seq, hosts);
-        uint64_t to_first = ut_shard_bound(count, hosts, to_shard), to_end = ut_shard_bound(count, hosts, to_shard + 1);
-        uint64_t from_first = ut_shard_bound(count, hosts, from_shard);
-        uint64_t from_end = ut_shard_bound(count, hosts, from_shard + 1);
-        uint16_t round = (uint16_t)(k / width);
-        ret->step[k] = (ut_step){.kind = UT_STEP_RECEIVE,
-                                 .stage = 1,
-                                 .fold = 1,
-                                 .round = round,
-                                 .peer = (uint16_t)from,
-                                 .offset = ret->own_offset,
-                                 .bytes = ret->own_bytes};
-        ret->step[peers + k] = (ut_step){.kind = UT_STEP_SEND,
-                                         .stage = 1,
-                                         .round = round,
-                                         .peer = (uint16_t)to,
-                                         .offset = to_first * element_bytes,
-                                         .bytes = (to_end - to_first) * element_bytes};
-        ret->step[2 * peers + k] = (ut_step){.kind = UT_STEP_SEND,
-                                             .stage = 2,
-                                             .round = (uint16_t)(rounds + round),
-                                             .peer = (uint16_t)to,
-                                             .wait_first = 0,
-                                             .wait_count = (uint16_t)peers,
-                                             .offset = ret->own_offset,
-                                             .bytes = ret->own_bytes};
-        ret->step[3 * peers + k] = (ut_step){.kind = UT_STEP_RECEIVE,
-                                             .stage = 2,
-                                             .round = (uint16_t)(rounds + round),
-                                             .peer = (uint16_t)from,
-                                             .offset = from_first * element_bytes,
-                                             .bytes = (from_end - from_first) * element_bytes};
+        uint32_t to_chunk = ut_shard_of(to, op_seq, hosts), from_chunk = ut_shard_of(from, op_seq, hosts);
+        uint32_t round = k / width;
+        ret->step[k] = ut_schedule_step(ret, UT_STEP_RECEIVE, 1, round, from, ret->own);
+        ret->step[peers + k] = ut_schedule_step(ret, UT_STEP_SEND, 1, round, to, to_chunk);
+        ret->step[2 * peers + k] = ut_schedule_step(ret, UT_STEP_SEND, 2, rounds + round, to, ret->own);
+        ret->step[3 * peers + k] = ut_schedule_step(ret, UT_STEP_RECEIVE, 2, rounds + round, from, from_chunk);
     }
 }

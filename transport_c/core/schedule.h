@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A collective is a table of steps: who, which bytes, folded or placed, after what. Builders (sched_*.c) only fill the
- * table; one executor (op*.c) runs any of them. Rounds are an order, not barriers: a step may run as soon as its data
- * is ready.
+ * A collective is a table of steps: who, which chunk of the bucket, folded or placed. Builders (sched_*.c) only fill
+ * the table; one executor (op*.c) runs any of them.
+ *
+ * The bucket is cut into chunks, the same on all hosts, and a step moves one chunk whole. Each chunk has an owner and
+ * two trees that end and begin there: in stage 1 a host folds what its children send of the chunk into its own and
+ * sends the sum on to its parent, once; in stage 2 it places the result that its parent sends and sends it on to its
+ * children. What a step waits for is thereby said: stage 1 for the folds of its chunk here, stage 2 for its result.
+ * Rounds are an order, not barriers: every slot goes as soon as it is ready.
  */
 #ifndef UT_SCHEDULE_H
 #define UT_SCHEDULE_H
@@ -12,22 +17,25 @@
 enum ut_step_kind { UT_STEP_SEND = 1, UT_STEP_RECEIVE = 2 };
 
 typedef struct ut_step {
-    uint8_t kind;        /* enum ut_step_kind */
-    uint8_t stage;       /* 1 scatter-reduce, 2 broadcast */
-    uint8_t tag;         /* `step` on the wire: tells transfers of one peer and stage apart */
-    uint8_t fold;        /* receive: 1 reduce into ours, 0 place */
-    uint16_t round;      /* from 0, over both stages */
-    uint16_t peer;       /* host index */
-    uint16_t wait_first; /* send: the receives whose reduced slots it forwards are steps [wait_first, + wait_count) */
-    uint16_t wait_count; /* 0: its data is there from the start */
-    uint64_t offset;     /* bytes into the bucket */
-    uint64_t bytes;      /* 0 is legal: the step is done at once */
+    uint8_t kind;    /* enum ut_step_kind */
+    uint8_t stage;   /* 1 scatter-reduce: a receive is folded; 2 broadcast: it is placed */
+    uint16_t chunk;  /* index of the range that it moves */
+    uint16_t round;  /* from 0, over both stages */
+    uint16_t peer;   /* host index */
+    uint64_t offset; /* the chunk's first byte in the bucket */
+    uint64_t bytes;  /* 0 is legal: the step is done at once */
 } ut_step;
+
+enum { UT_CHUNK_NONE = 0xffff };
 
 typedef struct ut_schedule {
     uint32_t steps;
-    uint32_t rounds;                /* of both stages */
-    uint64_t own_offset, own_bytes; /* the shard that this host reduces */
+    uint32_t rounds;                 /* of both stages */
+    uint32_t chunks;                 /* 1 .. UT_HOSTS_MAX, covering the bucket in order */
+    uint16_t own;                    /* the chunk whose result this host makes; UT_CHUNK_NONE for none */
+    bool direct;                     /* every path is one hop: contributor to owner, owner to all */
+    uint64_t own_offset, own_bytes;  /* the own chunk's range; 0, 0 for none */
+    uint64_t from[UT_HOSTS_MAX + 1]; /* bytes: chunk c is [from[c], from[c + 1]) */
     ut_step step[UT_STEPS_MAX];
 } ut_schedule;
 
@@ -36,6 +44,13 @@ uint64_t ut_shard_bound(uint64_t count, uint32_t hosts, uint32_t j);
 /* The shard that |host| is responsible for in op |op_seq|: (host + op_seq) mod hosts, so that a bad link hurts each
  * shard in turn. */
 uint32_t ut_shard_of(uint32_t host, uint64_t op_seq, uint32_t hosts);
+
+/* For builders: cuts |count| elements into equal |chunks|, none of them own; makes |chunk| the own one; a step that
+ * moves |chunk|. */
+void ut_schedule_cut(ut_schedule *s, uint32_t chunks, uint64_t count, size_t element_bytes);
+void ut_schedule_own(ut_schedule *s, uint32_t chunk);
+ut_step ut_schedule_step(const ut_schedule *s, enum ut_step_kind kind, unsigned stage, uint32_t round, uint32_t peer,
+                         uint32_t chunk);
 
 /* Rounds of one TAR stage, ceil((hosts - 1) / incast); |incast| is clamped to 1 .. hosts - 1. */
 uint32_t ut_tar_rounds(uint32_t hosts, uint32_t incast);

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the bucket's slots hold here. A slot is first a sum: our own contribution, into which the children's of its
+ * chunk's tree are folded as they come. When all have, or will not, it is SUMMED and may go to the parent; at the
+ * chunk's owner that is the RESULT, everywhere else the result comes from above and takes the sum's place. Each slot
+ * carries the number of ranks in it, so that it is always divided by what is there, and says so to whoever gets it.
+ *
+ * The halves accumulate in float32 while they are on this host, and are rounded once when they leave it.
+ *
+ * Where all paths are one hop (TAR, parameter server) only the owner sums, nobody forwards, and the slots of other
+ * chunks need no state at all: the bits of the transfers say everything.
+ */
+#include "op.h"
+
+#include "../kernels/kernels.h"
+
+enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op.slot_state; FOLDS: contributions folded */
+_Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
+
+static uint32_t slots_of(const ut_op *op, uint32_t chunk)
+{
+    return op->slot_first[chunk + 1] - op->slot_first[chunk];
+}
+
+static uint64_t offset_of(const ut_job *j, const ut_op *op, uint32_t chunk, uint32_t slot)
+{
+    return op->schedule.from[chunk] + (uint64_t)slot * j->payload;
+}
+
+static size_t elements_of(const ut_job *j, const ut_op *op, uint32_t chunk, uint32_t slot)
+{
+    return UT_MIN2(op->schedule.from[chunk + 1] - offset_of(j, op, chunk, slot), j->payload) / op->element;
+}
+
+/* The accumulator of what lies |at| bytes into the bucket. */
+static uint8_t *acc_at(const ut_op *op, uint64_t at)
+{
+    uint64_t into = at - op->held_from;
+    return op->acc + (op->acc_element == op->element ? into : 2 * into);
+}
+
+static uint32_t divisor_of(const ut_op *op, uint32_t g)
+{
+#ifdef UT_PLANT_WRONG_DIVISOR
+    (void)g;
+    return op->schedule.steps / 4 + 1;
+#else
+    return op->slot_weight[g];
+#endif
+}
+
+void ut_op_slots_open(ut_job *j, ut_op *op)
+{
+    const ut_schedule *s = &op->schedule;
+    memset(op->ready, 0, sizeof op->ready);
+    memset(op->folds, 0, sizeof op->folds);
+    memset(op->up, 0xff, sizeof op->up);
+    memset(op->down, 0xff, sizeof op->down);
+    op->summed = op->final = op->thin = 0;
+    op->slot_first[0] = 0;
+    for (uint32_t c = 0; c < s->chunks; c++)
+        op->slot_first[c + 1] = op->slot_first[c] + ut_slots(s->from[c + 1] - s->from[c], j->payload);
+    for (uint32_t i = 0; i < s->steps; i++) {
+        const ut_step *x = &s->step[i];
+        if (x->kind == UT_STEP_SEND && x->stage == 1)
+            op->up[x->chunk] = i;
+        else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
+            op->down[x->chunk] = i;
+        else if (x->kind == UT_STEP_RECEIVE)
+            op->folds[x->chunk]++;
+    }
+    for (uint32_t c = 0; c < s->chunks; c++)
+        if (op->folds[c] == 0 && c != s->own) {
+            op->summed |= 1ULL << c; /* a leaf: what it sends is its own */
+            op->ready[0][c] = slots_of(op, c);
+        }
+    uint32_t slots = op->slot_first[s->chunks];
+    memset(op->slot_state, 0, slots);
+    for (uint32_t g = 0; g < slots; g++)
+        op->slot_weight[g] = op->weight;
+}
+
+/* ---- one slot ---- */
+
+static void set(ut_op *op, uint32_t chunk, uint32_t g, uint8_t flags)
+{
+    uint8_t *state = op->slot_state + op->slot_first[chunk];
+    uint32_t slots = slots_of(op, chunk);
+    op->slot_state[g] |= flags;
+    for (unsigned stage = 0; stage < 2; stage++) {
+        uint8_t flag = stage ? RESULT : SUMMED;
+        if (!(flags & flag))
+            continue;
+        uint32_t *ready = &op->ready[stage][chunk];
+        while (*ready < slots && (state[*ready] & flag))
+            ++*ready;
+    }
+}
+
+static void is_result(const ut_job *j, ut_op *op, uint32_t chunk, uint32_t g, uint64_t at, size_t len, uint32_t crc)
+{
+    op->slot_crc[g] = crc;
+    op->replica.digest += ut_replica_part(crc, at, len);
+    uint32_t weight = op->slot_weight[g];
+    op->weight_min = UT_MIN2(op->weight_min, weight);
+    if (weight != j->world)
+        op->thin |= 1ULL << chunk;
+    set(op, chunk, g, SUMMED | RESULT);
+}
+
+/* A sum on its way is not yet an average. */
+static uint8_t redop_on_the_way(const ut_op *op)
+{
+    return op->redop == UT_AVG ? UT_SUM : op->redop;
+}
+
+bool ut_op_slot_moot(const ut_op *op, const ut_step *s, uint32_t slot)
+{
+    return op->slot_state[op->slot_first[s->chunk] + slot] & SUMMED;
+}
+
+void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                     unsigned ranks)
+{
+    uint32_t chunk = s->chunk, g = op->slot_first[chunk] + slot;
+    uint64_t at = s->offset + (uint64_t)slot * j->payload;
+    bool own = chunk == op->schedule.own;
+    bool first = (op->slot_state[g] & FOLDS) == 0;
+    bool last = (++op->slot_state[g] & FOLDS) == op->folds[chunk];
+    op->slot_weight[g] = (uint16_t)(op->slot_weight[g] + ranks);
+    uint8_t *acc = acc_at(op, at);
+    size_t bad = ut_fold(op->dtype, own ? op->redop : redop_on_the_way(op),
+                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? op->dst + at : acc,
+                         first ? op->src + at : acc, payload, len / op->element, divisor_of(op, g));
+    if (!last)
+        return;
+    if (own) {
+        op->nonfinite += bad;
+        is_result(j, op, chunk, g, at, len, ut_crc32c(0, op->dst + at, len)); /* while it is in the cache */
+    } else {
+        set(op, chunk, g, SUMMED);
+    }
+}
+
+void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                      unsigned missing, uint32_t crc)
+{
+    uint64_t at = s->offset + (uint64_t)slot * j->payload;
+    op->nonfinite += ut_place(op->dtype, op->dst + at, payload, len / op->element);
+    if (op->schedule.direct && !missing) {
+        op->replica.digest += ut_replica_part(crc, at, len);
+        return;
+    }
+    uint32_t g = op->slot_first[s->chunk] + slot, up = op->up[s->chunk];
+    op->slot_weight[g] = (uint16_t)(j->world - UT_MIN2(missing, j->world));
+    is_result(j, op, s->chunk, g, at, len, crc);
+    if (op->schedule.direct)
+        op->short_hosts |= ut_bit(s->peer);
+    else if (up != UINT32_MAX) /* the owner goes on without it, or has it: the sum is gone here, and must not be sent */
+        ut_transfer_mark(&op->transfer[up], slot);
+}
+
+const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
+                                  unsigned *ret_ranks)
+{
+    uint64_t at = s->offset + (uint64_t)slot * j->payload;
+    if (s->stage == 1 && op->folds[s->chunk] == 0) {
+        *ret_ranks = op->weight;
+        return op->src + at;
+    }
+    uint32_t g = op->slot_first[s->chunk] + slot;
+    *ret_ranks = op->slot_weight[g];
+    if (s->stage == 1)
+        return ((op->slot_state[g] & FOLDS) ? op->dst : op->src) + at;
+    return op->out + (at - op->out_from);
+}
+
+/* ---- one chunk ---- */
+
+/* Nothing more will be folded into |chunk|: slots that wait for more hold what they have. */
+static void end_sum(ut_job *j, ut_op *op, uint32_t chunk)
+{
+    bool own = chunk == op->schedule.own, wide = op->acc_element != op->element;
+    uint32_t slots = slots_of(op, chunk);
+    op->summed |= 1ULL << chunk;
+    for (uint32_t slot = op->ready[0][chunk]; slot < slots; slot++) {
+        uint32_t g = op->slot_first[chunk] + slot;
+        if (op->slot_state[g] & SUMMED)
+            continue;
+        uint64_t at = offset_of(j, op, chunk, slot);
+        bool alone = (op->slot_state[g] & FOLDS) == 0;
+        size_t n = elements_of(j, op, chunk, slot);
+        if (own) {
+            op->nonfinite += ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, op->dst + at,
+                                       alone ? op->src + at : acc_at(op, at), n, divisor_of(op, g));
+            is_result(j, op, chunk, g, at, n * op->element, ut_crc32c(0, op->dst + at, n * op->element));
+        } else {
+            if (!alone && wide)
+                (void)ut_finish(op->dtype, redop_on_the_way(op), 0, op->dst + at, acc_at(op, at), n, 1);
+            set(op, chunk, g, SUMMED);
+        }
+    }
+    if (own)
+        op->final |= 1ULL << chunk;
+}
+
+/* No more of |chunk|'s result will come: its place is taken by what this host has gathered of it, at least its own. */
+static void fill(ut_job *j, ut_op *op, uint32_t chunk)
+{
+    const ut_transfer *t = &op->transfer[op->down[chunk]];
+    for (uint32_t slot = 0; slot < t->slots; slot++) {
+        if (ut_transfer_has(t, slot))
+            continue;
+        uint32_t g = op->slot_first[chunk] + slot;
+        uint64_t at = offset_of(j, op, chunk, slot);
+        const uint8_t *sum = ((op->slot_state[g] & FOLDS) ? op->dst : op->src) + at;
+        size_t n = elements_of(j, op, chunk, slot), len = n * op->element;
+        op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, sum, n, op->slot_weight[g]);
+        uint64_t digest = op->replica.digest;
+        is_result(j, op, chunk, g, at, len, ut_crc32c(0, op->dst + at, len));
+#ifdef UT_PLANT_HOLES_NOT_IN_DIGEST
+        op->replica.digest = digest;
+#else
+        (void)digest;
+#endif
+    }
+    op->final |= 1ULL << chunk;
+}
+
+static bool is_over(const ut_op *op, uint32_t step)
+{
+    return step == UINT32_MAX || ut_transfer_over(&op->transfer[step]);
+}
+
+/* The whole result of |chunk| is here: its owner had what it wanted of the sum. */
+static void close_sum(ut_op *op, uint32_t chunk)
+{
+    op->summed |= 1ULL << chunk;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        ut_transfer *t = &op->transfer[i];
+        const ut_step *s = &op->schedule.step[i];
+        if (s->stage != 1 || s->chunk != chunk || ut_transfer_over(t))
+            continue;
+        t->closed = 1;
+        t->why = t->done ? UT_MISSING_LOST : UT_MISSING_SILENT;
+    }
+}
+
+void ut_op_settle(ut_job *j, ut_op *op, bool ending)
+{
+    uint64_t folding = 0;
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&op->transfer[i]))
+            folding |= 1ULL << s->chunk;
+    }
+    for (uint32_t c = 0; c < op->schedule.chunks; c++) {
+        uint64_t bit = 1ULL << c;
+        uint32_t down = op->down[c];
+        if (op->final & bit)
+            continue;
+        if (down != UINT32_MAX && ut_transfer_complete(&op->transfer[down])) {
+            op->final |= bit;
+            if (!op->schedule.direct)
+                close_sum(op, c);
+            continue;
+        }
+        if (!((op->summed | folding) & bit))
+            end_sum(j, op, c);
+        /* The sum still goes up, for the sake of others, before it becomes a result here. */
+        if (down != UINT32_MAX && is_over(op, down) && (op->summed & bit) && (ending || is_over(op, op->up[c])))
+            fill(j, op, c);
+    }
+}
+
+/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
+void ut_op_keep(ut_job *j, ut_op *op)
+{
+    uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
+    if (ut_op_in_job_memory(op))
+        return;
+    memset(first, 0xff, sizeof first);
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        const ut_transfer *t = &op->transfer[i];
+        if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
+            continue;
+        uint32_t w = 0, most = UT_MIN2(first[s->chunk], t->slots);
+        while (w < most / 64 && t->bits[w] == UINT64_MAX)
+            w++;
+        first[s->chunk] = UT_MIN2(most, w * 64);
+    }
+    for (uint32_t c = 0; c < op->schedule.chunks; c++) {
+        if (first[c] >= slots_of(op, c))
+            continue;
+        uint64_t at = offset_of(j, op, c, first[c]);
+        memcpy(op->linger_memory + (at - op->held_from), op->dst + at, op->schedule.from[c + 1] - at);
+    }
+    op->out = op->linger_memory;
+    op->out_from = op->held_from;
+}
