@@ -41,7 +41,7 @@ _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
     4: lambda submission: submission.mode,
     5: lambda submission: submission.agree,
 }
-assert _FIELDS.keys() == FIELD_BY_CODE.keys()
+assert FIELD_BY_CODE.keys() - _FIELDS.keys() == {6}, "the algorithm is the job's: ranks of one job cannot differ in it"
 
 
 def _digest(result: bytes) -> int:

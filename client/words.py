@@ -47,7 +47,7 @@ RELIABLE_ONLY = frozenset({"min", "max", "prod"})
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
 MODE_BY_CODE = {code: name for name, code in MODES.items()}
 
-FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode", 5: "agree"}
+FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode", 5: "agree", 6: "algorithm"}
 
 STATUS_FAILED = 4
 CULPRIT_NOBODY = 0xFFFF

@@ -36,8 +36,7 @@ static size_t some_data(uint8_t *packet, ut_data *h, size_t payload)
 {
     *h = (ut_data){.flags = UT_FLAG_REPAIR,
                    .stage = (uint8_t)(1 + check_below(2)),
-                   .step = (uint8_t)check_below(64),
-                   .coverage = (uint8_t)(1 + check_below(255)),
+                   .coverage = (uint16_t)(1 + check_below(UT_COVERAGE_MAX)),
                    .cid = (uint32_t)check_random(),
                    .pn = (uint32_t)check_random(),
                    .op_seq = (uint32_t)check_random(),
@@ -61,8 +60,7 @@ static void ut_data__golden(void)
     const uint8_t payload[4] = {1, 2, 3, 4};
     ut_data h = {.flags = 1,
                  .stage = 2,
-                 .step = 5,
-                 .coverage = 7,
+                 .coverage = 0x0507,
                  .cid = 0xa1b2c3d4,
                  .pn = 0x01020304,
                  .op_seq = 0x00051234,
@@ -90,7 +88,6 @@ static void ut_data__round_trip(void)
         size_t len = some_data(packet, &h, 1 + check_below(1440));
         CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
         CHECK_EQ(back.stage, h.stage);
-        CHECK_EQ(back.step, h.step);
         CHECK_EQ(back.coverage, h.coverage);
         CHECK_HEX(back.cid, h.cid);
         CHECK_HEX(back.pn, h.pn);

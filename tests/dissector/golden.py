@@ -24,21 +24,21 @@ PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
         "11 00 40 01 0a0b0c0d 00000007 00051234 abcdef 9acebb68  1234 89abcdc0 0102 02",
-        dict(kind=1, flags=0, stage=1, step=0, coverage=1, connection=0x0A0B0C0D, number=7, op_seq=0x51234,
+        dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_seq=0x51234,
              sent_us=0xABCDEF, checksum=0x9ACEBB68, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
-        "11 01 80 ff ffffffff fffffffe 00000000 000000 771e100a  0000 00000000 ffff ff",
-        dict(kind=1, flags=1, stage=2, step=0, coverage=255, connection=2**32 - 1, number=2**32 - 2, op_seq=0,
-             sent_us=0, checksum=0x771E100A, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
+        "11 01 bf ff ffffffff fffffffe 00000000 000000 637074db  0000 00000000 ffff ff",
+        dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_seq=0,
+             sent_us=0, checksum=0x637074DB, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
-        "data__highest_step_and_bucket",
+        "data__many_missing_and_highest_bucket",
         "11 00 bf 00 00000001 00000000 0001ffff 123456 63dbe1ad  ffff fffffff8 0000 10",
-        dict(kind=1, flags=0, stage=2, step=63, coverage=0, connection=1, number=0, op_seq=0x1FFFF,
+        dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_seq=0x1FFFF,
              sent_us=0x123456, checksum=0x63DBE1AD, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
@@ -54,17 +54,17 @@ PACKETS = [
         "feedback__two_ops_and_two_words",
         "12 00 02 03 deadbeef 80000000 c17858fa 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
         " 00000041 00000011 00000022 00abcdef 000003e8 0002 d234"
-        "  0000000000000005 0000000000640000 01 02 01 31 0004 0001 0003d090 cafe0123 0000000000000007 000000000000000f"
-        "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0000 ffffffff 00000000 0000000000000000 0000000000000000"
+        "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
+        "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
         "  8000000000000003 0000000000000001",
         dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xC17858FA,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, decides=1, transform=1, transform_from=0x1234),
         records=(
-            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, agree=1,
+            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1, agree=1,
                  left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15),
-            dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1, agree=0,
-                 left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
+            dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1,
+                 algorithm=4, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
         ),
         words=(0x8000000000000003, 1),
     ),

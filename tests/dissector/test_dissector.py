@@ -20,12 +20,12 @@ from tests.dissector.ultima_scapy import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA_ORDER = "flags stage step coverage connection number op_seq sent_us bucket offset timeout last incast".split()
+DATA_ORDER = "flags stage coverage connection number op_seq sent_us bucket offset timeout last incast".split()
 FEEDBACK_ORDER = (
     "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
     "hold_us word_count"
 ).split()
-RECORD_ORDER = "op_seq count dtype reduction mode flags weight agree left_us digest full_mask any_mask".split()
+RECORD_ORDER = "op_seq count dtype reduction mode flags weight algorithm agree left_us digest full_mask any_mask".split()
 
 
 def test_crc32c__check_value_of_rfc_3720() -> None:
@@ -121,8 +121,7 @@ def test_dissect__garbage_is_unknown(data: bytes) -> None:
 def _random_data(rng: random.Random) -> bytes:
     op_seq = rng.getrandbits(32)
     packet = UltimaData(
-        flags=rng.choice((0, 1, 0x20, 0x21)), stage=rng.randint(1, 2),
-        step=rng.randrange(64), coverage=rng.randint(1, 255),
+        flags=rng.choice((0, 1, 0x20, 0x21)), stage=rng.randint(1, 2), coverage=rng.randint(1, 2**14 - 1),
         connection=rng.getrandbits(32), number=rng.getrandbits(32), op_seq=op_seq, sent_us=rng.getrandbits(24),
         bucket=op_seq % 65536, offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),
         last=rng.choice((0, 1, 15)), incast=rng.randrange(16),
@@ -136,7 +135,7 @@ def _random_feedback(rng: random.Random) -> bytes:
         UltimaRecord(
             op_seq=rng.getrandbits(64), count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 5),
             mode=rng.randint(1, 3), flags=rng.randrange(32, 64), weight=rng.randint(1, 16),
-            agree=rng.getrandbits(1), left_us=rng.getrandbits(32), digest=rng.getrandbits(32),
+            algorithm=rng.randint(1, 4), agree=rng.getrandbits(1), left_us=rng.getrandbits(32), digest=rng.getrandbits(32),
             full_mask=full, any_mask=full | rng.getrandbits(64),
         )
         for _ in range(rng.randint(0, 4))

@@ -7,6 +7,7 @@ does not allow. `bind_ports` makes scapy's own tools (sniff, rdpcap, show) speak
 """
 
 from scapy.fields import (
+    BitEnumField,
     BitField,
     ByteEnumField,
     ByteField,
@@ -32,6 +33,7 @@ NOTHING_YET = 0xFFFFFFFF
 
 DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64"}
 REDUCTIONS = {1: "sum", 2: "avg", 3: "min", 4: "max", 5: "prod"}
+ALGORITHMS = {1: "tar", 2: "ring", 3: "bcube", 4: "ps"}
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 
 
@@ -79,8 +81,7 @@ class UltimaData(_Checked):
         BitField("kind", KIND_DATA, 4),
         FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "phase", "transformed", "bit6", "bit7"]),
         BitField("stage", 1, 2),
-        BitField("step", 0, 6),
-        ByteField("coverage", 1),
+        BitField("coverage", 1, 14),
         XIntField("connection", 0),
         IntField("number", 0),
         IntField("op_seq", 0),
@@ -110,7 +111,8 @@ class UltimaRecord(Packet):
         FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "digest", "bit6", "bit7"]),
         ShortField("weight", 1),
         ByteField("field", 0),
-        ByteField("agree", 0),
+        BitEnumField("algorithm", 1, 4, ALGORITHMS),
+        BitField("agree", 0, 4),
         IntField("left_us", NOTHING_YET),
         XIntField("digest", 0),
         XLongField("full_mask", 0),
@@ -216,7 +218,7 @@ def _data_problems(packet: UltimaData) -> list[str]:
     rules = [
         (packet.flags & ~0x21 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x20 are used yet"),
         (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
-        (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 255"),
+        (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
         (packet.bucket == bucket, f"bucket {packet.bucket}: op_seq mod 65536 is {bucket}"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
     ]
@@ -249,7 +251,8 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.flags & ~0x3F == 0, f"flags {int(record.flags):#04x}: 0x3f at most"),
         (record.agree <= 1, f"agree {record.agree}: 0 or 1"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
-        (record.field <= (5 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 5, and 0 without flag 0x08"),
+        (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
+        (record.field <= (6 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 6, and 0 without flag 0x08"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds]

@@ -39,9 +39,8 @@ static void print_hex(const uint8_t *bytes, size_t len)
 
 static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
 {
-    printf("data %u %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->step, h->coverage, h->cid, h->pn,
-           h->op_seq, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
-           h->ultima.incast);
+    printf("data %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->coverage, h->cid, h->pn, h->op_seq,
+           h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last, h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
     memcpy(again + UT_DATA_HEADER, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
     ut_data_encode(again, h, len - UT_DATA_HEADER);
@@ -55,8 +54,8 @@ static void show_feedback(const ut_feedback *f)
     printf(" %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
-        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, r->redop, r->mode, r->flags,
-               r->weight, r->agree);
+        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, r->redop, r->mode, r->flags,
+               r->weight, r->algorithm, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
     }

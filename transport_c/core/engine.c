@@ -46,7 +46,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     uint64_t window = window_of(engine, config);
     uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    bool tar = config->options.algorithm == 0 || config->options.algorithm == UT_TAR;
+    bool tar = config->options.algorithm <= UT_TAR;
     bool ps = config->options.algorithm == UT_PS; /* its one chunk is the whole bucket */
     size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
     size_t chunk_slots = ps ? slots : (size_t)(shard / payload + 1);

@@ -100,7 +100,8 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
                 {UT_FIELD_REDOP, op->redop, theirs->redop},
                 {UT_FIELD_COUNT, op->count, theirs->count},
                 {UT_FIELD_MODE, op->mode, theirs->mode},
-                {UT_FIELD_AGREE, op->agree, theirs->agree}};
+                {UT_FIELD_AGREE, op->agree, theirs->agree},
+                {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm}};
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
             ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
@@ -151,8 +152,12 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
     op->deadline = UT_MIN2(op->deadline, s->deadline_ns);
     /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
-    ut_record theirs = {
-        .count = s->count, .dtype = s->dtype, .redop = s->redop, .mode = s->mode, .agree = s->flags & UT_SUBMIT_AGREE};
+    ut_record theirs = {.count = s->count,
+                        .dtype = s->dtype,
+                        .redop = s->redop,
+                        .mode = s->mode,
+                        .algorithm = (uint8_t)ut_job_algorithm(j),
+                        .agree = s->flags & UT_SUBMIT_AGREE};
     if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
         return;
     if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
@@ -231,7 +236,8 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
         op->cut = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 2 : 0);
-    ut_schedule_tar(&op->schedule, j->config.hosts, j->config.self, j->config.incast, op->seq, op->count, op->element);
+    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, j->config.incast, op->seq,
+                      op->count, op->element);
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);

@@ -156,6 +156,11 @@ static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
     return &j->op[seq % UT_OPS_MAX];
 }
 
+static inline unsigned ut_job_algorithm(const ut_job *j)
+{
+    return j->config.options.algorithm ? j->config.options.algorithm : UT_TAR;
+}
+
 static inline uint64_t ut_bit(uint32_t host)
 {
     return 1ULL << host;

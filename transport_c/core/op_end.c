@@ -50,6 +50,10 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
         if (t->done || (t->slots == 0 && !t->closed))
             op->any_mask |= ut_bit(s->peer);
     }
+    if (op->schedule.own == UT_CHUNK_NONE) { /* all are in every byte of nothing */
+        op->full_mask = UINT64_MAX;
+        op->any_mask = 0;
+    }
     op->complete_masks = 1;
     if (op->full_mask == op->any_mask && op->weight_min == j->world)
         return;

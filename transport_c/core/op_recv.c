@@ -26,7 +26,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
             return UT_TAKEN_LATE;
         return UT_TAKEN_EARLY;
     }
-    uint32_t i = h->step == 0 ? op->rx_of[h->stage - 1][host] : UINT32_MAX, slot = 0;
+    uint32_t i = op->rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
         i = op->rx_next[i];
     if (i == UINT32_MAX || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||

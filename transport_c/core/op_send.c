@@ -73,7 +73,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
     ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->transformed ? UT_FLAG_TRANSFORMED : 0)),
                  .stage = s->stage,
-                 .coverage = (uint8_t)UT_MIN2(s->stage == 1 ? ranks : missing, 255),
+                 .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
@@ -240,6 +240,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .agree = op->agree,
                          .flags = (uint8_t)flags,
                          .weight = op->weight,
+                         .algorithm = (uint8_t)ut_job_algorithm(j),
                          .time_left_us = left,
                          .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
                          .full_mask = op->complete_masks ? op->full_mask : 0,

@@ -170,6 +170,10 @@ const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_ste
     }
     uint32_t g = op->slot_first[s->chunk] + slot;
     *ret_ranks = op->slot_weight[g];
+#ifdef UT_PLANT_WRONG_FORWARD
+    if (s->stage == 1)
+        return op->src + at;
+#endif
     if (s->stage == 1)
         return ((op->slot_state[g] & FOLDS) ? op->dst : op->src) + at;
     return op->out + (at - op->out_from);
@@ -268,7 +272,8 @@ void ut_op_settle(ut_job *j, ut_op *op, bool ending)
         if (!((op->summed | folding) & bit))
             end_sum(j, op, c);
         /* The sum still goes up, for the sake of others, before it becomes a result here. */
-        if (down != UINT32_MAX && is_over(op, down) && (op->summed & bit) && (ending || is_over(op, op->up[c])))
+        if (down != UINT32_MAX && is_over(op, down) && (op->summed & bit) &&
+            (ending || (!op->agree && is_over(op, op->up[c])))) /* who must agree passes on results alone */
             fill(j, op, c);
     }
 }

@@ -35,11 +35,47 @@ static uint64_t any_of_shard(const ut_job *j, const ut_op *op, uint32_t host)
     return r->op_seq == op->seq && (r->flags & UT_RECORD_RESULT) ? r->any_mask & all_hosts(j) : 0;
 }
 
+/* Some slot of |chunk| holds all ranks. */
+static bool has_whole_slot(const ut_job *j, const ut_op *op, uint32_t chunk)
+{
+    for (uint32_t g = op->slot_first[chunk]; g < op->slot_first[chunk + 1]; g++)
+        if (op->slot_weight[g] == j->world)
+            return true;
+    return false;
+}
+
+/* The masks where results pass through other hands than their owner's: of what lacks ranks nobody knows which. All that
+ * is sure is what all are in, whom our own chunk came from, and that we are in what was filled in here. */
+static void account_forwarded_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    uint64_t full = all_hosts(j), any = 0;
+    for (uint32_t c = 0; c < op->schedule.chunks; c++) {
+        uint32_t down = op->down[c];
+        if (op->slot_first[c] == op->slot_first[c + 1])
+            continue;
+        if (!(op->thin >> c & 1)) {
+            any = all_hosts(j);
+            continue;
+        }
+        bool own = c == op->schedule.own, filled = !own && op->transfer[down].done == 0;
+        full &= own ? op->full_mask : filled ? ut_bit(j->config.self) : 0;
+        any |= own ? op->any_mask : ut_transfer_complete(&op->transfer[down]) ? 0 : ut_bit(j->config.self);
+        if (has_whole_slot(j, op, c))
+            any = all_hosts(j);
+    }
+    r->full_mask = full;
+    r->any_mask = any | full;
+}
+
 /* Hosts in every byte, and in some byte, of the result: over our shard and those of all others. */
 static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
     bool own = op->schedule.own_bytes > 0;
     uint64_t full = own ? op->full_mask : all_hosts(j), any = own ? op->any_mask : 0;
+    if (!op->schedule.direct) {
+        account_forwarded_masks(j, op, r);
+        return;
+    }
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         uint32_t i = op->rx_of[1][h];
         if (i == UINT32_MAX || op->transfer[i].slots == 0)

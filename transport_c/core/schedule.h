@@ -64,4 +64,20 @@ uint32_t ut_tar_receive_peer(uint32_t hosts, uint32_t host, uint32_t k);
 void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t count,
                      size_t element_bytes);
 
+/* Ring (2(N-1) rounds), BCube (a level per prime factor of N, each way) and parameter server (host 0); see their
+ * files. */
+void ut_schedule_ring(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
+                      size_t element_bytes);
+void ut_schedule_bcube(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
+                       size_t element_bytes);
+void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes);
+
+enum { UT_BCUBE_LEVELS = 6 /* 2^6 = UT_HOSTS_MAX */ };
+/* The prime factors of |hosts|, the least first; the return value says how many. */
+uint32_t ut_bcube_radix(uint32_t hosts, uint8_t radix[UT_BCUBE_LEVELS]);
+
+/* The table of |algorithm| (enum ut_algorithm); |incast| is looked at by TAR alone. */
+void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uint32_t self, uint32_t incast,
+                       uint64_t op_seq, uint64_t count, size_t element_bytes);
+
 #endif

@@ -67,7 +67,15 @@ const char *ut_strerror(int error);
 enum ut_dtype { UT_FLOAT32 = 1, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16, UT_INT32, UT_INT64, UT_DTYPES_END };
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
 enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT /* kept for later, refused */, UT_RELIABLE, UT_MODES_END };
-enum ut_field { UT_FIELD_NONE, UT_FIELD_DTYPE, UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE, UT_FIELD_AGREE };
+enum ut_field {
+    UT_FIELD_NONE,
+    UT_FIELD_DTYPE,
+    UT_FIELD_REDOP,
+    UT_FIELD_COUNT,
+    UT_FIELD_MODE,
+    UT_FIELD_AGREE,
+    UT_FIELD_ALGORITHM
+};
 /* The schedule of a job's ops. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };

@@ -65,8 +65,7 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payloa
 {
     out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;
     out[1] = h->flags;
-    out[2] = (uint8_t)(h->stage << 6 | h->step);
-    out[3] = h->coverage;
+    put16(out + 2, (uint16_t)(h->stage << 14 | h->coverage));
     put32(out + 4, h->cid);
     put32(out + 8, h->pn);
     put32(out + 12, h->op_seq);
@@ -92,8 +91,7 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
 #endif
     ret->flags = header[1];
     ret->stage = header[2] >> 6;
-    ret->step = header[2] & 63;
-    ret->coverage = header[3];
+    ret->coverage = get16(header + 2) & UT_COVERAGE_MAX;
     ret->cid = get32(header + 4);
     ret->pn = get32(header + 8);
     ret->op_seq = get32(header + 12);
@@ -140,7 +138,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[19] = r->flags;
         put16(p + 20, r->weight);
         p[22] = r->field;
-        p[23] = r->agree;
+        p[23] = (uint8_t)(r->algorithm << 4 | r->agree);
         put32(p + 24, r->time_left_us);
         put32(p + 28, r->digest);
         put64(p + 32, r->full_mask);
@@ -195,6 +193,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->weight = get16(p + 20);
         r->field = p[22];
         r->agree = p[23] & 1;
+        r->algorithm = p[23] >> 4;
         r->time_left_us = get32(p + 24);
         r->digest = get32(p + 28);
         r->full_mask = get64(p + 32);

@@ -12,6 +12,7 @@ enum {
     UT_WIRE_VERSION = 1,
     UT_KIND_DATA = 1,
     UT_KIND_FEEDBACK = 2,
+    UT_COVERAGE_MAX = (1 << 14) - 1,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
     UT_FEEDBACK_HEADER = 72,
@@ -42,9 +43,8 @@ typedef struct ut_ultima {
 
 typedef struct ut_data {
     uint8_t flags;
-    uint8_t stage;    /* 1 or 2 */
-    uint8_t step;     /* 0 .. 63 */
-    uint8_t coverage; /* stage 1: ranks in it; stage 2: ranks missing */
+    uint8_t stage;     /* 1 or 2 */
+    uint16_t coverage; /* stage 1: ranks in it; stage 2: ranks missing; 0 .. UT_COVERAGE_MAX */
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
     uint32_t op_seq;  /* low 32 bits */
@@ -60,6 +60,7 @@ typedef struct ut_record {
     uint16_t weight;
     uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
     uint8_t agree;         /* 1: submitted with UT_SUBMIT_AGREE */
+    uint8_t algorithm;     /* enum ut_algorithm */
     uint32_t time_left_us; /* UINT32_MAX for none */
     uint32_t digest;       /* of the sender's result */
     uint64_t full_mask, any_mask; /* with `field`: the two values instead */

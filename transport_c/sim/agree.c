@@ -3,7 +3,7 @@
  * Hosts held against each other, when all receipts are there.
  *
  *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host,
- * what the shard's owner has there, or that host's own value
+ * what the shard's owner has there, or that host's own value (where no third host's hands come between)
  *   O11 digest     two receipts hold the same digest if and only if the results hold the same bytes; and what a receipt
  * says of who differs in an earlier op is so
  */
@@ -129,11 +129,11 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
                      job_number, job->plan->base + op);
         complete = o;
     }
-    if (plan->nonfinite || plan->odd_rank != UINT32_MAX || plan->redop > UT_AVG)
+    if (plan->nonfinite || plan->odd_rank != UINT32_MAX || plan->redop > UT_AVG || !sim_direct(job->plan))
         return;
     for (uint32_t owner = 0; owner < hosts; owner++) {
-        uint32_t shard = (uint32_t)((owner + job->plan->base + op) % hosts);
-        uint64_t from = sim_shard_begin(plan->count, hosts, shard), to = sim_shard_begin(plan->count, hosts, shard + 1);
+        uint64_t from, to;
+        sim_owned(job->plan, job->plan->base + op, plan->count, owner, &from, &to);
         if (!readable(&job->outcome[op][owner]) || job->shaken[owner])
             continue;
         for (uint32_t other = 0; other < hosts; other++)

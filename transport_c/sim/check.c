@@ -172,11 +172,69 @@ static uint64_t without(const view *v, uint64_t from, uint64_t to, uint32_t rank
     return n;
 }
 
+static uint32_t least_factor(uint32_t n)
+{
+    uint32_t p = 2;
+    while (p < n && n % p)
+        p++;
+    return p;
+}
+
+bool sim_direct(const sim_job_plan *j)
+{
+    return sim_algorithm(j) == UT_TAR || sim_algorithm(j) == UT_PS || j->hosts <= 2 ||
+           (sim_algorithm(j) == UT_BCUBE && least_factor(j->hosts) == j->hosts);
+}
+
+void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t count, uint32_t host, uint64_t *from, uint64_t *to)
+{
+    uint32_t shard = (uint32_t)((host + op_seq) % j->hosts);
+    bool ps = sim_algorithm(j) == UT_PS;
+    *from = ps ? 0 : sim_shard_begin(count, j->hosts, shard);
+    *to = !ps ? sim_shard_begin(count, j->hosts, shard + 1) : host == 0 ? count : 0;
+}
+
 static void shard_of_host(const view *v, uint32_t host, uint64_t *from, uint64_t *to)
 {
-    uint32_t shard = (uint32_t)((host + v->ask->entry.op_seq) % v->hosts);
-    *from = sim_shard_begin(v->ask->as.count, v->hosts, shard);
-    *to = sim_shard_begin(v->ask->as.count, v->hosts, shard + 1);
+    sim_owned(v->job->plan, v->ask->entry.op_seq, v->ask->as.count, host, from, to);
+}
+
+static uint64_t elements_of_hosts(const view *v, uint32_t first, uint32_t hosts)
+{
+    uint64_t n = 0;
+    for (uint32_t h = first; h < first + hosts; h++) {
+        uint64_t from, to;
+        shard_of_host(v, h % v->hosts, &from, &to);
+        n += to - from;
+    }
+    return n;
+}
+
+/* Elements that |host| should send to us in each stage. */
+static void wanted(const view *v, uint32_t host, uint64_t want[2])
+{
+    want[0] = want[1] = 0;
+    if (host == v->self)
+        return;
+    if (sim_direct(v->job->plan)) {
+        want[0] = elements_of_hosts(v, v->self, 1);
+        want[1] = elements_of_hosts(v, host, 1);
+    } else if (sim_algorithm(v->job->plan) == UT_RING) {
+        if ((host + 1) % v->hosts != v->self)
+            return;
+        want[0] = elements_of_hosts(v, v->self, v->hosts - 1); /* all but its own */
+        want[1] = elements_of_hosts(v, v->self + 1, v->hosts - 1);
+    } else {
+        /* BCube: if we differ in one digit, our part of the block in which we do, and the other's. */
+        for (uint32_t block = v->hosts; block > 1;) {
+            uint32_t part = block / least_factor(block);
+            if (host / block == v->self / block && host / part != v->self / part && host % part == v->self % part) {
+                want[0] = elements_of_hosts(v, v->self / part * part, part);
+                want[1] = elements_of_hosts(v, host / part * part, part);
+            }
+            block = part;
+        }
+    }
 }
 
 static void check_rows(view *v)
@@ -186,13 +244,11 @@ static void check_rows(view *v)
     shard_of_host(v, v->self, &own_from, &own_to);
     for (uint32_t h = 0; h < v->hosts; h++) {
         const ut_receipt_peer *row = &r->peer[h];
-        uint64_t from, to, want[2] = {0, 0};
+        uint64_t from, to, want[2];
         shard_of_host(v, h, &from, &to);
-        if (h != v->self) {
-            want[0] = (own_to - own_from) * v->element;
-            want[1] = (to - from) * v->element;
-        }
+        wanted(v, h, want);
         for (unsigned stage = 0; stage < 2; stage++) {
+            want[stage] *= v->element;
             if (row->expected[stage] != want[stage] || row->missing[stage] > row->expected[stage])
                 FAIL("O3 conservation",
                      "host %u stage %u: %" PRIu64 " bytes expected (should be %" PRIu64 "), %u missing", h, stage + 1,
@@ -203,7 +259,7 @@ static void check_rows(view *v)
         if (row->missing[0] + row->missing[1] && row->why == UT_MISSING_NOTHING)
             FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0],
                  row->missing[1]);
-        if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG || v->mixed)
+        if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG || v->mixed || !sim_direct(v->job->plan))
             continue;
         uint32_t theirs = v->job->host_ranks[h];
         uint64_t lacks[2] = {without(v, own_from, own_to, theirs), without(v, from, to, theirs)};
@@ -241,7 +297,8 @@ static void check_masks(view *v)
 static void check_own_fill(view *v)
 {
     uint32_t own = v->job->contributed[v->ask->op][v->self];
-    if (v->job->shaken[v->self] || v->ask->as.nonfinite || v->ask->as.redop > UT_AVG || v->mixed)
+    if (v->job->shaken[v->self] || v->ask->as.nonfinite || v->ask->as.redop > UT_AVG || v->mixed ||
+        !sim_direct(v->job->plan))
         return;
     for (uint32_t h = 0; h < v->hosts; h++) {
         uint64_t from, to, begin = 0;
@@ -419,6 +476,8 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
         return; /* a straggler's last op of before */
     check_calm_status(v);
     uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);
+    if (sim_algorithm(v->job->plan) == UT_PS) /* all hosts' go through one link, behind the op before */
+        bytes = 2 * v->job->plan->bucket_max * v->hosts;
     uint64_t packets = bytes / (p->packet_bytes - 32) + 2 * SIM_HOSTS;
     ut_ns wire = 2 * (bytes + packets * 100) * UT_SECOND / UT_MIN2(p->rate_up, p->rate_down) * p->jobs;
     ut_ns bound = UT_SECOND + 10 * wire + 40 * (p->delay_max + p->packet_cost * packets) + p->job[rank->job].skew;

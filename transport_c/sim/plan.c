@@ -108,9 +108,12 @@ static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on)
 }
 
 /* Wire time of an op without any trouble, headers and the way there and back included. */
-static ut_ns wire_time(const sim_plan *p, uint64_t bytes, uint32_t hosts)
+static ut_ns wire_time(const sim_plan *p, const sim_job_plan *j, uint64_t bytes)
 {
     uint64_t rate = UT_MIN2(p->rate_up, p->rate_down);
+    uint32_t hosts = j->hosts;
+    if (sim_algorithm(j) == UT_PS)
+        bytes *= hosts; /* all of it passes the server's link */
     uint64_t payload = p->packet_bytes - 32;
     uint64_t packets = bytes / payload + 2 * hosts;
     uint64_t wire = 2 * (bytes + packets * 74);
@@ -154,7 +157,7 @@ static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, si
     op->count = draw_count(rng, j->hosts, element, p->packet_bytes);
     op->nonfinite = op->dtype <= UT_BFLOAT16 && sim_chance(rng, 80000);
     op->odd_rank = UINT32_MAX;
-    ut_ns wire = wire_time(p, op->count * element, j->hosts) + j->skew;
+    ut_ns wire = wire_time(p, j, op->count * element) + j->skew;
     op->deadline = 20 * wire + sim_between(rng, 500, 3000) * UT_MS;
     if (hurry && op->mode != UT_RELIABLE && sim_chance(rng, 700000))
         op->deadline = hurry == 1 ? wire * sim_between(rng, 2, 8) : wire * sim_between(rng, 2, 20) / 10;
@@ -252,7 +255,7 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
         ut_ns length = 2 * UT_MS;
         for (uint32_t k = 0; k < p->job[j].ops; k++) {
             const sim_op *op = &p->job[j].op[k];
-            length += wire_time(p, op->count * ut_dtype_bytes(op->dtype), p->job[j].hosts) + p->job[j].compute_max;
+            length += wire_time(p, &p->job[j], op->count * ut_dtype_bytes(op->dtype)) + p->job[j].compute_max;
         }
         span = UT_MAX2(span, length);
     }
@@ -365,6 +368,10 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     draw_hosts(p, &rng, on);
     draw_links(p, &rng, on);
     p->jobs = sim_chance(&rng, 750000) ? 1 : 2 + (uint32_t)sim_below(&rng, 2);
+    sim_rng rng_algorithm = sim_rng_for(seed, 5);
+    for (uint32_t j = 0; j < p->jobs; j++)
+        p->job[j].options.algorithm =
+            (uint8_t)(sim_chance(&rng_algorithm, 400000) ? UT_TAR : UT_RING + sim_below(&rng_algorithm, 3));
     bool wraps = sim_chance(&rng, 200000);
     bool reliable_ends = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
     for (uint32_t j = 0; j < p->jobs; j++)

@@ -49,6 +49,7 @@ enum {
     X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
     X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
     X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
+    X(algorithm_tar) X(algorithm_ring) X(algorithm_bcube) X(algorithm_ps) \
     X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(agreed) X(agree_failed) X(calm_complete) \
     X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) X(replicas_differ) X(replicas_told)
 /* clang-format on */
@@ -438,6 +439,14 @@ uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value
 /* check.c */
 void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);
 void sim_check_calm(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+static inline unsigned sim_algorithm(const sim_job_plan *j)
+{
+    return j->options.algorithm ? j->options.algorithm : UT_TAR;
+}
+/* Every path of the job's schedule is one hop: an element is its owner's, or the host's own. */
+bool sim_direct(const sim_job_plan *j);
+/* The elements whose result |host| (index in the job) makes; TAR's cut for all but the parameter server. */
+void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t count, uint32_t host, uint64_t *from, uint64_t *to);
 sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);

@@ -136,10 +136,13 @@ static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op, bool i
                                      SIM_dtype_int32,
                                      SIM_dtype_int64};
     static const uint8_t modes[] = {0, SIM_mode_bounded, 0, SIM_mode_reliable};
+    static const uint8_t algorithms[] = {0, SIM_algorithm_tar, SIM_algorithm_ring, SIM_algorithm_bcube,
+                                         SIM_algorithm_ps};
     const sim_job_plan *j = &w->plan.job[r->job];
     w->cover[redops[op->redop]]++;
     w->cover[dtypes[op->dtype]]++;
     w->cover[modes[op->mode]]++;
+    w->cover[algorithms[sim_algorithm(j)]]++;
     w->cover[SIM_in_place] += in_place;
     w->cover[SIM_empty_bucket] += op->count == 0;
     w->cover[SIM_fewer_elements_than_hosts] += op->count > 0 && op->count < j->hosts;
