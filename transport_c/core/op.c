@@ -227,6 +227,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->stage_end[0] = op->stage_end[1] = UT_END_NONE;
     op->stage_at[0] = op->stage_at[1] = 0;
     op->complete_masks = 0;
+    op->rounds_cut = 0;
     op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
     op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
     op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
@@ -340,6 +341,8 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         }
     } else if (op->state == UT_OP_RUNNING && now >= op->cut && op->stage_end[0] == UT_END_NONE) {
         ut_op_cut(j, op, now);
+    } else if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op)) {
+        ut_op_cut_round(j, op, now);
     }
     if (op->state == UT_OP_LINGERING) {
         if (now < op->linger_until && still_needed(j, op))
@@ -355,7 +358,9 @@ ut_ns ut_op_next_wake(const ut_op *op)
     case UT_OP_GATHERING:
         return UT_MIN2(op->gather_until, op->deadline);
     case UT_OP_RUNNING:
-        return op->stage_end[0] == UT_END_NONE ? UT_MIN2(op->cut, op->deadline) : op->deadline;
+        return op->stage_end[0] == UT_END_NONE
+                   ? UT_MIN2(UT_MIN2(op->cut, ut_op_round_cut_at(op)), op->deadline)
+                   : op->deadline;
     case UT_OP_LINGERING:
         return op->linger_until;
     default:

@@ -70,6 +70,7 @@ typedef struct ut_op {
     ut_ns deadline;
     ut_ns gather_until; /* ranks of this host that have not called by then are left out */
     ut_ns cut;          /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
     ut_ns linger_until;
     ut_ns stage_at[2]; /* end of each stage */
     uint16_t weight;   /* local ranks in it */
@@ -209,6 +210,9 @@ static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 }
 
 /* op_end.c */
+/* When the next round of stage 1 gives up, where sums are forwarded; UT_NEVER for no more. */
+ut_ns ut_op_round_cut_at(const ut_op *op);
+void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now);
 /* Stage 1 gives up on what is missing; the op ends with what it has. Both for a RUNNING op. */
 void ut_op_cut(ut_job *j, ut_op *op, ut_ns now);
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);

@@ -179,6 +179,31 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
 }
 
+/* If all hops gave up at the same time, what a host had gathered could go no further. So the first round has half of the
+ * stage's time, for hosts that begin late, and the later ones follow in equal steps. */
+ut_ns ut_op_round_cut_at(const ut_op *op)
+{
+    uint32_t rounds = op->schedule.rounds / 2;
+    if (op->schedule.direct || op->cut == UT_NEVER || op->stage_end[0] != UT_END_NONE || op->rounds_cut + 1u >= rounds)
+        return UT_NEVER;
+    ut_ns half = (op->cut - op->start) / 2;
+    return op->start + half + half * op->rounds_cut / (rounds - 1);
+}
+
+void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now)
+{
+    for (; ut_op_round_cut_at(op) <= now; op->rounds_cut++)
+        for (uint32_t i = 0; i < op->schedule.steps; i++) {
+            const ut_step *s = &op->schedule.step[i];
+            ut_transfer *t = &op->transfer[i];
+            if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->round > op->rounds_cut || ut_transfer_over(t))
+                continue;
+            t->closed = 1;
+            t->why = t->done ? UT_MISSING_LOST : UT_MISSING_SILENT;
+        }
+    ut_op_check(j, op, now);
+}
+
 void ut_op_cut(ut_job *j, ut_op *op, ut_ns now)
 {
     end_stage1(j, op, UT_END_DEADLINE, now);
