@@ -52,12 +52,12 @@ PACKETS = [
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "12 00 02 03 deadbeef 80000000 c17858fa 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        "12 00 02 03 deadbeef 80000000 05176e20 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
         " 00000041 00000011 00000022 00abcdef 000003e8 0002 d234"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0xC17858FA,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x05176E20,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, decides=1, transform=1, transform_from=0x1234),
         records=(
