@@ -35,7 +35,7 @@ class StageEnd(StrEnum):
     ABSENT = "absent"
     """Nothing more could come: all that was missing belongs to hosts known to be gone."""
     EARLY = "early"
-    """Nearly all was there, and the rest was later than such an op usually takes (t_C)."""
+    """In best effort: every sender's last packets were seen, and waiting on for what was lost would have bought little."""
 
 
 class Why(StrEnum):

@@ -84,7 +84,6 @@ class EngineOptions(_Section):
     packet_bytes: Int = Field(0, ge=0, le=9216, description="UDP payload of a full packet; 0: fits an MTU of 1500")
     gso: bool = Field(True, description="segmentation offload, where the kernel has it")
     gro: bool = Field(True, description="receive offload, where the kernel has it")
-    incast: Int = Field(0, ge=0, le=HOSTS_MAX - 1, description="senders that a host hears at once; 0: one")
 
     @field_validator("packet_bytes")
     @classmethod

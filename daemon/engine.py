@@ -82,7 +82,6 @@ class JobConfig:
     self_index: int
     local_ranks: int
     packet_bytes: int
-    incast: int
     world: int
     """Ranks of the job on all hosts."""
     bucket_bytes_max: int
@@ -347,7 +346,6 @@ class NativeEngine:
             "self": config.self_index,
             "local_ranks": config.local_ranks,
             "packet_bytes": config.packet_bytes,
-            "incast": config.incast,
             "world": config.world,
             "bucket_bytes_max": config.bucket_bytes_max,
             "rate_bytes_per_s": config.rate_bytes_per_s,

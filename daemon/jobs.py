@@ -252,7 +252,6 @@ class JobTable:
             self_index=own.index,
             local_ranks=len(own.ranks),
             packet_bytes=min(host.packet_bytes for host in membership.hosts),
-            incast=min(self._config.engine.incast, max(len(membership.hosts) - 1, 1)),
             world=membership.world_size,
             bucket_bytes_max=membership.bucket_bytes_max,
             rate_bytes_per_s=min(asked or limit, limit or asked),

@@ -218,7 +218,6 @@ typedef struct ut_job_config {
     uint32_t self;
     uint32_t local_ranks;
     uint32_t packet_bytes;
-    uint32_t incast;
     uint32_t world;
     uint64_t bucket_bytes_max;
     uint64_t rate_bytes_per_s;

@@ -125,7 +125,7 @@ static void calls__check_and_say(void)
     BAD_JOB(self, 2, "self 2: must be below hosts, which is 2");
     BAD_JOB(local_ranks, 0, "local_ranks 0: must be 1 to 16");
     BAD_JOB(packet_bytes, 1480, "packet_bytes 1480: must be a multiple of 8 from 96 to this host's 1472");
-    BAD_JOB(incast, 2, "incast 2: must be 0 to hosts - 1, which is 1");
+    BAD_JOB(options.incast, 2, "incast 2: must be 0 (dynamic) to 1");
     BAD_JOB(world, 1, "world 1: must be 0, or from hosts, which is 2, to 1024");
     BAD_JOB(bucket_bytes_max, 1ull << 32, "bucket_bytes_max 4294967296: must be 1 to 4294967295");
     REFUSED(ut_driver_job_remove(d, 0), UT_ERR_UNKNOWN, "job 0: there is no such job");

@@ -105,7 +105,7 @@ static void engine__bad_submissions(void)
         const char *name;
         ut_submission s;
         int error;
-    } rows[14];
+    } rows[15];
     size_t n = 0;
 #define ROW(error_, ...)                                                                                               \
     do {                                                                                                               \
@@ -121,7 +121,8 @@ static void engine__bad_submissions(void)
     ROW(UT_ERR_REDOP, s.redop = UT_MIN);
     ROW(UT_ERR_ARGUMENT, s.mode = 0);
     ROW(UT_ERR_ARGUMENT, s.flags = 1);
-    ROW(UT_ERR_ARGUMENT, s.deadline_ns = UT_NEVER);
+    ROW(UT_ERR_DTYPE, s.mode = UT_BEST_EFFORT, s.dtype = UT_INT64);
+    ROW(UT_ERR_REDOP, s.mode = UT_BEST_EFFORT, s.redop = UT_MIN);
     ROW(UT_ERR_TOO_LARGE, s.count = ELEMENTS + 1);
     ROW(UT_ERR_TOO_LARGE, s.count = UINT64_MAX);
     ROW(UT_ERR_RANGE, s.src = s.dst = ARENA - 79);

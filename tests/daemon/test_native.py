@@ -30,7 +30,6 @@ JOB = JobConfig(
     self_index=0,
     local_ranks=1,
     packet_bytes=1472,
-    incast=0,
     world=2,
     bucket_bytes_max=1 << 20,
     rate_bytes_per_s=0,

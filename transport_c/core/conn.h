@@ -77,6 +77,7 @@ typedef struct ut_conn {
     ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
     bool peer_record_seen[UT_OPS_MAX];
     ut_ns peer_record_at[UT_OPS_MAX]; /* when its op was first heard of */
+    ut_ns peer_left_at[UT_OPS_MAX];   /* when the record came, and with it the time left */
 
     /* Receiving. */
     uint64_t rx_next;     /* highest packet number seen plus one; 0 for none */
@@ -90,8 +91,9 @@ typedef struct ut_conn {
     ut_ns rx_time_at;    /* and when it came */
     ut_ns rx_last;       /* when anything valid came; 0 for never */
     ut_ns feedback_at;   /* when to send the next feedback; UT_NEVER if nothing is to be said */
-    ut_ns record_gap;    /* present distance between repeats of an unseen record */
+    ut_ns record_gap;    /* present distance between repeats of what a peer may not know; 0: begin anew */
     uint32_t feedback_number;
+    uint8_t peer_incast;                   /* factor that the peer advertises; 0 for not known */
     bool ask;                              /* the next feedback asks for an answer */
     uint64_t rx_bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: came */
 
@@ -124,6 +126,9 @@ int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn 
 /* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns
  * true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
+/* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
+ut_ns ut_conn_silence(const ut_conn *c);
+/* The same, doubled with every probe in vain. */
 ut_ns ut_conn_pto(const ut_conn *c);
 
 /* conn_recv.c */

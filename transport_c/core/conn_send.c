@@ -42,10 +42,14 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
     return pn;
 }
 
+ut_ns ut_conn_silence(const ut_conn *c)
+{
+    return c->srtt ? UT_MAX2(c->srtt + 4 * c->rttvar + UT_HOLD_NS, (ut_ns)UT_PTO_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
+}
+
 ut_ns ut_conn_pto(const ut_conn *c)
 {
-    ut_ns pto = c->srtt ? UT_MAX2(c->srtt + 4 * c->rttvar + UT_HOLD_NS, (ut_ns)UT_PTO_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
-    return UT_MIN2(pto << UT_MIN2(c->pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
+    return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
 }
 
 static void acknowledge(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)

@@ -162,6 +162,8 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->engine = e;
     j->config = *config;
     j->world = config->world ? config->world : config->hosts;
+    ut_timing_init(&j->timing, config->hosts, config->self);
+    ut_incast_init(j);
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
@@ -190,6 +192,7 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (j->conn[h].state == UT_CONN_UP)
             ut_cc_tune(&j->conn[h].cc, options->congestion, options->delay_target_ns);
+    j->incast.stale = true;
     return UT_OK;
 }
 
@@ -229,6 +232,12 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
     return UT_OK;
 }
 
+static void members_changed(ut_job *j)
+{
+    ut_timing_reset(&j->timing);
+    j->incast.stale = true;
+}
+
 int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
                            uint32_t cid, ut_ns now)
 {
@@ -243,6 +252,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
                 config->hosts - 1, c->rx_window);
+    members_changed(e->job[job]);
     e->stats.progress++;
     return UT_OK;
 }
@@ -253,6 +263,7 @@ void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     if (!c || c->state != UT_CONN_UP)
         return;
     ut_conn_absent(c);
+    members_changed(e->job[job]);
     ut_op_host_absent(e->job[job], host, now);
     e->stats.progress++;
 }

@@ -60,7 +60,6 @@ typedef struct ut_job_config {
     uint32_t self;             /* this host's index, < hosts */
     uint32_t local_ranks;      /* ranks of this job on this host, 1 .. UT_LOCAL_MAX */
     uint32_t packet_bytes;     /* the job's stride, the same on all hosts: the least of their packet_bytes */
-    uint32_t incast;           /* factor I: senders that a host hears at once, 1 .. hosts - 1; 0 means 1 */
     uint32_t world;            /* ranks of the job on all hosts, >= hosts; 0: one a host */
     uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
     uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */

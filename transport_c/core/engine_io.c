@@ -105,7 +105,7 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
     c->rx_last = now;
     if (c->state != UT_CONN_UP)
         return;
-    ut_fate fate = {j, host};
+    ut_fate fate = {j, host, now};
     if (ut_conn_on_feedback(c, f, now, ut_op_fate, &fate)) {
         ut_engine_emit(e,
                        &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
@@ -155,13 +155,16 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
             if (now >= ut_op_next_wake(&j->op[k]))
                 ut_op_tick(j, &j->op[k], now);
         for (uint32_t h = 0; h < j->config.hosts; h++) {
-            ut_fate fate = {j, h};
+            ut_fate fate = {j, h, now};
             if (h != j->config.self)
                 e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
         }
     }
     retry_submissions(e, now);
     ut_engine_expire(e, now);
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        if (e->job[n])
+            ut_incast_tick(e->job[n], now);
 }
 
 static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -218,7 +221,7 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
-        wake = UT_MIN2(wake, ut_op_tokens_wake(j));
+        wake = UT_MIN2(UT_MIN2(wake, ut_op_tokens_wake(j)), ut_incast_next_wake(j));
     }
     return wake;
 }

@@ -61,7 +61,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->acc_element = ut_dtype_acc_bytes(s->dtype);
     op->bytes = s->count * op->element;
     op->start = now;
-    op->deadline = s->deadline_ns;
+    op->deadline = op->latest = s->deadline_ns;
     op->gather_until = op->cut = UT_NEVER;
     op->calls = op->weight = 0;
     op->transformed = 0;
@@ -150,7 +150,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
         gather(j, op, s, now);
     assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
     op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
-    op->deadline = UT_MIN2(op->deadline, s->deadline_ns);
+    ut_op_time_call(j, op, s);
     /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
     ut_record theirs = {.count = s->count,
                         .dtype = s->dtype,
@@ -160,8 +160,8 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
                         .agree = s->flags & UT_SUBMIT_AGREE};
     if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
         return;
-    if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
-        op->gather_until = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 4 : 0);
+    if (op->latest != UT_NEVER && op->mode != UT_RELIABLE)
+        op->gather_until = op->start + (op->latest > op->start ? (op->latest - op->start) / 4 : 0);
     if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
         open_op(j, op, now);
     if (now >= op->deadline)
@@ -235,10 +235,9 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     ut_witness_begin(j, op, now);
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
-    if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
-        op->cut = op->start + (op->deadline > op->start ? (op->deadline - op->start) / 2 : 0);
-    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, j->config.incast, op->seq,
-                      op->count, op->element);
+    ut_op_time_open(j, op, now);
+    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq, op->count,
+                      op->element);
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);
@@ -327,23 +326,16 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
 
 void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->gather_until, op->deadline)) {
+    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->gather_until, op->latest)) {
         if (op->mode == UT_RELIABLE)
             ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
         else
             open_op(j, op, now);
     }
-    if (op->state == UT_OP_RUNNING && now >= op->deadline) {
-        if (op->mode == UT_RELIABLE) {
-            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
-        } else {
-            ut_op_deadline(j, op, now);
-        }
-    } else if (op->state == UT_OP_RUNNING && now >= op->cut && op->stage_end[0] == UT_END_NONE) {
-        ut_op_cut(j, op, now);
-    } else if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op)) {
+    if (op->state == UT_OP_RUNNING)
+        ut_op_stage_tick(j, op, now);
+    if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op))
         ut_op_cut_round(j, op, now);
-    }
     if (op->state == UT_OP_LINGERING) {
         if (now < op->linger_until && still_needed(j, op))
             return;
@@ -354,13 +346,12 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
 
 ut_ns ut_op_next_wake(const ut_op *op)
 {
+    unsigned how;
     switch (op->state) {
     case UT_OP_GATHERING:
-        return UT_MIN2(op->gather_until, op->deadline);
+        return UT_MIN2(op->gather_until, op->latest);
     case UT_OP_RUNNING:
-        return op->stage_end[0] == UT_END_NONE
-                   ? UT_MIN2(UT_MIN2(op->cut, ut_op_round_cut_at(op)), op->deadline)
-                   : op->deadline;
+        return UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op));
     case UT_OP_LINGERING:
         return op->linger_until;
     default:

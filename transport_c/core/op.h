@@ -5,8 +5,8 @@
  * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers
  * have their receipts; peers may still need repairs of our shard) -> FREE.
  *
- * Files: job.c (across ops), op.c (calls, opening, time and death), op_end.c (stages and results), op_recv.c (packets
- * in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out), op_hadamard.c (the
+ * Files: job.c (across ops), op.c (calls, opening, death), op_time.c (when stages end), op_end.c (stages and results),
+ * op_recv.c (packets in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out), op_hadamard.c (the
  * bucket transformed), replica.c (the digest of the result), witness.c (who held it up), receipt.c (the account).
  */
 #ifndef UT_OP_H
@@ -15,7 +15,9 @@
 #include "conn.h"
 #include "engine.h"
 #include "hadamard.h"
+#include "incast.h"
 #include "schedule.h"
+#include "timing.h"
 #include "transfer.h"
 
 typedef struct ut_job ut_job;
@@ -60,6 +62,7 @@ typedef struct ut_op {
     uint8_t agree;          /* 1: UT_SUBMIT_AGREE */
     uint8_t failed;         /* it ended with UT_FAILED */
     uint8_t stage_end[2];   /* enum ut_stage_end */
+    uint8_t incast;         /* factor in force when it opened */
     uint8_t complete_masks; /* full_mask and any_mask are final */
     uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
     uint64_t seq;
@@ -67,13 +70,22 @@ typedef struct ut_op {
     uint64_t bytes;
     size_t element, acc_element; /* bytes */
     ut_ns start;                 /* first local call */
+    ut_ns opened;                /* start of stage 1; stage 2 starts when stage 1 has ended here */
     ut_ns deadline;
+    ut_ns latest;       /* what an adaptive deadline may be put off to; else the deadline */
     ut_ns gather_until; /* ranks of this host that have not called by then are left out */
     ut_ns cut;          /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
     uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
     ut_ns linger_until;
     ut_ns stage_at[2]; /* end of each stage */
-    uint16_t weight;   /* local ranks in it */
+    ut_times times;
+    ut_ns stage_last[2];       /* newest packet of each stage; 0 for none */
+    ut_ns early_wait[2];       /* x percent of t_C; 0: no early end */
+    uint64_t timeout_heard[2]; /* hosts whose Timeout field was taken, per stage */
+    bool bounded_by_t_b;       /* a stage ends when t_B has passed */
+    bool adaptive;             /* the caller named no deadline: it follows t_B */
+    bool repairs;              /* what is lost is sent again */
+    uint16_t weight;           /* local ranks in it */
     uint16_t calls;
     ut_call call[UT_LOCAL_MAX];
 
@@ -137,7 +149,9 @@ struct ut_job {
     uint64_t next_open; /* op_seq below which every op has been opened here */
     uint64_t rx_floor;  /* op_seq below which every op has ended here */
     uint64_t heard_seq; /* newest op_seq heard of, plus one */
-    uint64_t sessions;  /* bit per engine session */
+    ut_timing timing;
+    ut_incast incast;
+    uint64_t sessions; /* bit per engine session */
     /* Token bucket of the job's share of the link. */
     uint64_t tokens;
     ut_ns tokens_at;
@@ -209,12 +223,29 @@ static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
            (op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(host));
 }
 
+/* op_time.c */
+enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
+/* A local rank's call: what it says of the deadline. op->calls counts it already. */
+void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s);
+void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
+/* When the present stage ends if nothing more comes, and how (enum ut_stage_end). For a RUNNING op. */
+ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how);
+/* Ends the stage, or the op, if that time has come. */
+void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now);
+/* A packet that was new came for |t|. */
+void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut_transfer *t, ut_ns now);
+/* |stage| (0 or 1) has ended. */
+void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage);
+/* True if a lost slot for |host| is worth sending again, behind |slots| others. */
+bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint32_t slots, ut_ns now);
+
 /* op_end.c */
 /* When the next round of stage 1 gives up, where sums are forwarded; UT_NEVER for no more. */
 ut_ns ut_op_round_cut_at(const ut_op *op);
 void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now);
-/* Stage 1 gives up on what is missing; the op ends with what it has. Both for a RUNNING op. */
-void ut_op_cut(ut_job *j, ut_op *op, ut_ns now);
+/* The present stage gives up on what is missing, |how| says why; the op ends with what it has. Both for a RUNNING op.
+ */
+void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now);
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);
 /* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
@@ -265,6 +296,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);
 typedef struct ut_fate {
     ut_job *job;
     uint32_t host;
+    ut_ns now;
 } ut_fate;
 void ut_op_fate(void *context, const ut_sent *sent, bool acked);
 /* All sends to this peer are acknowledged or closed. */

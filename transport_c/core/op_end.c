@@ -21,6 +21,16 @@ static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
     return true;
 }
 
+/* Nothing more will come. In best effort that may be so because the senders are through with what they sent. */
+static unsigned incomplete_end(const ut_op *op, unsigned stage)
+{
+    for (uint32_t i = 0; i < op->schedule.steps && !op->repairs; i++)
+        if (op->schedule.step[i].kind == UT_STEP_RECEIVE && op->schedule.step[i].stage == stage &&
+            op->transfer[i].why == UT_MISSING_LOST)
+            return UT_END_EARLY;
+    return UT_END_ABSENT;
+}
+
 static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
 {
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
@@ -34,6 +44,7 @@ static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
 
 static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
+    j->incast.stale = true;
     op->stage_end[0] = (uint8_t)how;
     op->stage_at[0] = now;
     close_receives(op, 1, UT_MISSING_LOST);
@@ -55,9 +66,18 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
         op->any_mask = 0;
     }
     op->complete_masks = 1;
+    ut_op_stage_measured(j, op, 0);
     if (op->full_mask == op->any_mask && op->weight_min == j->world)
         return;
     ut_job_speak(j, now); /* the masks are news */
+}
+
+static void end_stage2(ut_job *j, ut_op *op, unsigned how, ut_ns now)
+{
+    op->stage_end[1] = (uint8_t)how;
+    op->stage_at[1] = now;
+    close_receives(op, 2, UT_MISSING_LOST);
+    ut_op_stage_measured(j, op, 1);
 }
 
 /* Where ranks are missing from a shard, the receipt waits for its owner's word on which. */
@@ -95,12 +115,11 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
         return;
     ut_op_settle(j, op, false);
     if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
-        end_stage1(j, op, complete ? UT_END_COMPLETE : UT_END_ABSENT, now);
+        end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
     if (op->stage_end[0] == UT_END_NONE)
         return;
     if (op->stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
-        op->stage_end[1] = complete ? UT_END_COMPLETE : UT_END_ABSENT;
-        op->stage_at[1] = now;
+        end_stage2(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 2), now);
         if (op->agree && !complete) {
             ut_op_fail(j, op, UT_ERR_ABSENT, now);
             return;
@@ -158,8 +177,11 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 static void settle(ut_job *j, ut_op *op, ut_ns now)
 {
     op->state = UT_OP_LINGERING;
+    j->incast.stale = true;
     op->calls = 0;
     ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
+    if (op->bounded_by_t_b)
+        budget = UT_MIN2(budget, 2 * UT_MIN2(op->times.t_b, 10 * UT_SECOND));
     op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, ut_engine_anyone_waits(j->engine, j->number) ? now : now + UT_HOLD_NS);
@@ -169,6 +191,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
 static void end_op(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_RUNNING);
+    ut_incast_learn(j, op);
     close_sends(op, 1);
     ut_op_settle(j, op, true);
     ut_op_keep(j, op); /* before the receipt: with it the buffer is the trainer's again */
@@ -204,9 +227,25 @@ void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now)
     ut_op_check(j, op, now);
 }
 
-void ut_op_cut(ut_job *j, ut_op *op, ut_ns now)
+/* A hole may be in it, and others have no hole there. */
+static bool fails_for_holes(ut_job *j, ut_op *op, ut_ns now)
 {
-    end_stage1(j, op, UT_END_DEADLINE, now);
+#ifdef UT_PLANT_AGREE_WITH_HOLES
+    op->agree = 0;
+#endif
+    if (op->agree)
+        ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+    return op->agree;
+}
+
+void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
+{
+    if (op->stage_end[0] == UT_END_NONE)
+        end_stage1(j, op, how, now);
+    else
+        end_stage2(j, op, how, now);
+    if (op->stage_end[1] != UT_END_NONE && fails_for_holes(j, op, now))
+        return;
     ut_op_check(j, op, now);
 }
 
@@ -214,17 +253,10 @@ void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 {
     if (op->stage_end[0] == UT_END_NONE)
         end_stage1(j, op, UT_END_DEADLINE, now);
-    close_receives(op, 2, UT_MISSING_LOST);
     if (op->stage_end[1] == UT_END_NONE) {
-        op->stage_end[1] = UT_END_DEADLINE;
-        op->stage_at[1] = now;
-#ifdef UT_PLANT_AGREE_WITH_HOLES
-        op->agree = 0;
-#endif
-        if (op->agree) { /* a hole may be in it, and others have no hole there */
-            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+        end_stage2(j, op, UT_END_DEADLINE, now);
+        if (fails_for_holes(j, op, now))
             return;
-        }
     }
     end_op(j, op, now);
 }

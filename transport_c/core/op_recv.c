@@ -50,6 +50,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     }
     t->last = now;
     ut_witness_data(op, host, h, len, now);
+    ut_op_packet_time(j, op, host, h, t, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->bytes_repaired += len;
     if (s->stage == 1) {
@@ -75,7 +76,7 @@ static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             if (ut_transfer_over(&op->transfer[i]))
                 continue;
             op->transfer[i].closed = 1;
-            op->transfer[i].why = UT_MISSING_CLOSED;
+            op->transfer[i].why = op->transfer[i].done ? UT_MISSING_LOST : UT_MISSING_CLOSED;
             changed = true;
         }
     if (changed)
@@ -131,6 +132,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
+    j->incast.stale = j->incast.stale || c->peer_incast != f->incast;
+    c->peer_incast = f->incast;
     c->peer_rx_floor = UT_MAX2(c->peer_rx_floor, f->rx_floor);
     c->peer_tx_floor = UT_MAX2(c->peer_tx_floor, f->tx_floor);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
@@ -145,6 +148,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         c->peer_record[at] = *r;
         c->peer_record_seen[at] = true;
         ut_replica_heard(j, host, r);
+        c->peer_left_at[at] = now;
         j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);

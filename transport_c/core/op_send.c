@@ -80,8 +80,9 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                  .time_us = (uint32_t)(now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
+                            .timeout = op->times.field[s->stage - 1],
                             .last = last_percentile(t, slot),
-                            .incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15)},
+                            .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
                  .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
     uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
     ut_data_encode(header, &h, len);
@@ -148,7 +149,7 @@ static bool keeps_turn(const ut_conn *c, ut_ns now)
 /* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
 static unsigned peers_at_once(const ut_job *j)
 {
-    return UT_MAX2(j->config.incast, 1);
+    return UT_MAX2(j->config.options.incast, 1); /* left to itself: one, however many the receivers would hear */
 }
 
 /* One look over all sends of one kind, oldest op first. Notes peers that are held up by credit alone. */
@@ -213,7 +214,9 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
     bool unseen = false;
-    ret->incast = (uint8_t)UT_MIN2(UT_MAX2(j->config.incast, 1), 15);
+    ret->incast = ut_incast_own(j);
+    if (j->incast.gated)
+        ret->grant = c->rx_bytes - c->stash_bytes + ut_incast_window(j, host, c->rx_window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
@@ -229,8 +232,8 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
                          (over && op->replica.known ? UT_RECORD_DIGEST : 0);
         uint32_t left = UINT32_MAX;
-        if (op->deadline != UT_NEVER)
-            left = op->deadline > now ? (uint32_t)UT_MIN2((op->deadline - now) / UT_US, UINT32_MAX - 1) : 0;
+        if (op->latest != UT_NEVER)
+            left = op->latest > now ? (uint32_t)UT_MIN2((op->latest - now) / UT_US, UINT32_MAX - 1) : 0;
         ut_record *r = &ret->record[ret->records++];
         *r = (ut_record){.op_seq = op->seq,
                          .count = op->count,
@@ -254,7 +257,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         }
         /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
         bool waits = waits_for(op, host);
-        if (waits && now >= c->rx_last + c->record_gap)
+        if (waits && now >= c->rx_last + UT_MAX2(c->record_gap, ut_conn_silence(c)))
             ret->flags |= UT_FEEDBACK_ASK;
         if (over)
             op->replica.told |= ut_bit(host);
@@ -262,7 +265,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     }
     if (unseen) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
-        c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_pto(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
+        c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
         ut_conn_speak_at(c, now + c->record_gap);
     }
 }
@@ -281,6 +284,8 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         ut_transfer *t = &op->transfer[i];
         if (acked)
             ut_transfer_mark(t, sent->slot);
+        else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
+            ut_transfer_mark(t, sent->slot); /* given up */
         else if (!t->closed)
             ut_transfer_lose(t, sent->slot);
         return;

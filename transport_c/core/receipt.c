@@ -100,6 +100,12 @@ static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
     r->any_mask = any | full;
 }
 
+/* Microseconds; 0 for none. */
+static uint32_t in_force_us(ut_ns time)
+{
+    return time == UT_NEVER ? 0 : (uint32_t)UT_MIN2((time + UT_US - 1) / UT_US, UINT32_MAX);
+}
+
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
@@ -131,9 +137,12 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->weight_min = op->weight_min;
     r->hadamard = op->transformed;
     r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->kernel_drops_before;
+    r->incast = op->incast;
+    r->t_b_us = in_force_us(op->times.t_b);
     for (unsigned stage = 0; stage < 2; stage++) {
         r->stage_end[stage] = op->stage_end[stage];
         r->stage_ns[stage] = op->stage_at[stage] ? op->stage_at[stage] - op->start : 0;
+        r->t_c_us[stage] = in_force_us(op->times.t_c[stage]);
     }
     if (op->failed) {
         r->status = UT_FAILED;

@@ -19,7 +19,7 @@ typedef struct ut_submission {
     uint64_t src;         /* where the rank's contribution lies; element-aligned */
     uint64_t dst;         /* where the result goes; equal to src for in place, else not overlapping it */
     uint64_t count;       /* elements; 0 is legal */
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC; UT_NEVER for none (reliable mode only) */
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; UT_NEVER for none */
     uint8_t dtype;        /* enum ut_dtype */
     uint8_t redop;        /* enum ut_redop */
     uint8_t mode;         /* enum ut_mode */
@@ -31,7 +31,9 @@ typedef struct ut_submission {
 /* AGREE: all ranks that get a result get identical bytes. A host that cannot have all of every shard by the deadline
  * fails (TIMEOUT, ABSENT) instead of putting its own value in the holes; contributions may be missing as in the mode.
  */
-enum { UT_SUBMIT_AGREE = 0x01 };
+/* ADAPTIVE, bounded: the caller named no deadline; deadline_ns is the latest, and the op ends earlier once it is known
+ * how long such an op takes. */
+enum { UT_SUBMIT_AGREE = 0x01, UT_SUBMIT_ADAPTIVE = 0x02 };
 
 typedef struct ut_submission_ring {
     uint64_t head;              /* entries ever written; trainer only; release store */
@@ -46,7 +48,8 @@ enum ut_status {
     UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
 };
-/* What ended a stage: all is there, the deadline (or t_B), everybody else is gone, t_C. */
+/* What ended a stage: all is there; the deadline, or t_B; everybody else is gone; t_C, or in best effort the senders
+ * have nothing more. */
 enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT, UT_END_EARLY };
 /* What kind of trouble the culprit has. */
 enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBLE_RECEIVER, UT_TROUBLE_GONE };

@@ -52,13 +52,12 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_DTYPE;
     if (x->redop == 0 || x->redop >= UT_REDOPS_END)
         return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || x->mode == UT_BEST_EFFORT || (x->flags & ~UT_SUBMIT_AGREE) ||
-        x->reserved)
+    if (x->mode == 0 || x->mode >= UT_MODES_END || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) || x->reserved)
         return UT_ERR_ARGUMENT;
+    if (x->mode == UT_BEST_EFFORT && (x->dtype == UT_INT32 || x->dtype == UT_INT64))
+        return UT_ERR_DTYPE;
     if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)
         return UT_ERR_REDOP;
-    if (x->deadline_ns == UT_NEVER && x->mode != UT_RELIABLE)
-        return UT_ERR_ARGUMENT;
     size_t element = ut_dtype_bytes(x->dtype);
     if (x->count > j->config.bucket_bytes_max / element)
         return UT_ERR_TOO_LARGE;

@@ -17,9 +17,11 @@ typedef struct ut_transfer {
     uint32_t lost_first; /* send: no bit below it is set in `again` */
     uint8_t closed;      /* 1: nothing more will come or go; what is missing stays missing */
     uint8_t why;         /* enum ut_missing, once closed with slots missing */
+    uint8_t tail;        /* receive: a packet of the sender's last hundredth came */
     uint16_t weight;     /* receive: ranks in the payloads that came */
     uint32_t bytes_last; /* bytes of the last slot */
     ut_ns last;          /* receive: when the newest slot came; 0 for never */
+    ut_ns open_at;       /* receive: when its sender got a window for it, where incast is gated; 0 for not yet */
     uint64_t *bits;
     uint64_t *again; /* send only */
 } ut_transfer;

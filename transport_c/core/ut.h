@@ -66,7 +66,7 @@ const char *ut_strerror(int error);
 /* These numbers cross the wire and the shared memory: they are never reused. */
 enum ut_dtype { UT_FLOAT32 = 1, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16, UT_INT32, UT_INT64, UT_DTYPES_END };
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
-enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT /* kept for later, refused */, UT_RELIABLE, UT_MODES_END };
+enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT, UT_RELIABLE, UT_MODES_END };
 enum ut_field {
     UT_FIELD_NONE,
     UT_FIELD_DTYPE,

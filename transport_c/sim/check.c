@@ -2,10 +2,17 @@
  *
  * What a receipt says against what the bytes say.
  *
- *   O1 deadline      exactly one receipt per submission, by its deadline (host.c, trainer.c)
- *   O2 fingerprint   each element of a result is made of distinct ranks that called this op, of whole hosts'
- * contributions, or it is the host's own O3 conservation  expected = used + missing, row by row, and the missing bytes
- * are those that the result lacks O10 calm         when faults have stopped, every op is COMPLETE, soon
+ *   O1 deadline: exactly one receipt per submission, by its deadline (host.c, trainer.c)
+ *
+ *   O2 fingerprint: each element of a result is made of distinct ranks that called this op, of whole hosts'
+ *   contributions, or it is the host's own
+ *
+ *   O3 conservation: expected = used + missing, row by row, and the missing bytes are those that the result lacks
+ *
+ *   O8 stages: a best-effort op ends within t_B per stage once that is known, and no stage ends early where nothing can
+ *   be lost
+ *
+ *   O10 calm: when faults have stopped, every op is COMPLETE, soon
  */
 #include "sim.h"
 
@@ -354,6 +361,38 @@ static void check_failure(view *v)
              op->odd_rank, odd_host, op->odd_field, r->culprit, r->field, r->value_here, r->value_there);
 }
 
+/* ---- O8: what ended the stages ---- */
+
+static bool stood_still(const view *v)
+{
+    for (uint32_t i = 0; i < v->w->plan.items; i++)
+        if (v->w->plan.item[i].kind == SIM_PAUSE && v->w->plan.item[i].host == v->host)
+            return true;
+    return false;
+}
+
+static void check_times(view *v)
+{
+    const sim_plan *p = &v->w->plan;
+    const ut_receipt *r = v->r;
+    bool best_effort = v->ask->as.mode == UT_BEST_EFFORT, t_b_ends = best_effort && r->t_b_us;
+    for (unsigned stage = 0; stage < 2 && r->status != UT_FAILED; stage++) {
+        if (r->stage_end[stage] == UT_END_EARLY &&
+            (!best_effort || (r->t_b_us | r->t_c_us[stage]) == 0 || p->faultless))
+            FAIL("O8 stages", "stage %u ended early; t_B %u us, t_C %u us", stage + 1, r->t_b_us, r->t_c_us[stage]);
+        v->w->cover[SIM_ended_early] += r->stage_end[stage] == UT_END_EARLY;
+        v->w->cover[SIM_ended_by_t_b] += t_b_ends && r->stage_end[stage] == UT_END_DEADLINE;
+    }
+    v->w->cover[v->job->plan->options.t_b_ns ? SIM_t_b_by_hand : SIM_t_b_measured] += r->t_b_us != 0;
+    v->w->cover[SIM_adaptive_deadline] +=
+        v->ask->as.mode == UT_BOUNDED && v->ask->deadline == UT_NEVER && r->t_b_us != 0;
+    /* A host serves its engine late by as much as it takes to wake up, to look at what came, and to send. */
+    ut_ns slack = 10 * UT_MS + 8 * p->wake_max + 4 * (p->receive_real / 100 + 1000) * p->packet_cost;
+    if (t_b_ends && v->job->plan->local[v->self] == 1 && !v->late && !stood_still(v) &&
+        r->elapsed_ns > 2 * r->t_b_us * UT_US + slack)
+        FAIL("O8 stages", "took %" PRIu64 " us in best effort, t_B is %u us", r->elapsed_ns / 1000, r->t_b_us);
+}
+
 /* ---- the whole ---- */
 
 /* The rank's call came after the host had gone on, or waited for room until its deadline: it gets its own value back.
@@ -421,7 +460,9 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         FAIL("receipt", "status %u, %u hosts, self %u", r->status, r->hosts, r->self);
     count_status(w, r->status);
     v->late = went_on_without_us(v);
-    if (w->plan.faultless && r->status != UT_COMPLETE)
+    check_times(v);
+    if (w->plan.faultless && r->status != UT_COMPLETE &&
+        !(ask->as.mode == UT_BEST_EFFORT && (r->t_b_us || r->t_c_us[0])))
         FAIL("O10 calm", "%" PRIu64 " bytes missing in a world without faults", r->bytes_missing);
     if (r->status == UT_FAILED) {
         check_failure(v);

@@ -160,7 +160,6 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .self = self,
                             .local_ranks = j->local[self],
                             .packet_bytes = engine->packet_bytes,
-                            .incast = j->incast,
                             .world = w->job[job].ranks,
                             .bucket_bytes_max = j->bucket_max,
                             .rate_bytes_per_s = j->rate,

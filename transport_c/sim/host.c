@@ -119,6 +119,7 @@ static void note_input(sim_world *w, sim_host *h, const sim_packet *packet)
         h->given_foreign++;
         w->cover[SIM_old_life] += packet->life != h->life;
     }
+    sim_incast_note(w, packet);
     sim_trace_packet(w, SIM_TR_DELIVER, packet);
 }
 
@@ -283,8 +284,7 @@ static void plan_wake(sim_world *w, sim_host *h)
         w->cover[SIM_send_blocked]++;
         ut_ns drained = (sim_net_backlog(w, h) - SEND_BUFFER / 2) * UT_SECOND / w->plan.rate_up;
         sim_host_wake(w, h, w->now + UT_MAX2(drained, (ut_ns)DUE_AFTER));
-        if (earliest != UT_NEVER) /* the driver looks at its timers meanwhile, too */
-            wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US));
+        wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US)); /* the driver looks at its timers meanwhile, too */
     }
     if (wake == UT_NEVER)
         return;

@@ -138,17 +138,19 @@ static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_
     return (packet_bytes >= 1000 ? 1 << 20 : most) / element - sim_below(rng, 70);
 }
 
-static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, sim_op *op, unsigned hurry,
-                    bool reliable_ends, sim_rng *rng)
+static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, sim_op *op, unsigned hurry, bool calm,
+                    bool unbounded, sim_rng *rng)
 {
-    op->mode = sim_chance(rng, 700000) ? UT_BOUNDED : UT_RELIABLE;
+    uint64_t pick = sim_below(rng, 100);
+    op->mode = pick < 50 ? UT_BOUNDED : pick < 75 && !calm ? UT_BEST_EFFORT : UT_RELIABLE;
     for (;;) {
-        op->dtype = (uint8_t)(1 + sim_below(rng, UT_DTYPES_END - 1));
+        uint32_t dtypes = op->mode == UT_BEST_EFFORT ? UT_BFLOAT16 : UT_INT64;
+        op->dtype = (uint8_t)(1 + sim_below(rng, dtypes));
         op->redop = (uint8_t)(1 + sim_below(rng, op->mode == UT_RELIABLE ? UT_REDOPS_END - 1 : 2));
         if (ranks <= sim_code_ranks_max(op->dtype, op->redop))
             break;
         if (ranks > 10) { /* no average can be read with so many */
-            op->dtype = sim_chance(rng, 500000) ? UT_FLOAT64 : UT_INT64;
+            op->dtype = dtypes == UT_BFLOAT16 || sim_chance(rng, 500000) ? UT_FLOAT64 : UT_INT64;
             op->redop = UT_SUM;
             break;
         }
@@ -163,12 +165,27 @@ static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, si
         op->deadline = hurry == 1 ? wire * sim_between(rng, 2, 8) : wire * sim_between(rng, 2, 20) / 10;
     if (op->mode == UT_RELIABLE) {
         op->deadline = 20 * wire + sim_between(rng, 2, 10) * UT_SECOND;
-        if (reliable_ends && sim_chance(rng, 300000))
-            op->deadline = UT_NEVER;
     }
+    if (unbounded && !calm && sim_chance(rng, op->mode == UT_BEST_EFFORT ? 600000 : 300000))
+        op->deadline = UT_NEVER;
 }
 
-static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps, sim_rng *rng)
+/* A time that is measured, named by hand, or off. */
+static uint64_t draw_time(sim_rng *rng, ut_ns least, ut_ns most)
+{
+    uint64_t pick = sim_below(rng, 100);
+    return pick < 50 ? 0 : pick < 90 ? sim_octaves(rng, least, most) : UT_NEVER;
+}
+
+static void draw_options(sim_job_plan *j, sim_rng *rng)
+{
+    j->options.incast = (uint8_t)sim_below(rng, j->hosts);
+    j->options.early_percent = (uint8_t)(sim_chance(rng, 500000) ? 0 : sim_below(rng, 101));
+    j->options.t_b_ns = draw_time(rng, 500 * UT_US, 500 * UT_MS);
+    j->options.t_c_ns = draw_time(rng, 100 * UT_US, 100 * UT_MS);
+}
+
+static void draw_job(sim_plan *p, uint32_t index, bool unbounded, bool wraps, sim_rng *rng)
 {
     sim_job_plan *j = &p->job[index];
     uint32_t order[SIM_HOSTS] = {0};
@@ -189,8 +206,15 @@ static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps
     j->ops = 3 + (uint32_t)sim_below(rng, 10);
     if (ranks > 8)
         j->ops = UT_MIN2(j->ops, 5u);
+    bool steady = ranks <= 8 && sim_chance(rng, 120000);
+    if (steady)
+        j->ops = 22 + (uint32_t)sim_below(rng, 11); /* of one kind, long enough to be measured */
     j->ahead = 1 + (uint32_t)sim_below(rng, SIM_AHEAD);
-    j->incast = (uint32_t)sim_below(rng, j->hosts);
+    draw_options(j, rng);
+    if (p->faultless) { /* no stage may end early here, though there is reason to try from the first op on */
+        j->options.t_b_ns = 500 * UT_MS;
+        j->options.t_c_ns = sim_octaves(rng, 100 * UT_US, 20 * UT_MS);
+    }
     j->rate = sim_chance(rng, 300000) ? p->rate_up * sim_between(rng, 50, 100) / 100 : 0;
     j->base = sim_chance(rng, 300000) ? sim_below(rng, 1000000) : 0;
     if (wraps)
@@ -203,7 +227,9 @@ static void draw_job(sim_plan *p, uint32_t index, bool reliable_ends, bool wraps
     uint32_t all = j->ops + SIM_CALM_OPS;
     for (uint32_t k = 0; k < all; k++) {
         sim_op *op = &j->op[k];
-        draw_op(p, j, ranks, op, k < j->ops ? hurry : 0, reliable_ends, rng);
+        draw_op(p, j, ranks, op, k < j->ops ? hurry : 0, k >= j->ops, unbounded, rng);
+        if (steady && k > 0 && k < j->ops)
+            *op = j->op[0];
         if (k < j->ops && !p->faultless && sim_chance(rng, 15000))
             op->deadline = sim_below(rng, 2) * UT_US; /* over before it began */
         if (k >= j->ops)
@@ -346,6 +372,37 @@ static void draw_congestion(sim_plan *p, uint64_t seed)
     }
 }
 
+/* A faultless world in which it can be told who sends to whom at one time. */
+static void make_quiet(sim_plan *p, sim_rng *rng)
+{
+    sim_job_plan *j = &p->job[0];
+    p->quiet = true;
+    p->jobs = 1;
+    p->wake_max = p->packet_cost = 0;
+    p->rate_up = p->rate_down = 1000 * MBIT;
+    p->delay_min = p->delay_max = 25 * UT_US;
+    p->mark_above = UINT64_MAX;
+    p->receive_budget = 1000000;
+    p->receive_buffer = 8 << 20;
+    p->packet_bytes = 1472;
+    p->segments_max = 8;
+    j->ops = 3;
+    j->ahead = 1;
+    j->rate = 0;
+    j->hadamard_then = 0;
+    j->skew = 0;
+    j->compute_min = j->compute_max = 100 * UT_US;
+    j->options = (ut_job_options){.incast = (uint8_t)(1 + sim_below(rng, 2))};
+    for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++)
+        j->op[k] = (sim_op){.count = j->hosts * (20000 + sim_below(rng, 20000)),
+                            .dtype = UT_FLOAT64,
+                            .redop = UT_SUM,
+                            .mode = UT_BOUNDED,
+                            .deadline = 10 * UT_SECOND,
+                            .odd_rank = UINT32_MAX};
+    j->bucket_max = (uint64_t)j->hosts * 40000 * 8;
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -373,9 +430,9 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
         p->job[j].options.algorithm =
             (uint8_t)(sim_chance(&rng_algorithm, 400000) ? UT_TAR : UT_RING + sim_below(&rng_algorithm, 3));
     bool wraps = sim_chance(&rng, 200000);
-    bool reliable_ends = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
+    bool unbounded = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
     for (uint32_t j = 0; j < p->jobs; j++)
-        draw_job(p, j, reliable_ends, wraps, &rng);
+        draw_job(p, j, unbounded, wraps, &rng);
     draw_hadamard(p, seed);
     if (!p->faultless && sim_chance(&rng, 80000))
         draw_desync(&p->job[sim_below(&rng, p->jobs)], &rng);
@@ -384,6 +441,8 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     draw_items(p, &rng, on);
     draw_agree(p, seed);
     draw_congestion(p, seed);
+    if (p->faultless && p->hosts >= 5 && sim_chance(&rng, 500000))
+        make_quiet(p, &rng);
 }
 
 /* A world for measuring: four hosts on 1 Gbit/s links with ordinary queues, one 25 MB bucket, twice. */

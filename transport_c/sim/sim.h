@@ -27,7 +27,7 @@ enum {
     SIM_JOBS = 3,     /* jobs of a world */
     SIM_LOCAL = 3,    /* ranks of a job on one host */
     SIM_RANKS = 16,   /* ranks of a job */
-    SIM_OPS = 16,     /* ops of a job: up to 12 with faults, then those of the calm after them */
+    SIM_OPS = 34,     /* ops of a job: up to 32 with faults, then those of the calm after them */
     SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
     SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
     SIM_SAVED = 64,   /* old datagrams kept for replay */
@@ -50,8 +50,10 @@ enum {
     X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
     X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
     X(algorithm_tar) X(algorithm_ring) X(algorithm_bcube) X(algorithm_ps) \
-    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_reliable) X(agreed) X(agree_failed) X(calm_complete) \
-    X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) X(replicas_differ) X(replicas_told)
+    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_best_effort) X(mode_reliable) X(t_b_measured) \
+    X(t_b_by_hand) X(ended_by_t_b) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
+    X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
+    X(replicas_differ) X(replicas_told)
 /* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
@@ -119,7 +121,7 @@ typedef struct sim_job_plan {
     uint32_t hosts;
     uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
     uint8_t local[SIM_HOSTS]; /* ranks there */
-    uint32_t ops, ahead, incast;
+    uint32_t ops, ahead;
     ut_job_options options;
     uint64_t base;         /* op_seq of the first op */
     uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
@@ -166,6 +168,7 @@ typedef struct sim_plan {
     sim_odd odd;
     bool evil;      /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
+    bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
     uint32_t items;
     sim_item item[SIM_ITEMS];
 } sim_plan;
@@ -277,6 +280,14 @@ typedef struct sim_job {
     uint32_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
 } sim_job;
 
+/* What one host hears of another's present transfer. */
+typedef struct sim_hearing {
+    uint64_t op_stage;
+    uint32_t packets;
+    ut_ns at;   /* of the newest packet */
+    bool going; /* past a trickle, and its tail has not come */
+} sim_hearing;
+
 typedef struct sim_event {
     ut_ns at;
     uint64_t order;
@@ -354,7 +365,9 @@ typedef struct sim_world {
     /* failure */
     jmp_buf failed;
     char failure[512];
-    uint64_t perf_elapsed; /* longest op, for the performance scenario */
+    sim_hearing hearing[SIM_HOSTS][SIM_HOSTS]; /* by receiver, sender */
+    uint64_t heard_packets, heard_senders;     /* packets past a trickle; and summed over them, who was heard */
+    uint64_t perf_elapsed;                     /* longest op, for the performance scenario */
 } sim_world;
 
 /* event.c */
@@ -450,6 +463,10 @@ void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t count, uint32_t 
 sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);
+
+/* incast.c: oracle O9 */
+void sim_incast_note(sim_world *w, const sim_packet *packet);
+void sim_incast_check(sim_world *w);
 
 /* account.c */
 void sim_account_host(sim_world *w, sim_host *h); /* before an engine goes away */

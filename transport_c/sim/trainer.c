@@ -105,7 +105,7 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
         return as;
     switch (op->odd_field) {
     case UT_FIELD_DTYPE:
-        as.dtype = op->dtype == UT_FLOAT32 ? UT_INT32 : UT_FLOAT32;
+        as.dtype = op->dtype != UT_FLOAT32 ? UT_FLOAT32 : op->mode == UT_BEST_EFFORT ? UT_FLOAT64 : UT_INT32;
         as.nonfinite = false;
         if (ut_dtype_bytes(as.dtype) > ut_dtype_bytes(op->dtype))
             as.count = op->count / (ut_dtype_bytes(as.dtype) / ut_dtype_bytes(op->dtype));
@@ -135,7 +135,7 @@ static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op, bool i
                                      SIM_dtype_bfloat16,
                                      SIM_dtype_int32,
                                      SIM_dtype_int64};
-    static const uint8_t modes[] = {0, SIM_mode_bounded, 0, SIM_mode_reliable};
+    static const uint8_t modes[] = {0, SIM_mode_bounded, SIM_mode_best_effort, SIM_mode_reliable};
     static const uint8_t algorithms[] = {0, SIM_algorithm_tar, SIM_algorithm_ring, SIM_algorithm_bcube,
                                          SIM_algorithm_ps};
     const sim_job_plan *j = &w->plan.job[r->job];

@@ -180,6 +180,7 @@ static void run(sim_world *w)
     if (!w->plan.evil)
         sim_check_agreement(w);
     sim_account_world(w);
+    sim_incast_check(w);
     for (uint32_t i = 0; i < w->plan.hosts; i++) {
         sim_host *h = &w->host[i];
         for (uint32_t j = 0; j < w->plan.jobs; j++)

@@ -69,8 +69,6 @@ static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *r
     else if (c->packet_bytes < 96 || c->packet_bytes > d->engine_config.packet_bytes || c->packet_bytes % 8 != 0)
         snprintf(ret, len, "packet_bytes %" PRIu32 ": must be a multiple of 8 from 96 to this host's %" PRIu32,
                  c->packet_bytes, d->engine_config.packet_bytes);
-    else if (c->incast > 0 && c->incast >= UT_MAX2(hosts, 2))
-        snprintf(ret, len, "incast %" PRIu32 ": must be 0 to hosts - 1, which is %" PRIu32, c->incast, hosts - 1);
     else if (c->world != 0 && (c->world < hosts || c->world > UT_HOSTS_MAX * UT_LOCAL_MAX))
         snprintf(ret, len, "world %" PRIu32 ": must be 0, or from hosts, which is %" PRIu32 ", to %d", c->world, hosts,
                  UT_HOSTS_MAX * UT_LOCAL_MAX);
