@@ -141,6 +141,20 @@ def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> 
     assert writable == set(), "state outside of what the caller gave it: two engines would share it"
 
 
+def test_udp__the_data_path_allocates_nothing(tmp_path: Path) -> None:
+    """Between two packets nobody asks for memory: not the engine's loop, nor what it sends and receives with."""
+    forbidden = {"malloc", "calloc", "realloc", "reallocarray", "aligned_alloc", "posix_memalign", "memalign", "valloc",
+                 "strdup", "strndup", "asprintf", "vasprintf", "mmap", "mmap64", "mremap", "brk", "sbrk", "free",
+                 "fopen", "getaddrinfo", "ut_driver_map"}  # fmt: skip
+    files = [ROOT / "transport_c/udp" / name for name in ("loop.c", "send.c", "recv.c")]
+    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-c", *map(str, files)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    called = {path.stem: _symbols([path], "--undefined-only") for path in tmp_path.glob("*.o")}
+    assert "recvmmsg" in called["recv"] and "sendmmsg" in called["send"], "the listing is of something else"
+    assert {name: found for name, symbols in called.items() if (found := symbols & forbidden)} == {}
+
+
 def _declared(header: Path) -> set[str]:
     return set(re.findall(r"\b(ut_\w+)\s*\(", header.read_text()))
 

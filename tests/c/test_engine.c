@@ -58,6 +58,27 @@ static void engine__garbage_is_counted_and_never_answered(void)
     end_world();
 }
 
+/* A stranger is turned away before its checksum is computed: what is both unknown and spoilt counts as unknown. */
+static void engine__strangers_cost_no_checksum(void)
+{
+    static uint8_t junk[1472];
+    world(1, 0);
+    run(now + 300 * UT_MS);
+    ut_stats before, after;
+    ut_engine_stats(hosts[0].engine, &before);
+    for (uint32_t k = 0; k < 100; k++) {
+        for (size_t i = 0; i < sizeof junk; i++)
+            junk[i] = (uint8_t)check_random();
+        junk[0] = (uint8_t)(0x11 + k % 2);
+        junk[6] = 0x03, junk[7] = 0xff; /* a job that does not exist */
+        ut_engine_input(hosts[0].engine, k % 2, junk, k % 2 ? 200 : sizeof junk, 0, false, now);
+    }
+    ut_engine_stats(hosts[0].engine, &after);
+    CHECK_EQ(after.unknown - before.unknown, 100);
+    CHECK_EQ(after.bad_checksum, before.bad_checksum);
+    end_world();
+}
+
 /* Every packet of op 0, twice more, while op 1 runs: op 1 is as if nothing had been. */
 static void engine__replay_of_an_earlier_op(void)
 {
@@ -390,6 +411,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(engine__sum_and_avg);
     RUN(engine__garbage_is_counted_and_never_answered);
+    RUN(engine__strangers_cost_no_checksum);
     RUN(engine__replay_of_an_earlier_op);
     RUN(engine__bad_submissions);
     RUN(engine__desync_names_host_and_field);

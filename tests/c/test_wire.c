@@ -116,6 +116,24 @@ static void ut_data__damage_is_found(void)
     CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
 }
 
+/* The connection id is read before anything is computed: a damaged packet still names its path, a short one names none.
+ */
+static void ut_wire_peek__reads_the_path_and_no_more(void)
+{
+    uint8_t packet[200];
+    ut_data h;
+    uint32_t cid = 0;
+    size_t len = some_data(packet, &h, 90);
+    packet[len - 1] ^= 1;
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_OK);
+    CHECK_EQ(cid, h.cid);
+    CHECK_EQ(ut_wire_peek(packet, UT_DATA_HEADER, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &cid), UT_ERR_MALFORMED);
+    packet[0] ^= 0x30; /* of another version */
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, 0, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+}
+
 static void ut_data__inconsistent_is_malformed(void)
 {
     uint8_t packet[64];
@@ -240,6 +258,7 @@ int main(int argc, char **argv)
     RUN(ut_data__golden);
     RUN(ut_data__round_trip);
     RUN(ut_data__damage_is_found);
+    RUN(ut_wire_peek__reads_the_path_and_no_more);
     RUN(ut_data__inconsistent_is_malformed);
     RUN(ut_feedback__round_trip_and_damage);
     RUN(ut_feedback__counts_that_lie);

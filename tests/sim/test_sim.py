@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TRANSPORT = ROOT / "transport_c"
 BUILD = TRANSPORT / "build"
-SEEDS = 500
+SEEDS, SEEDS_LONG = 500, 5000
 CANARY_SEEDS = 200
 # Worlds beyond the first 500 that once showed a bug, and which. A change of sim/plan.c draws other worlds for them.
 ONCE_FAILED = {
@@ -70,6 +70,17 @@ def test_seeds__under_sanitizers_all_hold_and_every_fault_strikes() -> None:
     struck = numbers(r"^cover (\w+) (\d+)$", result.stdout)
     assert len(struck) > 60
     assert [name for name, times in struck.items() if times == 0] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_seeds__thousands_all_hold() -> None:
+    """Those beyond the first ones, at full speed."""
+    (program,) = built("sim")
+    count = SEEDS_LONG - SEEDS
+    result = run(program, "--from", SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{count} seeds, 0 failed, " in result.stdout
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)

@@ -43,20 +43,39 @@ void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload)
     }
 }
 
+/* The path that a datagram names, from its first bytes alone. NULL, and counted, if it names none of ours: garbage is
+ * turned away before anything is computed from it. */
+static ut_conn *conn_of_packet(ut_engine *e, const uint8_t *packet, size_t len, unsigned kind, size_t least,
+                               ut_job **ret_job, uint32_t *ret_host)
+{
+    uint32_t cid;
+    if (ut_wire_peek(packet, len, kind, least, &cid)) {
+        e->stats.malformed++;
+        return NULL;
+    }
+    ut_conn *c = conn_of_cid(e, cid, ret_job, ret_host);
+    if (!c)
+        e->stats.unknown++;
+    return c;
+}
+
+static void count_undecodable(ut_engine *e, int error)
+{
+    *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
+}
+
 static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
 {
     ut_data h;
     ut_job *j;
     uint32_t host;
     uint64_t pn;
+    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &j, &host);
+    if (!c)
+        return;
     int error = ut_data_decode(&h, packet, len);
     if (error) {
-        *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
-        return;
-    }
-    ut_conn *c = conn_of_cid(e, h.cid, &j, &host);
-    if (!c) {
-        e->stats.unknown++;
+        count_undecodable(e, error);
         return;
     }
     if (ut_conn_check_pn(c, h.pn, &pn) == UT_PN_SEEN) {
@@ -82,14 +101,12 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
     ut_feedback *f = &e->feedback;
     ut_job *j;
     uint32_t host;
+    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &j, &host);
+    if (!c)
+        return;
     int error = ut_feedback_decode(f, packet, len);
     if (error) {
-        *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
-        return;
-    }
-    ut_conn *c = conn_of_cid(e, f->cid, &j, &host);
-    if (!c) {
-        e->stats.unknown++;
+        count_undecodable(e, error);
         return;
     }
     if (c->heard && (int32_t)(f->number - c->peer_feedback) <= 0) {

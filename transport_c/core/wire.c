@@ -61,6 +61,14 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
     ret->incast = in[8] & 15;
 }
 
+int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least, uint32_t *ret_cid)
+{
+    if (len < least || packet[0] != (UT_WIRE_VERSION << 4 | kind))
+        return UT_ERR_MALFORMED;
+    *ret_cid = get32(packet + 4);
+    return UT_OK;
+}
+
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
 {
     out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;

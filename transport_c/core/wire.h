@@ -85,6 +85,10 @@ typedef struct ut_feedback {
 void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
 void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 
+/* Reads the connection id of a datagram of |kind| that is at least |least| bytes long, and nothing else: a stranger's
+ * datagram must not cost a checksum. UT_ERR_MALFORMED if it is shorter, or of another version or kind. */
+int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least, uint32_t *ret_cid);
+
 /* Writes the header of a data packet, checksum over header and payload included. */
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
 /* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
