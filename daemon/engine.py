@@ -38,6 +38,7 @@ class EventKind(IntEnum):
     BAD_SUBMISSION = 3
     VIOLATION = 4
     DIVERGED = 5
+    PATH = 6
 
 
 FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree")  # enum ut_field

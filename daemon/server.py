@@ -261,6 +261,10 @@ class Daemon:
                     "replicas differ job=%s op_seq=%d hosts=%#x of=%#x alike=%d",
                     *(name, event.op_seq, event.a, event.b, lines),
                 )
+        elif event.kind == EventKind.PATH:
+            if lines := self._seldom.allows((name, "path", event.host, event.a)):
+                what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
+                log.warning("path changed job=%s host=%d alike=%d: %s", name, event.host, lines, what)
         elif event.kind == EventKind.VIOLATION and (lines := self._seldom.allows((name, "violation", event.host))):
             log.error("protocol violated job=%s host=%d alike=%d", name, event.host, lines)
 

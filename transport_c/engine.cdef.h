@@ -233,6 +233,7 @@ size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 #define UT_EVENT_BAD_SUBMISSION ...
 #define UT_EVENT_DIVERGED ...
 #define UT_EVENT_VIOLATION ...
+#define UT_EVENT_PATH ...
 
 typedef struct ut_event {
     uint32_t kind;
@@ -245,12 +246,14 @@ typedef struct ut_event {
 
 typedef struct ut_stats {
     uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent;
+    uint64_t pieces_sent;
     uint64_t packets_received;
     uint64_t data_used;
     uint64_t data_duplicate;
     uint64_t data_late;
     uint64_t data_stashed;
     uint64_t data_refused;
+    uint64_t data_pieces;
     uint64_t feedback_received;
     uint64_t feedback_old;
     uint64_t replayed;

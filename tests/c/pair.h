@@ -92,7 +92,8 @@ static void end_world(void)
 __attribute__((unused)) static uint64_t received(const ut_stats *s)
 {
     return s->data_used + s->data_duplicate + s->data_late + s->data_stashed + s->data_refused + s->feedback_received +
-           s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum - s->stash_replayed;
+           s->feedback_old + s->replayed + s->unknown + s->malformed + s->bad_checksum + s->data_pieces -
+           s->stash_replayed;
 }
 
 static void deliver(uint32_t from, const ut_burst *b)

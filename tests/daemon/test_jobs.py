@@ -417,6 +417,7 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     fake.emit(EventKind.DESYNC, 0, host=1, a=3, b=10, c=11)
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     fake.emit(EventKind.VIOLATION, 0, host=1)
+    fake.emit(EventKind.PATH, 0, host=1, a=1)
     await eventually(lambda: fake.events_waiting == 0, "events are drained")
     answer = await status(daemons[0])
     job = answer.jobs[0]

@@ -68,6 +68,12 @@ PACKETS = [
         ),
         words=(0x8000000000000003, 1),
     ),
+    Golden(
+        "piece__second_of_a_full_packet",
+        "13 01 05c0 0a0b0c0d 00000007 26e07924",
+        dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0x26E07924),
+        payload="0000803f 00000040",
+    ),
 ]  # fmt: skip
 
 # The nine bytes of the paper alone: (bucket, offset, timeout, last, incast) and how they stand on the wire.

@@ -12,6 +12,7 @@ from tests.dissector.golden import PACKETS, ULTIMA_HEADERS, Golden
 from tests.dissector.ultima_scapy import (
     UltimaData,
     UltimaFeedback,
+    UltimaPiece,
     UltimaRecord,
     UltimaUnknown,
     crc32c,
@@ -26,6 +27,7 @@ FEEDBACK_ORDER = (
     "hold_us word_count"
 ).split()
 RECORD_ORDER = "op_seq count dtype reduction mode flags weight algorithm agree left_us digest full_mask any_mask".split()
+PIECE_ORDER = "index whole connection number".split()
 
 
 def test_crc32c__check_value_of_rfc_3720() -> None:
@@ -37,7 +39,7 @@ def test_crc32c__check_value_of_rfc_3720() -> None:
 def test_dissect__golden(golden: Golden) -> None:
     packet = dissect(golden.bytes())
     assert {name: int(packet.getfieldval(name)) for name in golden.fields} == golden.fields
-    if golden.fields["kind"] == 1:
+    if golden.fields["kind"] in (1, 3):
         assert bytes(packet.payload) == bytes.fromhex(golden.payload)
     else:
         records = [{name: int(one.getfieldval(name)) for name in golden.records[0]} for one in packet.records]
@@ -53,6 +55,8 @@ def test_build__golden(golden: Golden) -> None:
     fields = {name: value for name, value in golden.fields.items() if name not in left_out}
     if golden.fields["kind"] == 1:
         packet = UltimaData(**fields) / bytes.fromhex(golden.payload)
+    elif golden.fields["kind"] == 3:
+        packet = UltimaPiece(**fields) / bytes.fromhex(golden.payload)
     else:
         records = [UltimaRecord(**one) for one in golden.records]
         packet = UltimaFeedback(**fields, records=records, words=list(golden.words))
@@ -101,7 +105,9 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"bucket": 1}, "bucket"),
         ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
         ("data__scatter_of_two_floats", {"version": 2}, "unknown"),
-        ("data__scatter_of_two_floats", {"kind": 3}, "unknown"),
+        ("data__scatter_of_two_floats", {"kind": 4}, "unknown"),
+        ("piece__second_of_a_full_packet", {"index": 8}, "piece 8"),
+        ("piece__second_of_a_full_packet", {"whole": 32}, "of 32 bytes"),
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
         ("feedback__two_ops_and_two_words", {"word_count": 17}, "acknowledgement words"),
         ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
@@ -127,6 +133,13 @@ def _random_data(rng: random.Random) -> bytes:
         last=rng.choice((0, 1, 15)), incast=rng.randrange(16),
     )  # fmt: skip
     return bytes(packet / rng.randbytes(8 * rng.randint(1, 180)))
+
+
+def _random_piece(rng: random.Random) -> bytes:
+    packet = UltimaPiece(
+        index=rng.randrange(8), whole=rng.randint(33, 9216), connection=rng.getrandbits(32), number=rng.getrandbits(32)
+    )
+    return bytes(packet / rng.randbytes(rng.randint(1, 1216)))
 
 
 def _random_feedback(rng: random.Random) -> bytes:
@@ -156,6 +169,8 @@ def _fields(data: bytes) -> str:
     packet = dissect(data)
     if isinstance(packet, UltimaData):
         values = ["data", *(int(packet.getfieldval(name)) for name in DATA_ORDER)]
+    elif isinstance(packet, UltimaPiece):
+        values = ["piece", *(int(packet.getfieldval(name)) for name in PIECE_ORDER)]
     else:
         values = ["feedback", *(int(packet.getfieldval(name)) for name in FEEDBACK_ORDER)]
         for record in packet.records:
@@ -187,7 +202,7 @@ def test_wire_c__reads_and_writes_what_the_page_says(wire_cross: Path) -> None:
     seed = int(os.environ.get("ULTIMA_TEST_SEED") or random.SystemRandom().randrange(2**32))
     rng = random.Random(seed)
     packets = [golden.bytes() for golden in PACKETS]
-    packets += [rng.choice((_random_data, _random_feedback))(rng) for _ in range(600)]
+    packets += [rng.choice((_random_data, _random_feedback, _random_piece))(rng) for _ in range(600)]
     for index, (packet, seen) in enumerate(zip(packets, _through_c(wire_cross, packets), strict=True)):
         replay = f"packet {index}; replay with ULTIMA_TEST_SEED={seed}"
         assert problems(packet) == [], replay
@@ -201,7 +216,7 @@ def test_wire_c__refuses_what_the_page_forbids(wire_cross: Path) -> None:
     rows = [
         (bytes(spoiled), "refused checksum"),
         (_again(data, version=2), "refused malformed"),
-        (_again(data, kind=3), "refused malformed"),
+        (_again(data, kind=4), "refused malformed"),
         (_again(data, stage=0), "refused malformed"),
         (_again(data, stage=3), "refused malformed"),
         (_again(data, coverage=0), "refused malformed"),

@@ -26,8 +26,9 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 1
-KIND_DATA, KIND_FEEDBACK = 1, 2
-DATA_HEADER, FEEDBACK_HEADER, OP_RECORD = 32, 72, 48
+KIND_DATA, KIND_FEEDBACK, KIND_PIECE = 1, 2, 3
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 72, 16, 48
+PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
 NOTHING_YET = 0xFFFFFFFF
 
@@ -164,6 +165,25 @@ class UltimaFeedback(_Checked):
         return [(self.highest - back) % 2**32 for back, bit in bits if bit]
 
 
+class UltimaPiece(_Checked):
+    """Kind 3: a part of a data packet that is too large for its path. Its bytes follow as Raw."""
+
+    name = "Ultima piece"
+    checksum_at = 12
+    fields_desc = [
+        BitField("version", VERSION, 4),
+        BitField("kind", KIND_PIECE, 4),
+        ByteField("index", 0),
+        ShortField("whole", 0),
+        XIntField("connection", 0),
+        IntField("number", 0),
+        XIntField("checksum", None),
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return Raw
+
+
 class UltimaUnknown(Packet):
     """A datagram on Ultima's ports that is none of the kinds above."""
 
@@ -177,6 +197,8 @@ def packet_class(data: bytes) -> type[Packet]:
         return UltimaData
     if first == VERSION << 4 | KIND_FEEDBACK and len(data) >= FEEDBACK_HEADER:
         return UltimaFeedback
+    if first == VERSION << 4 | KIND_PIECE and len(data) > PIECE_HEADER:
+        return UltimaPiece
     return UltimaUnknown
 
 
@@ -205,7 +227,12 @@ def problems(data: bytes) -> list[str]:
     packet = dissect(data)
     if isinstance(packet, UltimaUnknown):
         return [f"unknown packet of {len(data)} bytes, begins with {data[:2].hex() or 'nothing'}"]
-    found = _data_problems(packet) if isinstance(packet, UltimaData) else _feedback_problems(packet, len(data))
+    if isinstance(packet, UltimaData):
+        found = _data_problems(packet)
+    elif isinstance(packet, UltimaPiece):
+        found = _piece_problems(packet)
+    else:
+        found = _feedback_problems(packet, len(data))
     at = packet.checksum_at
     crc = crc32c(data[:at] + bytes(4) + data[at + 4 :])
     if crc != packet.checksum:
@@ -221,6 +248,14 @@ def _data_problems(packet: UltimaData) -> list[str]:
         (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
         (packet.bucket == bucket, f"bucket {packet.bucket}: op_seq mod 65536 is {bucket}"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
+    ]
+    return [complaint for holds, complaint in rules if not holds]
+
+
+def _piece_problems(packet: UltimaPiece) -> list[str]:
+    rules = [
+        (packet.index < PIECES_MAX, f"piece {packet.index}: 0 to {PIECES_MAX - 1}"),
+        (DATA_HEADER < packet.whole <= PACKET_MAX, f"of {packet.whole} bytes: {DATA_HEADER + 1} to {PACKET_MAX}"),
     ]
     return [complaint for holds, complaint in rules if not holds]
 

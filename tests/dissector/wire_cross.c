@@ -67,6 +67,17 @@ static void show_feedback(const ut_feedback *f)
     print_hex(again, len);
 }
 
+static void show_piece(const ut_piece *p, const uint8_t *packet, size_t len)
+{
+    printf("piece %u %u %u %u ", p->index, p->whole, p->cid, p->pn);
+    uint8_t again[UT_PACKET_MAX];
+    size_t half = (len - UT_PIECE_HEADER) / 2; /* the encoder gathers a piece from two places */
+    const uint8_t *bytes = packet + UT_PIECE_HEADER;
+    memcpy(again + UT_PIECE_HEADER, bytes, len - UT_PIECE_HEADER);
+    ut_piece_encode(again, p, bytes, half, bytes + half, len - UT_PIECE_HEADER - half);
+    print_hex(again, len);
+}
+
 int main(void)
 {
     static char line[2 * UT_PACKET_MAX + 2];
@@ -77,14 +88,19 @@ int main(void)
             packet[len] = (uint8_t)byte;
         ut_data data;
         ut_feedback feedback;
+        ut_piece piece;
         int as_data = ut_data_decode(&data, packet, len), as_feedback = ut_feedback_decode(&feedback, packet, len);
+        int as_piece = ut_piece_decode(&piece, packet, len);
         if (as_data == UT_OK)
             show_data(&data, packet, len);
         else if (as_feedback == UT_OK)
             show_feedback(&feedback);
+        else if (as_piece == UT_OK)
+            show_piece(&piece, packet, len);
+        else if (as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM || as_piece == UT_ERR_CHECKSUM)
+            printf("refused checksum\n");
         else
-            printf("refused %s\n",
-                   as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM ? "checksum" : "malformed");
+            printf("refused malformed\n");
     }
     return 0;
 }

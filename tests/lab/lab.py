@@ -135,6 +135,14 @@ class Host:
         """Pulls the cable at the switch, or plugs it in again."""
         _do("ip", "link", "set", self.port, "up" if up else "down", namespace=self._lab.switch)
 
+    def set_mtu(self, mtu: int, at_switch: bool = True) -> None:
+        """What the link carries: bytes of an IP packet. Larger ones vanish in both directions, as in a black hole.
+
+        With |at_switch| False the host knows, and refuses to send them. Only with unit="packet": a burst passes.
+        """
+        device, where = (self.port, self._lab.switch) if at_switch else ("eth0", self.namespace)
+        _do("ip", "link", "set", device, "mtu", str(mtu), namespace=where)
+
     def stop_children(self) -> None:
         """Ends what popen started here and still runs: first politely, then for sure."""
         running = [child for child in self._children if child.poll() is None]
@@ -291,9 +299,11 @@ class Lab:
             rules += [f"{self._pair(a, b)} counter drop" for a in side for b in others]
         self._rules("cut", rules)
 
-    def set_one_way(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Drops all that goes from a to b for each (a, b); replaces a partition. No pairs end it."""
-        self._rules("cut", [f"{self._pair(a, b)} counter drop" for a, b in pairs])
+    def set_one_way(self, pairs: Iterable[tuple[int, int]], protocol: str = "") -> None:
+        """Drops all that goes from a to b for each (a, b), or only one IPv4 |protocol| of it ("udp"); replaces a
+        partition. No pairs end it."""
+        only = f"ip protocol {protocol}" if protocol else ""
+        self._rules("cut", [f"{self._pair(a, b)} {only} counter drop" for a, b in pairs])
 
     def _pair(self, a: int, b: int) -> str:
         return f"iifname {self.hosts[a].port} oifname {self.hosts[b].port}"

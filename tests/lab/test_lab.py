@@ -27,8 +27,8 @@ SIZES = ["-b", "4K", "-e", "1M", "-f", "16"]
 RELIABLE = [*SIZES, "-n", "10", "-w", "2", "-c", "1", "--mode", "reliable"]
 # Where a received datagram can end up: each is counted in one, and once more if it had to wait for its op to open.
 CLASSES = (
-    "data_used data_duplicate data_late data_stashed data_refused feedback_received feedback_old replayed unknown "
-    "malformed bad_checksum"
+    "data_used data_duplicate data_late data_stashed data_refused data_pieces feedback_received feedback_old replayed "
+    "unknown malformed bad_checksum"
 ).split()
 
 # Waits for datagrams on a port that the kernel picks, says which, and prints how many came until a second was silent.

@@ -18,6 +18,7 @@ static void reset_sending(ut_conn *c)
     c->peer_ce = 0;
     memset(&c->cc, 0, sizeof c->cc);
     ut_pacer_reset(&c->pacer);
+    c->mtu = (ut_mtu){0};
     memset(c->sent, 0, sizeof c->sent);
 }
 

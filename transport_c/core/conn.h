@@ -12,6 +12,7 @@
 
 #include "cc.h"
 #include "engine.h"
+#include "mtu.h"
 #include "pacer.h"
 #include "wire.h"
 
@@ -37,7 +38,8 @@ typedef struct ut_sent {
     uint32_t time_us; /* low 32 bits of the sender's clock */
     uint16_t bytes;   /* of the datagram */
     uint8_t step;     /* index in the op's schedule */
-    uint8_t state;    /* enum ut_sent_state */
+    uint8_t state : 2;  /* enum ut_sent_state */
+    uint8_t pieces : 1; /* went in pieces */
 } ut_sent;
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
 
@@ -101,6 +103,10 @@ typedef struct ut_conn {
     uint8_t *stash;
     size_t stash_size, stash_len;
     uint64_t stash_bytes; /* datagram bytes in it: received, but not granted anew */
+
+    /* Packets too large for a path: how ours go, and the unfinished ones that came. */
+    ut_mtu mtu;
+    uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
 
     ut_sent sent[UT_SENT_MAX];
 } ut_conn;

@@ -3,6 +3,7 @@
  * The tables: jobs, peers, sessions, events. Packets pass through engine_io.c.
  */
 #include "engine_impl.h"
+#include "pieces.h"
 
 #include "../kernels/kernels.h"
 
@@ -11,7 +12,6 @@ enum {
     WINDOW_BYTES_MIN = 128 << 10, /* but each two bursts */
     WINDOW_PACKETS_MIN = 16,
     PACKET_BYTES_MIN = UT_DATA_HEADER + 64,
-    BURST_BYTES_MAX = 65507
 };
 
 /* ---- memory ---- */
@@ -59,8 +59,11 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     }
     for (uint32_t h = 0; h < config->hosts; h++) {
         uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
-        if (at)
-            ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+        uint8_t *pieces = carve(&c, ut_pieces_memory(config->packet_bytes));
+        if (!at)
+            continue;
+        ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+        conn[h].pieces = pieces;
     }
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         uint8_t *slot_state = carve(&c, slots);
@@ -93,7 +96,7 @@ static bool engine_config_valid(const ut_engine_config *c)
 {
     return c->packet_bytes >= PACKET_BYTES_MIN && c->packet_bytes <= UT_PACKET_MAX &&
            (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
-           c->packet_bytes * c->segments_max <= BURST_BYTES_MAX && c->receive_buffer >= 4 * UT_PACKET_MAX;
+           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
 }
 
 static bool options_valid(const ut_job_options *o, uint32_t hosts)

@@ -75,6 +75,7 @@ typedef struct ut_session_memory {
     uint64_t arena_bytes;
 } ut_session_memory;
 
+#define UT_BURST_BYTES 65507u /* of one burst: what one message of UDP holds */
 /* One datagram burst: segments of segment_bytes each, the last one perhaps shorter, gathered from iov. */
 typedef struct ut_iov {
     const void *base;
@@ -87,8 +88,8 @@ typedef struct ut_burst {
     uint32_t segments;
     uint32_t bytes; /* of all segments */
     uint32_t iovs;
-    ut_iov iov[2 * UT_SEGMENTS_MAX];       /* {header, payload} per segment; payload points into an arena */
-    uint8_t headers[UT_SEGMENTS_MAX * 32]; /* data headers live here; a feedback is built in whole in `packet` */
+    ut_iov iov[2 * UT_SEGMENTS_MAX];            /* {header, payload} per segment; payload points into an arena */
+    uint8_t headers[UT_SEGMENTS_MAX * 32 + 16]; /* data headers live here; a feedback is built in whole in `packet` */
     uint8_t packet[1472];
 } ut_burst;
 
@@ -98,6 +99,7 @@ enum ut_event_kind {
     UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
     UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
     UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: of those that were compared */
+    UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
 };
 typedef struct ut_event {
     uint32_t kind; /* enum ut_event_kind */
@@ -110,13 +112,15 @@ typedef struct ut_event {
 
 /* Counters since start; each datagram that comes in lands in exactly one of the packet classes marked *. */
 typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent;
+    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent; /* datagrams */
+    uint64_t pieces_sent;       /* of data_sent: pieces of packets that are too large for their path */
     uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
     uint64_t data_used;         /* * folded or placed */
     uint64_t data_duplicate;    /* * a slot that was there already */
     uint64_t data_late;         /* * for an op or stage that has ended */
     uint64_t data_stashed;      /* * early: kept until its op opens here; counted again under one of the others then */
     uint64_t data_refused;      /* * authentic but impossible: range, stage, stash overflow */
+    uint64_t data_pieces;       /* * of a packet of which more must come; its last piece counts as the packet does */
     uint64_t feedback_received; /* * */
     uint64_t feedback_old;      /* * overtaken by a newer one */
     uint64_t replayed;          /* * packet number seen before, or below the window */

@@ -3,6 +3,7 @@
  * Packets in, bursts out, timers. Every datagram that comes in lands in exactly one class of ut_stats.
  */
 #include "engine_impl.h"
+#include "pieces.h"
 
 static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
 {
@@ -64,36 +65,73 @@ static void count_undecodable(ut_engine *e, int error)
     *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
 }
 
+/* A data packet in whose path and checksum we believe; |len| bytes, as one datagram or put together from pieces. */
+static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
+                      bool ce, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    uint64_t pn;
+    if (ut_conn_check_pn(c, h->pn, &pn) == UT_PN_SEEN) {
+        e->stats.replayed++;
+        return;
+    }
+    c->rx_last = now;
+    enum ut_taken taken = ut_op_data(j, host, h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+    if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
+        e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
+        return;
+    }
+    ut_conn_received(c, pn, (uint32_t)len, h->time_us, ce, now);
+    if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
+        e->stats.bytes_repaired += len - UT_DATA_HEADER;
+    if (taken == UT_TAKEN_LATE)
+        ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
+    ut_engine_count_taken(e, taken, len - UT_DATA_HEADER);
+}
+
 static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
 {
     ut_data h;
     ut_job *j;
     uint32_t host;
-    uint64_t pn;
-    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &j, &host);
-    if (!c)
+    if (!conn_of_packet(e, packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &j, &host))
         return;
     int error = ut_data_decode(&h, packet, len);
+    if (error)
+        count_undecodable(e, error);
+    else
+        take_data(e, j, host, &h, packet, len, ce, now);
+}
+
+static void input_piece(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
+    ut_piece p;
+    ut_data h;
+    ut_job *j;
+    uint32_t host;
+    uint64_t pn;
+    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_PIECE, UT_PIECE_HEADER + 1, &j, &host);
+    if (!c)
+        return;
+    int error = ut_piece_decode(&p, packet, len);
     if (error) {
         count_undecodable(e, error);
         return;
     }
-    if (ut_conn_check_pn(c, h.pn, &pn) == UT_PN_SEEN) {
+    if (ut_conn_check_pn(c, p.pn, &pn) == UT_PN_SEEN) {
         e->stats.replayed++;
         return;
     }
-    c->rx_last = now;
-    enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
-    if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
-        e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
-        return;
-    }
-    ut_conn_received(c, pn, (uint32_t)len, h.time_us, ce, now);
-    if (h.flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
-        e->stats.bytes_repaired += len - UT_DATA_HEADER;
-    if (taken == UT_TAKEN_LATE)
-        ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
-    ut_engine_count_taken(e, taken, len - UT_DATA_HEADER);
+    const uint8_t *whole =
+        ut_pieces_put(c->pieces, j->config.packet_bytes, &p, packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER, &error);
+    if (error)
+        count_undecodable(e, error);
+    else if (!whole)
+        e->stats.data_pieces++;
+    else if ((error = ut_data_decode(&h, whole, p.whole)) || h.cid != p.cid || h.pn != p.pn)
+        count_undecodable(e, error ? error : UT_ERR_MALFORMED);
+    else
+        take_data(e, j, host, &h, whole, p.whole, ce, now);
 }
 
 static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_ns now)
@@ -139,7 +177,9 @@ void ut_engine_input(ut_engine *e, uint32_t port, const uint8_t *data, size_t le
     do {
         size_t n = UT_MIN2(stride, len - at);
         e->stats.packets_received++;
-        if (port == UT_PORT_DATA)
+        if (port == UT_PORT_DATA && n > 0 && (data[at] & 15) == UT_KIND_PIECE)
+            input_piece(e, data + at, n, ce, now);
+        else if (port == UT_PORT_DATA)
             input_data(e, data + at, n, ce, now);
         else
             input_feedback(e, data + at, n, now);

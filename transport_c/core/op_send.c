@@ -5,6 +5,7 @@
  * then fresh slots by op and schedule.
  */
 #include "op.h"
+#include "pieces.h"
 
 #include "../kernels/kernels.h"
 
@@ -61,7 +62,8 @@ static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
     return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
 }
 
-static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, ut_ns now, ut_burst *b)
+static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
+                       ut_burst *b)
 {
     const ut_step *s = &op->schedule.step[i];
     const ut_transfer *t = &op->transfer[i];
@@ -84,6 +86,11 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .last = last_percentile(t, slot),
                             .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
                  .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
+    if (pieces) {
+        c->sent[pn % UT_SENT_MAX].pieces = 1;
+        ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
+        return;
+    }
     uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
     ut_data_encode(header, &h, len);
     b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
@@ -100,7 +107,15 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     b->port = UT_PORT_DATA;
     b->segment_bytes = j->config.packet_bytes;
     b->segments = b->bytes = b->iovs = 0;
-    while (b->segments < most) {
+    ut_mtu *mtu = &j->conn[s->peer].mtu;
+    bool pieces = !ut_mtu_whole(mtu, b->segment_bytes, (uint32_t)(now / UT_US));
+    if (pieces) {
+        most = UT_MIN2(most, ut_pieces_burst(b->segment_bytes));
+        b->segment_bytes = ut_piece_bytes(b->segment_bytes) + UT_PIECE_HEADER;
+    } else if (mtu->pieces) {
+        most = 1; /* one packet to look with */
+    }
+    for (uint32_t n = 0; n < most; n++) {
         uint32_t slot;
         if (repairs) {
             if (!ut_transfer_take_lost(t, &slot))
@@ -112,7 +127,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
             if (ut_transfer_has(t, slot))
                 continue; /* its result came back before it went */
         }
-        add_packet(j, op, i, slot, repairs, now, b);
+        add_packet(j, op, i, slot, repairs, pieces, now, b);
         if (slot + 1 == t->slots)
             break; /* perhaps shorter than the stride: it must be the burst's last */
     }
@@ -126,6 +141,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     stats->bursts_sent++;
     stats->data_sent += b->segments;
     stats->data_sent_bytes += b->bytes;
+    stats->pieces_sent += pieces ? b->segments : 0;
     stats->data_resent += repairs ? b->segments : 0;
     return true;
 }
@@ -274,6 +290,13 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
+    ut_conn *c = &j->conn[fate->host];
+    if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx_last / UT_US)))
+        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,
+                                              .job = j->number,
+                                              .session = UINT32_MAX,
+                                              .host = fate->host,
+                                              .a = c->mtu.pieces});
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if ((op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING) || (uint32_t)op->seq != sent->op_seq)

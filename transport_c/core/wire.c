@@ -3,7 +3,7 @@
 
 #include "../kernels/kernels.h"
 
-enum { DATA_CRC_AT = 19, DATA_ULTIMA_AT = 23, FEEDBACK_CRC_AT = 12 };
+enum { DATA_CRC_AT = 19, DATA_ULTIMA_AT = 23, FEEDBACK_CRC_AT = 12, PIECE_CRC_AT = 12 };
 
 static void put16(uint8_t *p, uint16_t v)
 {
@@ -111,6 +111,38 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
         return UT_ERR_MALFORMED;
     if (ret->ultima.bucket != (uint16_t)ret->op_seq)
         return UT_ERR_MALFORMED;
+    return UT_OK;
+}
+
+void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
+                     size_t b_len)
+{
+    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_PIECE;
+    out[1] = h->index;
+    put16(out + 2, h->whole);
+    put32(out + 4, h->cid);
+    put32(out + 8, h->pn);
+    put32(out + PIECE_CRC_AT, 0);
+    uint32_t crc = ut_crc32c(ut_crc32c(0, out, UT_PIECE_HEADER), a, a_len);
+    put32(out + PIECE_CRC_AT, b_len ? ut_crc32c(crc, b, b_len) : crc);
+}
+
+int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len)
+{
+    uint8_t header[UT_PIECE_HEADER];
+    if (len <= UT_PIECE_HEADER || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_PIECE))
+        return UT_ERR_MALFORMED;
+    memcpy(header, packet, UT_PIECE_HEADER);
+    put32(header + PIECE_CRC_AT, 0);
+#ifndef UT_PLANT_NO_CRC
+    uint32_t crc = ut_crc32c(ut_crc32c(0, header, UT_PIECE_HEADER), packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER);
+    if (crc != get32(packet + PIECE_CRC_AT))
+        return UT_ERR_CHECKSUM;
+#endif
+    ret->index = header[1];
+    ret->whole = get16(header + 2);
+    ret->cid = get32(header + 4);
+    ret->pn = get32(header + 8);
     return UT_OK;
 }
 

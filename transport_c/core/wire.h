@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire: two packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * The wire: three packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
  * range that can be checked without knowing the job. All other files speak of these structs, never of bytes.
  */
 #ifndef UT_WIRE_H
@@ -12,10 +12,13 @@ enum {
     UT_WIRE_VERSION = 1,
     UT_KIND_DATA = 1,
     UT_KIND_FEEDBACK = 2,
+    UT_KIND_PIECE = 3,
     UT_COVERAGE_MAX = (1 << 14) - 1,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
     UT_FEEDBACK_HEADER = 72,
+    UT_PIECE_HEADER = 16,
+    UT_PIECES_MAX = 8, /* of one packet */
     UT_OP_RECORD = 48,
     UT_ACK_WORDS = UT_ACK_BITS / 64,
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
@@ -52,6 +55,14 @@ typedef struct ut_data {
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
 } ut_data;
+
+/* A part of a data packet that was too large for the path. */
+typedef struct ut_piece {
+    uint8_t index;  /* from 0 */
+    uint16_t whole; /* bytes of the packet */
+    uint32_t cid;
+    uint32_t pn; /* of the packet, low 32 bits */
+} ut_piece;
 
 typedef struct ut_record {
     uint64_t op_seq;
@@ -93,6 +104,11 @@ int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least,
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
 /* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len);
+
+/* Writes the header of a piece that consists of |a| and then |b|. */
+void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
+                     size_t b_len);
+int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len);
 
 /* Returns the bytes written, at most UT_FEEDBACK_MAX. */
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f);

@@ -187,6 +187,12 @@ void sim_net_send(sim_world *w, sim_packet *packet)
         drop(w, packet, &w->books.lost);
         return;
     }
+    if (p->hole_bytes && packet->len > p->hole_bytes && p->hole_hosts >> packet->to & 1 && w->now >= p->hole_from &&
+        w->now < p->hole_until) {
+        w->cover[SIM_black_hole]++;
+        drop(w, packet, &w->books.lost);
+        return;
+    }
     if (w->faults) {
         if (p->inject)
             remember(w, packet);

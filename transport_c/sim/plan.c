@@ -403,6 +403,18 @@ static void make_quiet(sim_plan *p, sim_rng *rng)
     j->bucket_max = (uint64_t)j->hosts * 40000 * 8;
 }
 
+/* Some paths carry less than both ends believe: from the start or from some moment on, for a while or for good. */
+static void draw_hole(sim_plan *p, sim_rng *rng)
+{
+    enum { LEAST = 1232 }; /* what every path carries */
+    if (!sim_chance(rng, 120000) || p->faultless || p->packet_bytes <= LEAST)
+        return;
+    p->hole_bytes = (uint32_t)sim_between(rng, LEAST, p->packet_bytes - 1);
+    p->hole_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
+    p->hole_from = sim_chance(rng, 500000) ? 0 : sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
+    p->hole_until = sim_chance(rng, 700000) ? UT_NEVER : p->hole_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -440,6 +452,8 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
         p->bad_submission = 100000;
     draw_items(p, &rng, on);
     draw_agree(p, seed);
+    sim_rng later = sim_rng_for(seed, 7); /* what came into the menu later has numbers of its own: old worlds stay */
+    draw_hole(p, &later);
     draw_congestion(p, seed);
     if (p->faultless && p->hosts >= 5 && sim_chance(&rng, 500000))
         make_quiet(p, &rng);

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that are broken in ways that loopback cannot be: paths that swallow large packets, or one direction, or all.
+
+Each op has its deadline and is held to it: right values, or an account of what is missing that names who is to blame.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import everywhere, new_job_name
+from tests.lab.cluster import PORT, Cluster
+from tests.lab.lab import Lab
+from ultima import Receipt, Status
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+
+ELEMENTS = 300_000  # 1.2 MB: some hundred full packets to each host
+FOUND_S = 2.0  # in which a path that swallows full packets must be found, and served
+GRACE_S = 1.0  # for a busy machine
+
+
+@contextmanager
+def ranks(cluster: Cluster) -> Iterator[list[ultima.Job]]:
+    """A rank on each host, all in this process: a trainer needs its daemon's socket and no network."""
+    name, places = new_job_name(), cluster.addresses
+
+    def join(rank: int, _: str) -> ultima.Job:
+        rendezvous = f"{places[0]}:{PORT}"
+        return ultima.connect(name, rank, len(places), cluster.socket(rank), rendezvous, timeout=30, arena="16M")
+
+    jobs = everywhere(places, join)
+    assert all(isinstance(job, ultima.Job) for job in jobs), jobs
+    try:
+        yield jobs
+    finally:
+        for job in jobs:
+            job.close()
+
+
+def reduce_once(jobs: list[ultima.Job], deadline: float, elements: int = ELEMENTS) -> list[Receipt]:
+    """One sum on all ranks. Values must be right wherever the receipts claim that everything is in them."""
+    data = [np.arange(elements, dtype=np.float32) % 1000 + rank for rank in range(len(jobs))]
+    right = sum(data)
+    start = time.monotonic()
+    receipts = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline=deadline))
+    assert time.monotonic() - start < deadline + GRACE_S
+    for rank, receipt in enumerate(receipts):
+        assert isinstance(receipt, Receipt), receipt
+        if receipt.complete:
+            np.testing.assert_array_equal(data[rank], right, err_msg=f"rank {rank}")
+    return receipts
+
+
+def pieces_sent(cluster: Cluster) -> list[int]:
+    return [cluster.status(index)["engine"]["counters"]["pieces_sent"] for index in range(len(cluster.addresses))]
+
+
+@pytest.mark.parametrize("at_switch", [True, False], ids=["at the switch", "on the host"])
+def test_black_hole__is_found_and_lowered(at_switch: bool) -> None:
+    """Nothing larger than 1300 bytes gets to host 1 or away from it; hosts believe in 1500, and nobody tells them."""
+    with Lab(3, unit="packet") as lab, Cluster(lab) as cluster:
+        lab.host(1).set_mtu(1300, at_switch)
+        with ranks(cluster) as jobs:
+            first = reduce_once(jobs, FOUND_S)
+            assert [receipt.status for receipt in first] == [Status.COMPLETE] * 3, first
+            for _ in range(3):
+                later = reduce_once(jobs, FOUND_S)
+                assert [receipt.status for receipt in later] == [Status.COMPLETE] * 3, later
+                assert max(receipt.elapsed_s for receipt in later) < 1.0, "it is found once, not in each op"
+            sent = pieces_sent(cluster)
+        assert min(sent) > 0, "both directions are narrow"
+        assert "full packets do not get through" in cluster.log(0)
+
+
+def test_black_hole__that_opens_while_the_job_runs() -> None:
+    with Lab(3, unit="packet") as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, FOUND_S))
+        assert pieces_sent(cluster) == [0, 0, 0]
+        lab.host(2).set_mtu(1300)
+        for _ in range(3):
+            receipts = reduce_once(jobs, FOUND_S)
+            assert [receipt.status for receipt in receipts] == [Status.COMPLETE] * 3, receipts
+        assert min(pieces_sent(cluster)) > 0
+
+
+@pytest.mark.long
+def test_black_hole__that_closes_is_left() -> None:
+    """Every 10 s one packet goes whole, to see whether it gets through."""
+    with Lab(2, unit="packet") as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        lab.host(1).set_mtu(1300)
+        assert all(receipt.complete for receipt in reduce_once(jobs, FOUND_S))
+        lab.host(1).set_mtu(1500)
+        limit = time.monotonic() + 25
+        while time.monotonic() < limit:
+            before = pieces_sent(cluster)
+            assert all(receipt.complete for receipt in reduce_once(jobs, FOUND_S))
+            if pieces_sent(cluster) == before:
+                return
+            time.sleep(0.5)
+        pytest.fail("the path carries full packets again, and nobody has noticed")
+
+
+def test_one_direction_lost__ends_by_the_deadline_and_names_the_host() -> None:
+    """Host 2 is heard by nobody, and hears everyone; its TCP lives, so nobody takes it for dead."""
+    with Lab(3) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))
+        lab.set_one_way([(2, 0), (2, 1)], protocol="udp")
+        receipts = reduce_once(jobs, 0.5)
+        for rank in (0, 1):
+            assert receipts[rank].status is Status.PARTIAL, receipts[rank]
+            assert 2 in receipts[rank].missing_ranks and receipts[rank].culprit == (2,), receipts[rank]
+            assert receipts[rank].peers[1 - rank].missing_bytes == (0, 0), receipts[rank]
+        assert receipts[2].status is not Status.FAILED
+        lab.set_one_way([])
+        assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(3))
+
+
+def test_all_peers_silent__own_value_by_the_deadline() -> None:
+    with Lab(3) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))
+        everyone = [(a, b) for a in range(3) for b in range(3) if a != b]
+        lab.set_one_way(everyone, protocol="udp")
+        data = [np.full(1000, 1.0 + rank) for rank in range(3)]
+        receipts = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline=0.4))
+        assert [receipt.status for receipt in receipts] == [Status.INSUFFICIENT] * 3
+        assert [set(each.tolist()) for each in data] == [{1.0}, {2.0}, {3.0}]
+        assert max(receipt.elapsed_s for receipt in receipts) < 0.4 + GRACE_S
+        lab.set_one_way([])
+        assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(3))
