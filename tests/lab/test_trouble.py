@@ -4,9 +4,12 @@
 Each op has its deadline and is held to it: right values, or an account of what is missing that names who is to blame.
 """
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +18,10 @@ import ultima
 from tests.e2e.hosts import everywhere, new_job_name
 from tests.lab.cluster import PORT, Cluster
 from tests.lab.lab import Lab
+from tests.lab.test_lab import CLASSES
 from ultima import Receipt, Status
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
 ELEMENTS = 300_000  # 1.2 MB: some hundred full packets to each host
@@ -132,3 +137,25 @@ def test_all_peers_silent__own_value_by_the_deadline() -> None:
         assert max(receipt.elapsed_s for receipt in receipts) < 0.4 + GRACE_S
         lab.set_one_way([])
         assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(3))
+
+
+def test_flood__ops_complete_and_every_datagram_is_counted() -> None:
+    """A hundred thousand datagrams of garbage at both ports of host 0 while ops run."""
+    with Lab(3) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))
+        command = [sys.executable, "-m", "tests.lab.flood", cluster.addresses[0], "50000", "2"]
+        ports = [str(PORT + 1), str(PORT + 2)]
+        flood = lab.host(2).popen([*command, *ports], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        ops = 0
+        while flood.poll() is None:
+            receipts = reduce_once(jobs, 2.0)
+            assert [receipt.status for receipt in receipts] == [Status.COMPLETE] * 3, receipts
+            ops += 1
+        assert flood.stdout is not None
+        sent = int(flood.stdout.read())
+        counters = cluster.status(0)["engine"]["counters"]
+        assert ops >= 3 and sent >= 20_000
+        refused = counters["malformed"] + counters["unknown"]
+        assert sent >= refused >= 0.5 * sent, "a full socket buffer may drop some, but not most"
+        assert counters["bad_checksum"] == 0, "no stranger's datagram is worth a checksum"
+        assert sum(counters[name] for name in CLASSES) - counters["stash_replayed"] == counters["packets_received"]

@@ -286,7 +286,7 @@ static void plan_wake(sim_world *w, sim_host *h)
     bool blocked = send_blocked(w, h);
     if (blocked) {
         w->cover[SIM_send_blocked]++;
-        ut_ns drained = (sim_net_backlog(w, h) - SEND_BUFFER / 2) * UT_SECOND / w->plan.rate_up;
+        ut_ns drained = (sim_net_backlog(w, h) - SEND_BUFFER / 2) * UT_SECOND / sim_net_rate_up(w, h);
         sim_host_wake(w, h, w->now + UT_MAX2(drained, (ut_ns)DUE_AFTER));
         wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US)); /* the driver looks at its timers meanwhile, too */
     }

@@ -168,6 +168,13 @@ static int run_perf(const options *o)
         bool good = sim_world_run(w);
         if (!good)
             print_failure(o, o->from, w);
+        uint64_t data = 0, feedback = 0;
+        for (uint32_t h = 0; h < plan->hosts; h++) {
+            ut_stats s;
+            ut_engine_stats(w->host[h].engine, &s);
+            data += s.data_sent;
+            feedback += s.feedback_sent;
+        }
         double bytes = 2.0 * 3 / 4 * 6553600 * 4, bound = bytes / 1440 * (1472 + 66) / 125e6;
         for (uint32_t op = 0; op < plan->job[0].ops; op++) {
             uint64_t longest = 0, missing = 0;
@@ -181,6 +188,8 @@ static int run_perf(const options *o)
                    rows[i].loss_ppm / 1e4, op, (double)longest / 1e6, bound * 1e3, ratio, missing);
             bad += !good || longest == 0 || (o->algorithm == UT_TAR && ratio > rows[i].most);
         }
+        printf("perf loss %.1f %%: %" PRIu64 " data packets, one feedback for %.1f of them\n", rows[i].loss_ppm / 1e4,
+               data, (double)data / (double)feedback);
         sim_world_free(w);
         free(plan);
         free(w);

@@ -77,20 +77,29 @@ static uint64_t on_wire(const sim_packet *packet)
     return packet->len + 66;
 }
 
-static uint64_t rate_of(const sim_world *w, const sim_host *h, uint64_t rate)
-{
-    const sim_odd *odd = &w->plan.odd;
-    return odd->rate_part && odd->host == h->index ? rate / odd->rate_part : rate;
-}
-
 static uint64_t backlog(const sim_world *w, ut_ns free_at, uint64_t rate)
 {
     return free_at > w->now ? (free_at - w->now) * (rate / 1000) / 1000000 : 0;
 }
 
+/* The rate of a host's link now, |whole| as a rule. */
+static uint64_t rate_now(const sim_world *w, const sim_host *h, uint64_t whole)
+{
+    const sim_plan *p = &w->plan;
+    bool slow = p->slow_hosts >> h->index & 1 && w->faults && w->now >= p->slow_from && w->now < p->slow_until;
+    if (p->odd.rate_part && p->odd.host == h->index)
+        whole /= p->odd.rate_part;
+    return slow ? whole / p->slow_by : whole;
+}
+
+uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h)
+{
+    return rate_now(w, h, w->plan.rate_up);
+}
+
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h)
 {
-    return backlog(w, h->up_free, rate_of(w, h, w->plan.rate_up));
+    return backlog(w, h->up_free, sim_net_rate_up(w, h));
 }
 
 /* Puts the packet on a link that is busy until |free_at|. Returns when it has left it. */
@@ -165,6 +174,10 @@ static void remember(sim_world *w, const sim_packet *packet)
 static void travel(sim_world *w, sim_packet *packet, ut_ns left, ut_ns late)
 {
     ut_ns at = left + w->delay[packet->from][packet->to] + late;
+    if (w->plan.jitter && w->faults) {
+        at += sim_below(&w->rng_net, w->plan.jitter);
+        w->cover[SIM_jitter]++;
+    }
     ut_ns *last = &w->last_at[packet->from][packet->to];
     if (late == 0)
         *last = at = UT_MAX2(at, *last);
@@ -182,7 +195,9 @@ void sim_net_send(sim_world *w, sim_packet *packet)
         drop(w, packet, &w->books.lost);
         return;
     }
-    ut_ns left = occupy(w, &from->up_free, packet, rate_of(w, from, p->rate_up)), late = 0;
+    uint64_t rate = sim_net_rate_up(w, from);
+    w->cover[SIM_slow_link] += rate != p->rate_up;
+    ut_ns left = occupy(w, &from->up_free, packet, rate), late = 0;
     if (w->cut[packet->from] >> packet->to & 1) {
         drop(w, packet, &w->books.lost);
         return;
@@ -223,7 +238,7 @@ void sim_net_switch(sim_world *w, sim_packet *packet)
 {
     const sim_plan *p = &w->plan;
     sim_host *to = &w->host[packet->to];
-    uint64_t waiting = backlog(w, to->down_free, rate_of(w, to, p->rate_down));
+    uint64_t rate = rate_now(w, to, p->rate_down), waiting = backlog(w, to->down_free, rate);
     uint64_t room = w->faults && !p->faultless ? p->queue_down : 64 << 20;
     if (waiting + packet->len > room) {
         w->cover[SIM_link_queue_full]++;
@@ -234,7 +249,7 @@ void sim_net_switch(sim_world *w, sim_packet *packet)
         packet->ce = true;
         w->cover[SIM_congestion_mark]++;
     }
-    sim_push(w, occupy(w, &to->down_free, packet, rate_of(w, to, p->rate_down)), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
+    sim_push(w, occupy(w, &to->down_free, packet, rate), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
 }
 
 void sim_net_arrive(sim_world *w, sim_packet *packet)

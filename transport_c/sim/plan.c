@@ -415,6 +415,22 @@ static void draw_hole(sim_plan *p, sim_rng *rng)
     p->hole_until = sim_chance(rng, 700000) ? UT_NEVER : p->hole_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
 }
 
+/* Delays that differ from packet to packet, and links that are slower for a while: half to a fiftieth of the rate.
+ */
+static void draw_weather(sim_plan *p, sim_rng *rng)
+{
+    if (p->faultless)
+        return;
+    if (sim_chance(rng, 150000))
+        p->jitter = sim_octaves(rng, 5 * UT_US, 5 * UT_MS);
+    if (sim_chance(rng, 150000)) {
+        p->slow_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
+        p->slow_by = (uint32_t)sim_octaves(rng, 2, 50);
+        p->slow_from = sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
+        p->slow_until = p->slow_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
+    }
+}
+
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -454,6 +470,7 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     draw_agree(p, seed);
     sim_rng later = sim_rng_for(seed, 7); /* what came into the menu later has numbers of its own: old worlds stay */
     draw_hole(p, &later);
+    draw_weather(p, &later);
     draw_congestion(p, seed);
     if (p->faultless && p->hosts >= 5 && sim_chance(&rng, 500000))
         make_quiet(p, &rng);

@@ -42,7 +42,7 @@ enum {
 #define SIM_COVER(X) \
     X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) \
     X(misdeliver) X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) \
-    X(black_hole) X(pieces) X(link_queue_full) X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) \
+    X(black_hole) X(pieces) X(jitter) X(slow_link) X(link_queue_full) X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) \
     X(trainer_death) X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) \
     X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) \
     X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) \
@@ -149,11 +149,15 @@ typedef struct sim_plan {
     uint64_t rate_up, rate_down;   /* bytes per second */
     uint64_t queue_up, queue_down; /* bytes */
     ut_ns delay_min, delay_max;    /* one way, per pair */
-    uint32_t hole_bytes;           /* datagrams above this vanish on the way to `hole_hosts`; 0 for none */
-    uint32_t hole_hosts;           /* mask */
-    ut_ns hole_from, hole_until;   /* UT_NEVER: the calm has to live with it */
-    uint64_t mark_above;           /* bytes queued at the switch; UINT64_MAX for never */
-    bool backpressure;             /* a full up-link blocks the sender instead of dropping */
+    ut_ns jitter;                  /* and at most so much more, per packet; the order of a pair is kept */
+    uint32_t slow_hosts;           /* mask: their links have the rate divided by slow_by for a while */
+    uint32_t slow_by;
+    ut_ns slow_from, slow_until;
+    uint32_t hole_bytes;         /* datagrams above this vanish on the way to `hole_hosts`; 0 for none */
+    uint32_t hole_hosts;         /* mask */
+    ut_ns hole_from, hole_until; /* UT_NEVER: the calm has to live with it */
+    uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
+    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
     /* what the network does, parts per million */
     uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
     ut_ns reorder_by;
@@ -405,7 +409,9 @@ void sim_net_send(sim_world *w, sim_packet *packet);
 void sim_net_switch(sim_world *w, sim_packet *packet);
 void sim_net_arrive(sim_world *w, sim_packet *packet);
 void sim_net_inject(sim_world *w);
-uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes waiting in the up-link */
+uint64_t sim_net_backlog(const sim_world *w, const sim_host *h);
+uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h);
+    /* bytes per second */ /* bytes waiting in the up-link */
 
 /* host.c */
 static inline ut_ns sim_local(const sim_world *w, const sim_host *h)
