@@ -411,7 +411,7 @@ void sim_net_arrive(sim_world *w, sim_packet *packet);
 void sim_net_inject(sim_world *w);
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h);
 uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h);
-    /* bytes per second */ /* bytes waiting in the up-link */
+/* bytes per second */ /* bytes waiting in the up-link */
 
 /* host.c */
 static inline ut_ns sim_local(const sim_world *w, const sim_host *h)
