@@ -35,9 +35,9 @@ enum ut_conn_state {
 typedef struct ut_sent {
     uint32_t op_seq; /* low 32 bits */
     uint32_t slot;
-    uint32_t time_us; /* low 32 bits of the sender's clock */
-    uint16_t bytes;   /* of the datagram */
-    uint8_t step;     /* index in the op's schedule */
+    uint32_t time_us;   /* low 32 bits of the sender's clock */
+    uint16_t bytes;     /* of the datagram */
+    uint8_t step;       /* index in the op's schedule */
     uint8_t state : 2;  /* enum ut_sent_state */
     uint8_t pieces : 1; /* went in pieces */
 } ut_sent;

@@ -96,12 +96,10 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
     struct {
         uint8_t field;
         uint64_t here, there;
-    } rows[] = {{UT_FIELD_DTYPE, op->dtype, theirs->dtype},
-                {UT_FIELD_REDOP, op->redop, theirs->redop},
-                {UT_FIELD_COUNT, op->count, theirs->count},
-                {UT_FIELD_MODE, op->mode, theirs->mode},
-                {UT_FIELD_AGREE, op->agree, theirs->agree},
-                {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm}};
+    } rows[] = {
+        {UT_FIELD_DTYPE, op->dtype, theirs->dtype}, {UT_FIELD_REDOP, op->redop, theirs->redop},
+        {UT_FIELD_COUNT, op->count, theirs->count}, {UT_FIELD_MODE, op->mode, theirs->mode},
+        {UT_FIELD_AGREE, op->agree, theirs->agree}, {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm}};
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
             ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
@@ -236,8 +234,8 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
-    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq, op->count,
-                      op->element);
+    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
+                      op->count, op->element);
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);

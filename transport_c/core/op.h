@@ -72,9 +72,9 @@ typedef struct ut_op {
     ut_ns start;                 /* first local call */
     ut_ns opened;                /* start of stage 1; stage 2 starts when stage 1 has ended here */
     ut_ns deadline;
-    ut_ns latest;       /* what an adaptive deadline may be put off to; else the deadline */
-    ut_ns gather_until; /* ranks of this host that have not called by then are left out */
-    ut_ns cut;          /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    ut_ns latest;        /* what an adaptive deadline may be put off to; else the deadline */
+    ut_ns gather_until;  /* ranks of this host that have not called by then are left out */
+    ut_ns cut;           /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
     uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
     ut_ns linger_until;
     ut_ns stage_at[2]; /* end of each stage */
@@ -134,9 +134,9 @@ typedef struct ut_op {
     uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
     uint64_t *bitmaps;
     size_t bitmap_words;
-    uint8_t *acc_memory;    /* float32 sums of the halves */
-    uint8_t *linger_memory; /* copy of the results that peers still need */
-    uint8_t *bucket_memory; /* combined local contributions; NULL with one local rank */
+    uint8_t *acc_memory;     /* float32 sums of the halves */
+    uint8_t *linger_memory;  /* copy of the results that peers still need */
+    uint8_t *bucket_memory;  /* combined local contributions; NULL with one local rank */
     uint8_t *encoded_memory; /* the bucket transformed */
 } ut_op;
 

@@ -202,8 +202,8 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
 }
 
-/* If all hops gave up at the same time, what a host had gathered could go no further. So the first round has half of the
- * stage's time, for hosts that begin late, and the later ones follow in equal steps. */
+/* If all hops gave up at the same time, what a host had gathered could go no further. So the first round has half of
+ * the stage's time, for hosts that begin late, and the later ones follow in equal steps. */
 ut_ns ut_op_round_cut_at(const ut_op *op)
 {
     uint32_t rounds = op->schedule.rounds / 2;

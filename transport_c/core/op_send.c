@@ -85,7 +85,8 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .timeout = op->times.field[s->stage - 1],
                             .last = last_percentile(t, slot),
                             .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
-                 .payload_crc = s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
+                 .payload_crc =
+                     s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
     if (pieces) {
         c->sent[pn % UT_SENT_MAX].pieces = 1;
         ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
