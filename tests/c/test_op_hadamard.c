@@ -200,7 +200,7 @@ static bool lie(uint32_t from, const ut_burst *b, const uint8_t *packet)
     CHECK_EQ(h.flags & UT_FLAG_TRANSFORMED, UT_FLAG_TRANSFORMED);
     h.flags &= (uint8_t)~UT_FLAG_TRANSFORMED;
     memcpy(again, packet, len);
-    ut_data_encode(again, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
+    ut_data_encode(again, &h, len - UT_DATA_HEADER);
     ut_engine_input(hosts[1].engine, UT_PORT_DATA, again, len, 0, false, now);
     return true;
 }
