@@ -139,7 +139,9 @@ static void ut_pieces__come_together_in_any_order(void)
         for (uint32_t n = 0; n < packets; n++) {
             ut_data h = header(100 + n, 0);
             uint32_t first = b.segments;
-            left[n] = ut_pieces_append(&b, &h, payload, n + 1 < packets ? full - UT_DATA_HEADER : last, each);
+            size_t len = n + 1 < packets ? full - UT_DATA_HEADER : last;
+            h.payload_crc = ut_crc32c(0, payload, len);
+            left[n] = ut_pieces_append(&b, &h, payload, len, each);
             for (uint32_t s = first; s < b.segments; s++)
                 owner[s] = n;
         }
@@ -171,6 +173,7 @@ static void ut_pieces__a_place_is_never_held(void)
 {
     static ut_burst b;
     ut_data h = header(7, 0);
+    h.payload_crc = ut_crc32c(0, payload, FULL - UT_DATA_HEADER);
     ut_piece p;
     const uint32_t each = ut_piece_bytes(FULL);
     memset(memory, 0, sizeof memory);

@@ -16,7 +16,7 @@ from ultima.daemon.lanes import Lanes, add_up, global_seq, local_seq, next_seq
 from ultima.daemon.options import Options
 from ultima.daemon.progress import judge_all
 
-JOB = JobConfig(2, 0, 1, 1472, 0, 2, 1000, 0, 0)
+JOB = JobConfig(2, 0, 1, 1472, 2, 1000, 0, 0)
 
 
 def test_seq__each_op_has_one_place_and_comes_back() -> None:
@@ -49,7 +49,7 @@ def two(lanes: int = 2) -> tuple[Lanes, list[FakeEngine]]:
 
 def test_job_add__each_lane_gets_its_first_op_and_its_share_of_the_rate() -> None:
     lanes, fakes = two()
-    assert lanes.job_add(JobConfig(2, 0, 1, 1472, 0, 2, 1000, 1001, 7), 2) == 0
+    assert lanes.job_add(JobConfig(2, 0, 1, 1472, 2, 1000, 1001, 7), 2) == 0
     configs = [fake.jobs[0].config for fake in fakes]
     assert [config.first_op_seq for config in configs] == [4, 3], "op 7 is number 3 of lane 1, op 8 number 4 of lane 0"
     assert [config.rate_bytes_per_s for config in configs] == [501, 501]

@@ -32,7 +32,7 @@ class Side:
         self.index, self.sides, self.delay = index, sides, delay
         self.reachable = True
         self.calls = 0
-        number = lanes.job_add(JobConfig(len(hosts), index, 1, 1472, 0, len(hosts), 1000, 0, 0), 1)
+        number = lanes.job_add(JobConfig(len(hosts), index, 1, 1472, len(hosts), 1000, 0, 0), 1)
         others = {host.index: host for host in hosts if host.index != index}
         in_force = InForce(DEFAULTS, lambda options: None)
         self.links = Links(lanes, self.call, "job", number, 7, hosts[index], in_force, others, 0, lambda: None)
