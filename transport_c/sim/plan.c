@@ -322,115 +322,6 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
     }
 }
 
-/* Jobs that travel transformed, all the time, from some op on, or when they lose enough. Drawn apart: the same seed
- * gives the same world otherwise. */
-static void draw_hadamard(sim_plan *p, uint64_t seed)
-{
-    sim_rng own = sim_rng_for(seed, 5), *rng = &own;
-    enum { RANKS_MAX = 7 /* whose fingerprints stay exact in the sums of 64 elements */ };
-    for (uint32_t n = 0; n < p->jobs; n++) {
-        sim_job_plan *j = &p->job[n];
-        uint32_t ranks = 0;
-        for (uint32_t i = 0; i < j->hosts; i++)
-            ranks += j->local[i];
-        if (ranks > RANKS_MAX || !sim_chance(rng, 600000))
-            continue;
-        j->options.hadamard = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
-        if (sim_chance(rng, 500000)) {
-            j->hadamard_then = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
-            j->hadamard_at = (uint32_t)sim_below(rng, j->ops);
-        }
-        for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++) {
-            sim_op *op = &j->op[k];
-            if (op->mode != UT_BOUNDED || ut_dtype_bytes(op->dtype) < 4 || !sim_chance(rng, 700000))
-                continue;
-            op->dtype = UT_FLOAT32;
-            op->nonfinite = op->nonfinite && sim_chance(rng, 200000);
-        }
-    }
-}
-
-/* By a generator of their own, so that what came later into the menu leaves the rest of a world as it was. */
-static void draw_agree(sim_plan *p, uint64_t seed)
-{
-    sim_rng rng = sim_rng_for(seed, 9);
-    for (uint32_t i = 0; i < p->jobs; i++)
-        for (uint32_t k = 0; k < p->job[i].ops + SIM_CALM_OPS; k++) {
-            sim_op *op = &p->job[i].op[k];
-            op->agree = sim_chance(&rng, 250000);
-            if (op->odd_rank != UINT32_MAX && op->odd_field == UT_FIELD_MODE && sim_chance(&rng, 500000))
-                op->odd_field = UT_FIELD_AGREE;
-        }
-}
-
-static void draw_congestion(sim_plan *p, uint64_t seed)
-{
-    sim_rng rng = sim_rng_for(seed, 10);
-    for (uint32_t i = 0; i < p->jobs; i++) {
-        p->job[i].options.congestion = (uint8_t)sim_below(&rng, UT_CC_END);
-        p->job[i].options.delay_target_ns = sim_chance(&rng, 500000) ? sim_octaves(&rng, UT_US, 20 * UT_MS) : 0;
-    }
-}
-
-/* A faultless world in which it can be told who sends to whom at one time. */
-static void make_quiet(sim_plan *p, sim_rng *rng)
-{
-    sim_job_plan *j = &p->job[0];
-    p->quiet = true;
-    p->jobs = 1;
-    p->wake_max = p->packet_cost = 0;
-    p->rate_up = p->rate_down = 1000 * MBIT;
-    p->delay_min = p->delay_max = 25 * UT_US;
-    p->mark_above = UINT64_MAX;
-    p->receive_budget = 1000000;
-    p->receive_buffer = 8 << 20;
-    p->packet_bytes = 1472;
-    p->segments_max = 8;
-    j->ops = 3;
-    j->ahead = 1;
-    j->rate = 0;
-    j->hadamard_then = 0;
-    j->skew = 0;
-    j->compute_min = j->compute_max = 100 * UT_US;
-    j->options = (ut_job_options){.incast = (uint8_t)(1 + sim_below(rng, 2))};
-    for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++)
-        j->op[k] = (sim_op){.count = j->hosts * (20000 + sim_below(rng, 20000)),
-                            .dtype = UT_FLOAT64,
-                            .redop = UT_SUM,
-                            .mode = UT_BOUNDED,
-                            .deadline = 10 * UT_SECOND,
-                            .odd_rank = UINT32_MAX};
-    j->bucket_max = (uint64_t)j->hosts * 40000 * 8;
-}
-
-/* Some paths carry less than both ends believe: from the start or from some moment on, for a while or for good. */
-static void draw_hole(sim_plan *p, sim_rng *rng)
-{
-    enum { LEAST = 1232 }; /* what every path carries */
-    if (!sim_chance(rng, 120000) || p->faultless || p->packet_bytes <= LEAST)
-        return;
-    p->hole_bytes = (uint32_t)sim_between(rng, LEAST, p->packet_bytes - 1);
-    p->hole_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
-    p->hole_from = sim_chance(rng, 500000) ? 0 : sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
-    p->hole_until = sim_chance(rng, 700000) ? UT_NEVER : p->hole_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
-}
-
-/* Delays that differ from packet to packet, and links that are slower for a while: half to a fiftieth of the rate.
- */
-static void draw_weather(sim_plan *p, sim_rng *rng)
-{
-    if (p->faultless)
-        return;
-    if (sim_chance(rng, 150000))
-        p->jitter = sim_octaves(rng, 5 * UT_US, 5 * UT_MS);
-    if (sim_chance(rng, 150000)) {
-        p->slow_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
-        p->slow_by = (uint32_t)sim_octaves(rng, 2, 50);
-        p->slow_from = sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
-        p->slow_until = p->slow_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
-    }
-}
-
 void sim_plan_draw(sim_plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
@@ -461,19 +352,13 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
     bool unbounded = !on[TRAINER_DEATH] && !on[DAEMON_DEATH] && !p->evil;
     for (uint32_t j = 0; j < p->jobs; j++)
         draw_job(p, j, unbounded, wraps, &rng);
-    draw_hadamard(p, seed);
+    sim_plan_draw_hadamard(p, seed);
     if (!p->faultless && sim_chance(&rng, 80000))
         draw_desync(&p->job[sim_below(&rng, p->jobs)], &rng);
     if (!p->faultless && sim_chance(&rng, 60000))
         p->bad_submission = 100000;
     draw_items(p, &rng, on);
-    draw_agree(p, seed);
-    sim_rng later = sim_rng_for(seed, 7); /* what came into the menu later has numbers of its own: old worlds stay */
-    draw_hole(p, &later);
-    draw_weather(p, &later);
-    draw_congestion(p, seed);
-    if (p->faultless && p->hosts >= 5 && sim_chance(&rng, 500000))
-        make_quiet(p, &rng);
+    sim_plan_draw_later(p, seed, &rng);
 }
 
 /* A world for measuring: four hosts on 1 Gbit/s links with ordinary queues, one 25 MB bucket, twice. */

@@ -393,6 +393,8 @@ int sim_blame(uint64_t seed);
 
 /* plan.c: draws a world; and the fixed one of the performance floor. */
 void sim_plan_draw(sim_plan *plan, uint64_t seed);
+void sim_plan_draw_hadamard(sim_plan *plan, uint64_t seed); /* plan_later.c */
+void sim_plan_draw_later(sim_plan *plan, uint64_t seed, sim_rng *rng);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 
 /* memory.c */

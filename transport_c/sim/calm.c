@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * O10 calm: long after the last fault all is well again, and quick.
+ */
+#include "sim.h"
+
+#define FAIL(format, ...)                                                                                              \
+    sim_fail(w, "O10 calm", rank->host, "job %u rank %u op_seq %" PRIu64 ": " format, rank->job, rank->index,          \
+             ask->entry.op_seq, __VA_ARGS__)
+
+/* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */
+static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
+                         const ut_receipt *r)
+{
+    uint64_t gone = 0;
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        gone |= (uint64_t)w->host[job->plan->host[h]].gone << h;
+    if (r->status == UT_FAILED) { /* of one that fails, rows show how far it got */
+        if (!gone || (ask->as.mode != UT_RELIABLE && !ask->as.agree) || r->error != UT_ERR_ABSENT)
+            FAIL("error %d long after the last fault", r->error);
+        return;
+    }
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        if (!(gone >> h & 1) && (r->peer[h].missing[0] || r->peer[h].missing[1]))
+            FAIL("%u and %u bytes of host %u are missing long after the last fault", r->peer[h].missing[0],
+                 r->peer[h].missing[1], h);
+    if (r->status != UT_COMPLETE && !gone)
+        FAIL("status %u long after the last fault", r->status);
+}
+
+/* Oracle O10. */
+void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    const sim_plan *p = &w->plan;
+    const sim_job *job = &w->job[rank->job];
+    if (ask->op < p->job[rank->job].ops)
+        return; /* a straggler's last op of before */
+    check_status(w, job, rank, ask, r);
+    uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);
+    if (sim_algorithm(job->plan) == UT_PS) /* all hosts' go through one link, behind the op before */
+        bytes = 2 * job->plan->bucket_max * job->plan->hosts;
+    uint64_t packets = bytes / (p->packet_bytes - 32) + 2 * SIM_HOSTS;
+    ut_ns wire = 2 * (bytes + packets * 100) * UT_SECOND / UT_MIN2(p->rate_up, p->rate_down) * p->jobs;
+    ut_ns bound = UT_SECOND + 10 * wire + 40 * (p->delay_max + p->packet_cost * packets) + p->job[rank->job].skew;
+    if (r->elapsed_ns > bound)
+        FAIL("took %" PRIu64 " us, the wire %" PRIu64 " us, the bound is %" PRIu64 " us", r->elapsed_ns / 1000,
+             wire / 1000, bound / 1000);
+    w->cover[r->status == UT_COMPLETE ? SIM_calm_complete : SIM_calm_without_absent]++;
+}
