@@ -7,6 +7,8 @@
  */
 #include "conn.h"
 
+enum { PROBE_PACKETS = 2 };
+
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
 {
     return &c->sent[pn % UT_SENT_MAX];
@@ -20,6 +22,8 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     uint64_t credit = c->tx_grant > used ? (c->tx_grant - used) / bytes : 0;
     uint64_t memory = UT_SENT_MAX - (c->tx_next - c->tx_base);
     uint64_t window = ut_cc_room(&c->cc, c->tx_flying_bytes) / bytes;
+    /* A probe is not held back by what flies: perhaps none of that will ever come (RFC 9002, 7.5). */
+    window = UT_MAX2(window, c->pto_doublings ? PROBE_PACKETS : 0);
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 

@@ -167,6 +167,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->world = config->world ? config->world : config->hosts;
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_incast_init(j);
+    j->turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)

@@ -278,7 +278,7 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
-        wake = UT_MIN2(UT_MIN2(wake, ut_op_tokens_wake(j)), ut_incast_next_wake(j));
+        wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_op_tokens_wake(j), j->turn_until)), ut_incast_next_wake(j));
     }
     return wake;
 }

@@ -156,6 +156,12 @@ struct ut_job {
     uint64_t tokens;
     ut_ns tokens_at;
     bool held_by_rate; /* data waits for tokens alone */
+    /* Bytes acknowledged by all peers in the pulse that runs, and the most of late (op_send.c). */
+    uint64_t pulse_acked, pulse_best;
+    ut_ns pulse_at;
+    bool pulse_held;       /* a peer kept its turn in it */
+    ut_ns turn_until;      /* when a peer that keeps its turn loses it; UT_NEVER if none does */
+    uint64_t spread_below; /* ops below this op_seq send to all peers at once */
     ut_hadamard_switch hadamard;
     /* The newest op of which the digests of all hosts that were up are known here. */
     bool agreed;
@@ -287,6 +293,8 @@ void ut_op_keep(ut_job *j, ut_op *op);
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
 /* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
  * schedule. */
+/* The host's output is measured from here on. */
+void ut_op_begin_pulse(ut_job *j, ut_ns now);
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
 /* When a job that is held up by its rate may send again; UT_NEVER if it is not. */
 ut_ns ut_op_tokens_wake(const ut_job *j);

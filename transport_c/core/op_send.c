@@ -155,12 +155,44 @@ static bool has_work(const ut_op *op, uint32_t i, bool repairs)
     return repairs ? t->lost > 0 : fresh_slots(op, &op->schedule.step[i], t) > 0;
 }
 
-/* A peer whose window is full keeps its turn while it answers: a second receiver would gain nothing from what this
- * host's link cannot carry, and the data would only queue where others already send. Measured on four shaped links
- * with 25 MB: 335 ms one peer at a time, 520 ms with all three open. */
-static bool keeps_turn(const ut_conn *c, ut_ns now)
+enum { PULSE_NS = 20 * 1000 * 1000 }; /* over which a host's output is measured: it dips for shorter times */
+
+void ut_op_begin_pulse(ut_job *j, ut_ns now)
 {
-    return c->tx_flying && now < c->tx_last + 2 * c->srtt;
+    j->pulse_acked = 0;
+    j->pulse_held = false;
+    j->pulse_at = now;
+}
+
+/* Closes the pulse that has passed. If peers kept their turn and much less came through than the link has shown that it
+ * can, the ops that are open send to whoever takes data from now on. */
+static void take_pulse(ut_job *j, ut_ns now)
+{
+    ut_ns lasted = now - j->pulse_at;
+    if (lasted < PULSE_NS)
+        return;
+    uint64_t pulse = j->pulse_acked * PULSE_NS / lasted;
+    j->pulse_best = UT_MAX2(pulse, j->pulse_best - j->pulse_best / 256);
+    if (j->pulse_held && pulse < j->pulse_best / 8 * 5)
+        j->spread_below = j->next_open;
+    ut_op_begin_pulse(j, now);
+}
+
+static ut_ns turn_ends(const ut_conn *c)
+{
+    return c->tx_last + 2 * c->srtt;
+}
+
+/* A peer whose window is full keeps its turn while it answers and this host's link is in full use: a second receiver
+ * would gain nothing, and its data would only queue where others already send. Measured on four shaped links with
+ * 25 MB: 335 ms one peer at a time, 520 ms with all three open. Where less comes through than the link can carry, it is
+ * the peer that is slow, or its path, and the others must not wait for it. */
+static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns now)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)))
+            return false;
+    return op->seq >= j->spread_below && c->tx_flying && c->pto_doublings == 0 && now < turn_ends(c);
 }
 
 /* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
@@ -174,6 +206,8 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
 {
     uint64_t first = ut_job_tx_floor(j);
     uint64_t waiting = 0; /* peers that keep their turn */
+    bool taken = false;   /* by as many as there may be: the others are only asked for credit where they lack it */
+    take_pulse(j, now);
     for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING))
@@ -183,6 +217,8 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
                 continue;
             ut_conn *c = &j->conn[op->schedule.step[i].peer];
             uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
+            if (most && taken)
+                continue;
             if (most && burst_of(j, op, i, repairs, most, now, b))
                 return true;
             if (most)
@@ -190,10 +226,12 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
             if (!j->held_by_rate && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
                 c->blocked_since == UT_NEVER)
                 c->blocked_since = now;
-            if (!repairs && keeps_turn(c, now))
+            if (!repairs && keeps_turn(j, op, c, now)) {
                 waiting |= ut_bit(op->schedule.step[i].peer);
-            if ((unsigned)__builtin_popcountll(waiting) >= peers_at_once(j))
-                return false;
+                j->pulse_held = true;
+                j->turn_until = UT_MIN2(j->turn_until, turn_ends(c));
+            }
+            taken = (unsigned)__builtin_popcountll(waiting) >= peers_at_once(j);
         }
     }
     return false;
@@ -204,6 +242,7 @@ bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
     if (j->config.rate_bytes_per_s)
         refill_tokens(j, now);
     j->held_by_rate = false;
+    j->turn_until = UT_NEVER;
     return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
 }
 
@@ -291,6 +330,7 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
+    j->pulse_acked += acked ? sent->bytes : 0;
     ut_conn *c = &j->conn[fate->host];
     if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx_last / UT_US)))
         ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,

@@ -36,5 +36,7 @@ void ut_pacer_sent(ut_pacer *p, uint32_t bytes, ut_ns now)
     /* A thread that woke late makes up for it, by one burst at most. */
     ut_ns behind = p->burst * UT_SECOND / p->rate;
     ut_ns from = UT_MAX2(p->next, now - UT_MIN2(behind, now));
-    p->next = from + bytes * UT_SECOND / p->rate;
+    /* A round trip that a pause or a full queue made long says nothing of the next packets: nobody waits long for it.
+     */
+    p->next = UT_MIN2(from + bytes * UT_SECOND / p->rate, now + UT_PACER_WAIT_MAX_NS);
 }

@@ -17,6 +17,7 @@
 enum {
     UT_PACER_SRTT_MIN_NS = 500 * 1000,
     UT_PACER_BURST_NS = 1000 * 1000,
+    UT_PACER_WAIT_MAX_NS = 5 * 1000 * 1000, /* longest wait for a packet's turn */
     UT_PACER_BURST_MAX = 64 << 10,
     UT_PACER_BURST_PACKETS_MIN = 2,
 };
