@@ -54,6 +54,10 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_REDOP;
     if (x->mode == 0 || x->mode >= UT_MODES_END || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) || x->reserved)
         return UT_ERR_ARGUMENT;
+    /* Where results are forwarded, a host that lacks a part cannot tell in time that it will never come. */
+    unsigned algorithm = ut_job_algorithm(j);
+    if ((x->flags & UT_SUBMIT_AGREE) && (algorithm == UT_RING || algorithm == UT_BCUBE))
+        return UT_ERR_ARGUMENT;
     if (x->mode == UT_BEST_EFFORT && (x->dtype == UT_INT32 || x->dtype == UT_INT64))
         return UT_ERR_DTYPE;
     if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)

@@ -39,8 +39,10 @@ static void draw_agree(sim_plan *p, uint64_t seed)
     for (uint32_t i = 0; i < p->jobs; i++)
         for (uint32_t k = 0; k < p->job[i].ops + SIM_CALM_OPS; k++) {
             sim_op *op = &p->job[i].op[k];
-            op->agree = sim_chance(&rng, 250000);
-            if (op->odd_rank != UINT32_MAX && op->odd_field == UT_FIELD_MODE && sim_chance(&rng, 500000))
+            op->agree =
+                sim_chance(&rng, 250000) && (sim_algorithm(&p->job[i]) == UT_TAR || sim_algorithm(&p->job[i]) == UT_PS);
+            if (op->odd_rank != UINT32_MAX && op->odd_field == UT_FIELD_MODE && sim_chance(&rng, 500000) &&
+                sim_algorithm(&p->job[i]) != UT_RING && sim_algorithm(&p->job[i]) != UT_BCUBE)
                 op->odd_field = UT_FIELD_AGREE;
         }
 }
