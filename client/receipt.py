@@ -35,7 +35,7 @@ class StageEnd(StrEnum):
     ABSENT = "absent"
     """Nothing more could come: all that was missing belongs to hosts known to be gone."""
     EARLY = "early"
-    """In best effort: every sender's last packets were seen, and waiting on for what was lost would have bought little."""
+    """In best effort: every sender's last packets were seen; waiting on for what was lost would have bought little."""
 
 
 class Why(StrEnum):

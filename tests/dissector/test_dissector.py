@@ -26,7 +26,9 @@ FEEDBACK_ORDER = (
     "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
     "hold_us word_count"
 ).split()
-RECORD_ORDER = "op_seq count dtype reduction mode flags weight algorithm agree left_us digest full_mask any_mask".split()
+RECORD_ORDER = (
+    "op_seq count dtype reduction mode flags weight algorithm agree left_us digest full_mask any_mask"
+).split()
 PIECE_ORDER = "index whole connection number".split()
 
 
@@ -148,8 +150,8 @@ def _random_feedback(rng: random.Random) -> bytes:
         UltimaRecord(
             op_seq=rng.getrandbits(64), count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 5),
             mode=rng.randint(1, 3), flags=rng.randrange(32, 64), weight=rng.randint(1, 16),
-            algorithm=rng.randint(1, 4), agree=rng.getrandbits(1), left_us=rng.getrandbits(32), digest=rng.getrandbits(32),
-            full_mask=full, any_mask=full | rng.getrandbits(64),
+            algorithm=rng.randint(1, 4), agree=rng.getrandbits(1), left_us=rng.getrandbits(32),
+            digest=rng.getrandbits(32), full_mask=full, any_mask=full | rng.getrandbits(64),
         )
         for _ in range(rng.randint(0, 4))
     ]  # fmt: skip

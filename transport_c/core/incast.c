@@ -96,9 +96,6 @@ void ut_incast_tick(ut_job *j, ut_ns now)
     j->incast.look_at = UT_NEVER;
     bool was_gated = j->incast.gated;
     j->incast.gated = turn.factor + 1 < j->config.hosts;
-#ifdef UT_PLANT_INCAST_UNENFORCED
-    j->incast.gated = false;
-#endif
     if (!j->incast.gated) {
         if (was_gated)
             ut_job_speak(j, now); /* all have their windows again */

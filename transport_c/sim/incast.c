@@ -15,7 +15,7 @@ void sim_incast_note(sim_world *w, const sim_packet *packet)
     if (!w->plan.quiet || packet->port != UT_PORT_DATA || packet->flags || packet->len < 33 || w->calming)
         return;
     sim_hearing *s = &w->hearing[packet->to][packet->from];
-    uint64_t op_stage = (uint64_t)b[12] << 32 | b[13] << 24 | b[14] << 16 | b[15] << 8 | b[2] >> 6;
+    uint64_t op_stage = (uint64_t)b[12] << 32 | (uint64_t)b[13] << 24 | b[14] << 16 | b[15] << 8 | b[2] >> 6;
     if (s->op_stage != op_stage)
         *s = (sim_hearing){.op_stage = op_stage};
     s->packets++;
