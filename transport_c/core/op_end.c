@@ -108,6 +108,18 @@ static bool records_matched(const ut_job *j, const ut_op *op)
     return true;
 }
 
+/* Behind a host that is gone nothing more comes to us, but others still wait for the sums that go through us. */
+static bool has_forwarded(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t i = 0; i < op->schedule.steps && !op->schedule.direct; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->transfer[i]) &&
+            ut_job_host_is_up(j, s->peer))
+            return false;
+    }
+    return true;
+}
+
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
 {
     bool complete;
@@ -125,7 +137,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
             return;
         }
     }
-    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op))
+    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op) && has_forwarded(j, op))
         end_op(j, op, now);
 }
 

@@ -163,6 +163,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             ut_witness_word(op, host, c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq, now);
         if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
             ut_op_record(j, op, host, now);
+        if (op->state == UT_OP_RUNNING && !op->schedule.direct)
+            ut_op_check(j, op, now); /* what it forwards may have arrived */
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);
     }

