@@ -6,7 +6,7 @@
  * When you add a fault here, also give it a counter in SIM_COVER (sim.h), count it where it strikes, and see that
  * tests/sim asserts it.
  */
-#include "sim.h"
+#include "plan_later.h"
 
 #define MBIT UINT64_C(125000) /* bytes per second */
 

@@ -2,7 +2,7 @@
  *
  * What came into the menu later. It draws from generators of its own, so that old seeds keep their old worlds.
  */
-#include "sim.h"
+#include "plan_later.h"
 
 /* Jobs that travel transformed, all the time, from some op on, or when they lose enough. Drawn apart: the same seed
  * gives the same world otherwise. */

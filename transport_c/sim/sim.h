@@ -388,13 +388,10 @@ void sim_trace_tail(const sim_world *w, FILE *out);
 _Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* blame.c: 0 if each host in trouble was named. */
-int sim_blame(uint64_t seed);
+int sim_blame(uint64_t seed); /* blame.c: 0 if each host in trouble was named */
 
 /* plan.c: draws a world; and the fixed one of the performance floor. */
 void sim_plan_draw(sim_plan *plan, uint64_t seed);
-void sim_plan_draw_hadamard(sim_plan *plan, uint64_t seed); /* plan_later.c */
-void sim_plan_draw_later(sim_plan *plan, uint64_t seed, sim_rng *rng);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 
 /* memory.c */

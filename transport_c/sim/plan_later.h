@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the menu that plan_later.c draws.
+ */
+#ifndef SIM_PLAN_LATER_H
+#define SIM_PLAN_LATER_H
+
+#include "sim.h"
+
+void sim_plan_draw_hadamard(sim_plan *plan, uint64_t seed);
+void sim_plan_draw_later(sim_plan *plan, uint64_t seed, sim_rng *rng);
+
+#endif
