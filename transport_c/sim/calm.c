@@ -4,9 +4,43 @@
  */
 #include "sim.h"
 
+#include "../core/schedule.h"
+
 #define FAIL(format, ...)                                                                                              \
     sim_fail(w, "O10 calm", rank->host, "job %u rank %u op_seq %" PRIu64 " mode %u algorithm %u: " format, rank->job,  \
              rank->index, ask->entry.op_seq, ask->as.mode, sim_algorithm(w->job[rank->job].plan), __VA_ARGS__)
+
+/* The host that |host| gives its sum of |chunk| to; |host| itself if it is the owner. */
+static uint32_t parent_of(const sim_job *job, const sim_ask *ask, uint32_t host, uint16_t chunk)
+{
+    ut_schedule s;
+    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, host, 1, ask->entry.op_seq, ask->as.count,
+                      ut_dtype_bytes(ask->as.dtype));
+    for (uint32_t i = 0; i < s.steps; i++)
+        if (s.step[i].kind == UT_STEP_SEND && s.step[i].stage == 1 && s.step[i].chunk == chunk)
+            return s.step[i].peer;
+    return host;
+}
+
+/* Of what |self| sums for others on the way from |peer|, some could only go on through a host that is gone: its owner
+ * ends without it, and the result may be here before the sum. Where sums go one hop nothing leads nowhere. */
+static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self, uint32_t peer, uint64_t gone)
+{
+    ut_schedule s;
+    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, self, 1, ask->entry.op_seq, ask->as.count,
+                      ut_dtype_bytes(ask->as.dtype));
+    for (uint32_t i = 0; i < s.steps; i++) {
+        const ut_step *x = &s.step[i];
+        if (x->kind != UT_STEP_RECEIVE || x->stage != 1 || x->peer != peer)
+            continue;
+        uint32_t at = self, next;
+        while ((next = parent_of(job, ask, at, x->chunk)) != at && !(gone >> next & 1))
+            at = next;
+        if (next != at)
+            return true;
+    }
+    return false;
+}
 
 /* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */
 static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
@@ -20,12 +54,9 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
             FAIL("error %d long after the last fault", r->error);
         return;
     }
-    /* Known limit: where sums travel through other hosts, one that is gone may cost what came through it. */
-    unsigned algorithm = sim_algorithm(job->plan);
-    if (gone && (algorithm == UT_RING || algorithm == UT_BCUBE))
-        return;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
-        if (!(gone >> h & 1) && (r->peer[h].missing[0] || r->peer[h].missing[1]))
+        if (!(gone >> h & 1) &&
+            ((r->peer[h].missing[0] && !leads_nowhere(job, ask, r->self, h, gone)) || r->peer[h].missing[1]))
             FAIL("%u and %u bytes of host %u are missing long after the last fault", r->peer[h].missing[0],
                  r->peer[h].missing[1], h);
     if (r->status != UT_COMPLETE && !gone)
