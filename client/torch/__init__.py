@@ -15,14 +15,17 @@ import torch.distributed as dist
 from ultima.errors import InvalidArgument
 from ultima.receipt import Receipt
 from ultima.torch.backend import PIECE_BYTES_MAX, UltimaProcessGroup, register
-from ultima.torch.hooks import average_hook
+from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard
 from ultima.torch.receipts import ReceiptSummary
 
 __all__ = [
     "PIECE_BYTES_MAX",
+    "HookState",
     "ReceiptSummary",
     "UltimaProcessGroup",
+    "allreduce_hook",
     "average_hook",
+    "guard",
     "last_receipts",
     "receipt_summary",
 ]

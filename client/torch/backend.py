@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import AllreduceOptions, Store, Work
 
 import ultima
 from ultima.config import DEFAULT_SOCKET, socket_path
-from ultima.durations import DURATION_MAX_S, NO_DEADLINE, deadline_s
+from ultima.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
 from ultima.torch.delegate import DelegatingProcessGroup
 from ultima.torch.receipts import ReceiptLog
@@ -121,6 +121,16 @@ class UltimaProcessGroup(DelegatingProcessGroup):
     def get_group_store(self) -> Store:
         return self._store
 
+    @property
+    def job(self) -> ultima.Job | None:
+        """The job behind this group; None for a group of one rank, and once it was destroyed."""
+        return self._job
+
+    @property
+    def timeout_s(self) -> float:
+        """How patient this group is by torch's word, in seconds."""
+        return _seconds(self._timeout)
+
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
         self._gloo.set_timeout(timeout)
@@ -143,7 +153,26 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         job = self._job
         if job is None or op is None or len(tensors) != 1 or not _ours(tensors[0]):
             return self._by_gloo(tensors, opts)
-        return self._by_ultima(job, tensors, op, opts)
+        return self._by_ultima(job, tensors, op, self._mode, self._patience_s(opts.timeout), opts.asyncOp)
+
+    def allreduce_with(
+        self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
+    ) -> Work:
+        """`allreduce`, started and with what torch's call has no words for: |mode| and |deadline| as in
+        `ultima.Job.allreduce`, None for the group's own. The same mode on all ranks.
+
+        The Work is an UltimaWork, with receipts, unless the group has one rank. Raises as `allreduce`, and
+        InvalidArgument for elements that only Gloo reduces.
+        """
+        job = self._job
+        if job is None:
+            # One rank: its own value is the average, too, for which Gloo has no word.
+            return self._by_gloo([tensor], _options(None, None))
+        if not _ours(tensor):
+            allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
+            raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
+        seconds = self._patience_s(timedelta(0)) if deadline is None else deadline_s(deadline, "deadline")
+        return self._by_ultima(job, [tensor], op, mode or self._mode, seconds, True)
 
     def abort(self) -> None:
         self._close()
@@ -170,13 +199,14 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         job: ultima.Job,
         tensors: list[torch.Tensor],
         op: str,
-        opts: AllreduceOptions,
+        mode: str,
+        seconds: float,
+        asynchronous: bool,
     ) -> Work:
         tensor = tensors[0].detach()
         packed = tensor if tensor.is_contiguous() else tensor.contiguous()
         lossy = op in ("sum", "avg") and tensor.dtype in FLOATS
-        mode = self._mode if lossy else "reliable"
-        seconds = self._patience_s(opts.timeout)
+        mode = mode if lossy else "reliable"
         deadline = NO_DEADLINE if math.isinf(seconds) else seconds
         flat = packed.view(-1)
         length = max(1, min(job.bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
@@ -193,7 +223,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
             raise
         copy_back = None if packed is tensor else _copier(tensor, packed)
         work = UltimaWork(tensors, handles, copy_back, self.log, self._finishers)
-        if opts.asyncOp:
+        if asynchronous:
             work.start()
         return work
 

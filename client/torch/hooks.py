@@ -1,18 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP communication hooks.
+"""Communication hooks for DDP and FSDP2, and what belongs around the optimizer.
 
 Unhooked, DDP divides every gradient by the number of ranks before it asks for a sum, so an element that a rank did not
-reach in time comes out too small by that rank's share. The hook here asks for an average instead: Ultima divides every
+reach in time comes out too small by that rank's share. The hooks here ask for an average instead: Ultima divides every
 element by the number of ranks that are in it.
 
     model.register_comm_hook(None, ultima.torch.average_hook)
+
+    state = HookState(mode="best_effort", deadline="250ms")         # or with a mind of its own
+    model.register_comm_hook(state, allreduce_hook)
+    guard(optimizer, state)
 """
 
 # No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
 
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
+
+from ultima.errors import InvalidArgument
+from ultima.torch.budget import LossBudget
+from ultima.torch.state import LAST, Bucket, BucketOptions, HookState, HookSummary, Policy, parameters_of
+
+__all__ = [
+    "LAST",
+    "Bucket",
+    "BucketOptions",
+    "HookState",
+    "HookSummary",
+    "LossBudget",
+    "Policy",
+    "allreduce_hook",
+    "average_hook",
+    "guard",
+    "hook_fsdp",
+]
 
 
 def average_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -24,6 +50,58 @@ def average_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.f
     assert work is not None, "this rank is not in the group of its own model"
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
     return averaged
+
+
+def allreduce_hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket over the ranks whose gradients came, as its |state| says: mode, deadline, budget.
+
+        model.register_comm_hook(HookState(...), allreduce_hook)
+
+    Raises InvalidArgument for a group of another backend, and what `ultima.torch.UltimaProcessGroup.allreduce` raises.
+    """
+    work = state.send(bucket.buffer(), bucket.index(), bucket.is_last())
+    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
+    return averaged
+
+
+def hook_fsdp(model: torch.nn.Module, state: HookState) -> None:
+    """Has an FSDP2 model (`fully_shard`) average its gradient shards over |state|'s group, the replicas.
+
+    The model is sharded over a mesh of one dimension and must not replicate by itself: torch calls the hook after a
+    reduction of its own. Index 0 is the module whose gradients are ready first if modules run in order. Raises
+    InvalidArgument for a model without FSDP2 modules.
+    """
+    modules = [module for module in model.modules() if hasattr(module, "set_all_reduce_hook")]
+    if not modules:
+        raise InvalidArgument("model", type(model).__name__, "a module to which fully_shard was applied")
+    for index, module in enumerate(reversed(modules)):
+        module.set_all_reduce_hook(_fsdp_hook(state, index, index == len(modules) - 1))
+
+
+def guard(optimizer: torch.optim.Optimizer, state: HookState) -> None:
+    """From now on `optimizer.step()` asks `state.step_ok()` first, does nothing where that says no, and averages the
+    parameters when the state's `sync_every` says so.
+
+    It must be called on all ranks alike. InvalidArgument for a step with a closure: its backward passes come too late.
+    """
+    inner = optimizer.step
+
+    def step(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        if any(argument is not None for argument in (*args, *kwargs.values())):
+            raise InvalidArgument("closure", (*args, *kwargs.values())[0], "none: a guarded step follows the backward")
+        if state.step_ok():
+            inner()
+            state.sync_if_due(parameters_of(optimizer))
+
+    # A bound method, as learning rate schedulers expect it.
+    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+
+
+def _fsdp_hook(state: HookState, index: int, last: bool) -> Callable[[torch.Tensor], None]:
+    def hook(reduce_output: torch.Tensor) -> None:
+        state.send(reduce_output, index, last).wait()
+
+    return hook
 
 
 def _first(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:

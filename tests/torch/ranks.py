@@ -38,9 +38,10 @@ def run_ranks(
     sockets: Sequence[Path | str],
     timeout_s: float = 60,
     environment: Mapping[str, str] | None = None,
+    module: str = "tests.torch.cases",
 ) -> list[Outcome]:
-    """Starts |world| ranks of |case|, rank r at socket r modulo their number, and waits for all; kills those that
-    linger.
+    """Starts |world| ranks of |case| of |module|, rank r at socket r modulo their number, and waits for all; kills
+    those that linger.
     """
     port = free_port()
     started = time.monotonic()
@@ -59,7 +60,7 @@ def run_ranks(
         }
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.torch.cases", case],
+                [sys.executable, "-m", module, case],
                 cwd=ROOT,
                 env=variables,
                 stdin=subprocess.DEVNULL,
