@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ultima.errors import InvalidArgument
 
 
-class BucketKey(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BucketKey:
     """What makes two buckets of different steps the same. DDP cuts other ones after the first step."""
 
     index: int
@@ -32,10 +32,8 @@ class LossBudget:
     window: int = 100
 
     def __post_init__(self) -> None:
-        if not isinstance(self.share, float | int) or not 0 <= self.share <= 1:
-            raise InvalidArgument("share", self.share, "a number from 0 to 1")
-        if not isinstance(self.window, int) or isinstance(self.window, bool) or self.window < 1:
-            raise InvalidArgument("window", self.window, "a whole number of 1 or more")
+        check_number(self.share, "share", 0, 1)
+        check_whole(self.window, "window", 1)
 
 
 class Account:
@@ -62,3 +60,15 @@ class Account:
     def used_up(self, key: BucketKey) -> bool:
         """Whether the bucket may lose no more for now."""
         return self.share(key) > self._budget.share
+
+
+def check_number(value: object, field: str, low: float, high: float) -> None:
+    """Raises InvalidArgument for all but a number from |low| to |high|."""
+    if not isinstance(value, float | int) or not low <= value <= high:
+        raise InvalidArgument(field, value, f"a number from {low} to {high}")
+
+
+def check_whole(value: object, field: str, least: int) -> None:
+    """Raises InvalidArgument for all but a whole number of |least| or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidArgument(field, value, f"a whole number of {least} or more")

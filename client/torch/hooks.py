@@ -71,7 +71,9 @@ def hook_fsdp(model: torch.nn.Module, state: HookState) -> None:
     reduction of its own. Index 0 is the module whose gradients are ready first if modules run in order. Raises
     InvalidArgument for a model without FSDP2 modules.
     """
-    modules = [module for module in model.modules() if hasattr(module, "set_all_reduce_hook")]
+    from torch.distributed.fsdp import FSDPModule  # only for those who have such models: the import takes a second
+
+    modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not modules:
         raise InvalidArgument("model", type(model).__name__, "a module to which fully_shard was applied")
     for index, module in enumerate(reversed(modules)):

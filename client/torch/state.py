@@ -26,7 +26,7 @@ from ultima.durations import Duration, deadline_s
 from ultima.errors import InvalidArgument
 from ultima.receipt import Status
 from ultima.torch.backend import UltimaProcessGroup
-from ultima.torch.budget import Account, BucketKey, LossBudget
+from ultima.torch.budget import Account, BucketKey, LossBudget, check_whole
 from ultima.torch.work import UltimaWork
 from ultima.words import MODES
 
@@ -122,8 +122,7 @@ class HookState:
             _check_table(policy)
         if budget is not None and not isinstance(budget, LossBudget):
             raise InvalidArgument("budget", budget, "a LossBudget, or None")
-        if not isinstance(sync_every, int) or isinstance(sync_every, bool) or sync_every < 0:
-            raise InvalidArgument("sync_every", sync_every, "a whole number of 0 or more")
+        check_whole(sync_every, "sync_every", 0)
         self._group = group
         self._default = BucketOptions(mode, deadline)
         self._policy = policy

@@ -33,6 +33,11 @@ class FakeGroup(UltimaProcessGroup):
         self._deadline_s = None
         self._finishers = Finishers()
         self._job = job
+        self.asked: list[tuple[int, Any, Any]] = []
+
+    def allreduce_with(self, tensor: Any, op: str = "avg", *, mode: Any = None, deadline: Any = None) -> Any:
+        self.asked.append((tensor.numel(), mode, deadline))
+        return super().allreduce_with(tensor, op, mode=mode, deadline=deadline)
 
 
 def on_all(states: list[HookState], act: Callable[[int, HookState], Any]) -> list[Any]:
@@ -125,6 +130,9 @@ def test_budget__is_kept_per_bucket_by_what_all_ranks_lost() -> None:
             assert states[0].share_missing(0) == states[1].share_missing(0)
         assert shares == [0.0, 0.25, 0.167, 0.125, 0.125, 0.0, 0.0]
         assert reliable == [0, 0, 1, 1, 1, 1, 1]
+        for group in groups:
+            asked = [(mode, deadline) for count, mode, deadline in group.asked if count == 30]
+            assert asked == [(None, SHORT)] * 2 + [("reliable", 20.0)] + [(None, SHORT)] * 4
         assert states[0].share_missing(1) == 0.0
         assert states[0].summary().missing_bytes == 2 * 80
 
