@@ -82,6 +82,11 @@ class Link:
         self._poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
         _links.add(self)
 
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; op n goes through lane n modulo it."""
+        return len(self._in_lane)
+
     # Submitting
 
     def start(self, op: Op) -> None:
@@ -103,6 +108,7 @@ class Link:
             with self._lock:
                 self._check_open()
                 op.seq = self._next_seq
+                op.submitted_ns = time.monotonic_ns()
                 kind = op.kind.code
                 if not self._rings.submit(
                     op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum, auto
 
 import numpy as np
@@ -72,6 +73,7 @@ class Op:
         "source",
         "src",
         "state",
+        "submitted_ns",
         "target",
     )
 
@@ -100,6 +102,8 @@ class Op:
         self.expires_ns = expires_ns
         self.flags = flags
         self.seq = -1
+        self.submitted_ns = 0
+        """When the engine was told, by time.monotonic_ns."""
         self.src = 0
         self.dst = 0
         self.block: Block | None = None
@@ -151,6 +155,9 @@ class Op:
             self.failure = failure_of(completion, hosts, rank, self.asked())
         else:
             self.receipt = completion.receipt
+            # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
+            object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
+            object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
         copy = self.block is not None and self.failure is None
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:

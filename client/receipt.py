@@ -168,6 +168,10 @@ class Receipt:
     """Bound of a stage that was in force; None for none."""
     t_c_s: tuple[float | None, float | None] = (None, None)
     """Expected time of each stage that was in force."""
+    submitted_ns: int = 0
+    """When this rank handed it to the engine, by its time.monotonic_ns; 0 in the accounts of a daemon."""
+    ended_ns: int = 0
+    """When this rank heard that it had ended."""
 
     @property
     def complete(self) -> bool:
@@ -215,6 +219,8 @@ class Receipt:
             "incast": self.incast,
             "t_b_s": self.t_b_s,
             "t_c_s": list(self.t_c_s),
+            "submitted_ns": self.submitted_ns,
+            "ended_ns": self.ended_ns,
             "peers": [
                 {
                     "host": peer.host,

@@ -158,6 +158,16 @@ class Job:
         return self._link.arena.nbytes
 
     @property
+    def arena_free_bytes(self) -> int:
+        """Largest array that `empty` has room for now, in bytes."""
+        return self._link.arena.free_bytes()[1]
+
+    @property
+    def lanes(self) -> int:
+        """Engines of the daemon that share the work: op n goes through lane n modulo their number."""
+        return self._link.lanes
+
+    @property
     def deadline_s(self) -> float:
         """Deadline of ops that are not given one, in seconds."""
         return self._settings.deadline_s
@@ -268,6 +278,13 @@ class Job:
             raise ResourceExhausted("arena_bytes", text, nbytes, largest)
         link.arena.touch(block)
         return np.asarray(block).view(kind).reshape(sizes)
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
+
+        False for that of an earlier session, after the daemon was lost.
+        """
+        return self._link.arena.offset_of(address, nbytes) is not None
 
     def close(self, timeout: Duration = LEAVE_TIMEOUT_S) -> None:
         """Leaves the job, within `timeout`. Ops under way end with ClosedHandle here and go on without this rank

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ultima.errors import InvalidArgument
 from ultima.receipt import Receipt
-from ultima.torch.backend import PIECE_BYTES_MAX, UltimaProcessGroup, register
+from ultima.torch.backend import PIECE_BYTES_MAX, UltimaProcessGroup, group_of, register
 from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard
 from ultima.torch.receipts import ReceiptSummary
 
@@ -38,16 +37,9 @@ def last_receipts(count: int | None = None, group: dist.ProcessGroup | None = No
 
     Raises InvalidArgument when the group is of another backend.
     """
-    return _of(group).log.last(count)
+    return group_of(group).log.last(count)
 
 
 def receipt_summary(group: dist.ProcessGroup | None = None) -> ReceiptSummary:
     """What the receipts of all of this rank's ops in a group add up to. Raises InvalidArgument as `last_receipts`."""
-    return _of(group).log.summary()
-
-
-def _of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
-    found = dist.group.WORLD if group is None else group
-    if not isinstance(found, UltimaProcessGroup):
-        raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
-    return found
+    return group_of(group).log.summary()

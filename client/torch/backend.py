@@ -241,6 +241,14 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         _open_groups.discard(self)
 
 
+def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
+    """|group|, or the default one for None. Raises InvalidArgument when it is of another backend."""
+    found = dist.group.WORLD if group is None else group
+    if not isinstance(found, UltimaProcessGroup):
+        raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
+    return found
+
+
 def _mode() -> str:
     text = os.environ.get("ULTIMA_MODE") or "bounded"
     if text not in MODES:

@@ -23,8 +23,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from ultima.errors import InvalidArgument
+from ultima.torch.backend import UltimaProcessGroup
 from ultima.torch.budget import LossBudget
+from ultima.torch.placement import place
 from ultima.torch.state import LAST, Bucket, BucketOptions, HookState, HookSummary, Policy, parameters_of
+from ultima.torch.trace import span
 
 __all__ = [
     "LAST",
@@ -46,7 +49,9 @@ def average_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.f
 
     The second parameter must be called `bucket`: DDP looks it up by that name.
     """
-    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=state, async_op=True)
+    with span(f"ultima bucket {bucket.index()}"):
+        _place(bucket, state)
+        work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=state, async_op=True)
     assert work is not None, "this rank is not in the group of its own model"
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
     return averaged
@@ -59,7 +64,9 @@ def allreduce_hook(state: HookState, bucket: GradBucket) -> torch.futures.Future
 
     Raises InvalidArgument for a group of another backend, and what `ultima.torch.UltimaProcessGroup.allreduce` raises.
     """
-    work = state.send(bucket.buffer(), bucket.index(), bucket.is_last())
+    with span(f"ultima bucket {bucket.index()}"):
+        _place(bucket, state.group)
+        work = state.send(bucket.buffer(), bucket.index(), bucket.is_last())
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
     return averaged
 
@@ -99,9 +106,17 @@ def guard(optimizer: torch.optim.Optimizer, state: HookState) -> None:
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
+def _place(bucket: GradBucket, group: dist.ProcessGroup | None) -> None:
+    """DDP keeps a bucket's memory from step to step: in the arena, it need not be copied there."""
+    found = dist.group.WORLD if group is None else group
+    if isinstance(found, UltimaProcessGroup) and found.job is not None:
+        place(bucket.buffer(), found.job)
+
+
 def _fsdp_hook(state: HookState, index: int, last: bool) -> Callable[[torch.Tensor], None]:
     def hook(reduce_output: torch.Tensor) -> None:
-        state.send(reduce_output, index, last).wait()
+        with span(f"ultima bucket {index}"):
+            state.send(reduce_output, index, last).wait()
 
     return hook
 

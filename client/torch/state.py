@@ -25,7 +25,7 @@ import torch.distributed as dist
 from ultima.durations import Duration, deadline_s
 from ultima.errors import InvalidArgument
 from ultima.receipt import Status
-from ultima.torch.backend import UltimaProcessGroup
+from ultima.torch.backend import UltimaProcessGroup, group_of
 from ultima.torch.budget import Account, BucketKey, LossBudget, check_whole
 from ultima.torch.work import UltimaWork
 from ultima.words import MODES
@@ -141,10 +141,7 @@ class HookState:
     @property
     def group(self) -> UltimaProcessGroup:
         """The process group. Raises InvalidArgument when it is of another backend."""
-        found = dist.group.WORLD if self._group is None else self._group
-        if not isinstance(found, UltimaProcessGroup):
-            raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
-        return found
+        return group_of(self._group)
 
     def summary(self) -> HookSummary:
         """What was lost and spent so far."""

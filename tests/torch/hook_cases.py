@@ -6,12 +6,15 @@ run one after the other in the same processes.
 import copy
 import json
 import math
+import os
 import pickle
 import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -22,7 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 import ultima
 import ultima.torch
 from tests.torch.cases import RANK, WORLD
-from ultima.torch.hooks import BucketOptions, HookState, LossBudget, allreduce_hook, guard, hook_fsdp
+from ultima.op import Op
+from ultima.torch import trace
+from ultima.torch.hooks import BucketOptions, HookState, LossBudget, allreduce_hook, average_hook, guard, hook_fsdp
 
 LATE_S = 0.6
 SHORT = "200ms"
@@ -337,6 +342,72 @@ def drift() -> dict[str, Any]:
     return {"syncs": syncs, "values": values, "divergence": summary.divergence, "cost": summary.sync_s > 0}
 
 
+def overlap() -> dict[str, Any]:
+    """Backward stops before the last bucket until the first one's average is there: it was under way meanwhile."""
+    ddp = wrapped(network(), HookState(budget=None))
+    loss_of(ddp, data(RANK, 0)).backward()
+    came: list[bool] = []
+
+    def await_first(_: torch.Tensor) -> None:
+        limit = time.monotonic() + 20
+        while ultima.torch.receipt_summary().ops == before and time.monotonic() < limit:
+            time.sleep(0.001)
+        came.append(ultima.torch.receipt_summary().ops > before)
+
+    next(iter(ddp.module.parameters())).register_hook(await_first)
+    loss = loss_of(ddp, data(RANK, 1))
+    folder = Path(os.environ["HOOK_CASES_FOLDER"])
+    dist.barrier()
+    before = ultima.torch.receipt_summary().ops
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile, trace.span("backward"):
+        loss.backward()
+    profile.export_chrome_trace(str(folder / f"profile-{RANK}.json"))
+    written = trace.write(folder / f"trace-{RANK}.json")
+    return {
+        "came": came,
+        "ops": sorted(receipt.op_seq for receipt in ultima.torch.last_receipts(2)),
+        "all": written == len(ultima.torch.last_receipts()),
+    }
+
+
+def copies() -> dict[str, Any]:
+    """Bytes that go in and out of the shared memory in one step, and where the gradients lie."""
+    group = dist.group.WORLD
+    assert isinstance(group, ultima.torch.UltimaProcessGroup) and group.job is not None
+    found = {}
+    for name, hook in {"none": None, "average": average_hook, "allreduce": allreduce_hook}.items():
+        model = network()
+        ddp = DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=0.008, gradient_as_bucket_view=True)
+        if hook is not None:
+            ddp.register_comm_hook(HookState(budget=None) if hook is allreduce_hook else None, hook)
+        for step in range(2):
+            ddp.zero_grad()
+            loss_of(ddp, data(RANK, step)).backward()
+        moved = [0, 0]
+        with patch.object(Op, "stage", counting(Op.stage, moved, 0)), patch.object(
+            Op, "copy_out", counting(Op.copy_out, moved, 1)
+        ):
+            ddp.zero_grad()
+            loss_of(ddp, data(RANK, 2)).backward()
+        grads = [parameter.grad for parameter in ddp.parameters()]
+        found[name] = {
+            "moved": moved,
+            "inside": [group.job.holds(grad.data_ptr(), grad.nbytes) for grad in grads],
+            "error": off(gradients(ddp), mean_gradients(model, lambda rank: [data(rank, 2)])),
+        }
+    return found
+
+
+def counting(method: Callable[..., Any], moved: list[int], index: int) -> Callable[..., Any]:
+    """`Op.stage` or `Op.copy_out`, with the bytes that it moves added up."""
+
+    def counted(op: Op, *args: Any) -> Any:
+        moved[index] += op.nbytes
+        return method(op, *args)
+
+    return counted
+
+
 def pickled() -> dict[str, Any]:
     """A state in use, there and back: what it knows stays, what belongs to this process goes."""
     group = dist.new_group(list(range(WORLD)))
@@ -396,6 +467,8 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     by_hook_alone,
     policy,
     drift,
+    overlap,
+    copies,
     pickled,
     closure,
     cost,

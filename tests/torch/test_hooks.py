@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication hooks: two ranks, two daemons, real processes. `hook_cases.py` has what the ranks do."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.torch.ranks import Outcome, run_ranks
@@ -14,9 +18,16 @@ BOTH_RANKS_BYTES = 2 * PARAMETERS_BYTES
 
 
 @pytest.fixture(scope="module")
-def hooked(cluster: Cluster) -> list[Outcome]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the ranks write their traces."""
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(scope="module")
+def hooked(cluster: Cluster, folder: Path) -> list[Outcome]:
     """What the cases brought back, per rank."""
-    return run_ranks("shared", 2, cluster.sockets, timeout_s=120, module="tests.torch.hook_cases")
+    environment = {"HOOK_CASES_FOLDER": str(folder)}
+    return run_ranks("shared", 2, cluster.sockets, 120, environment, "tests.torch.hook_cases")
 
 
 def test_allreduce_hook__averages_buckets_of_any_size(hooked: list[Outcome]) -> None:
@@ -121,3 +132,71 @@ def test_hook_state__pickled_in_use(hooked: list[Outcome]) -> None:
     for outcome in hooked:
         found = outcome.case("pickled")
         assert found == {"default": True, "ops": [1, 2], "steps": [1, 2], "same": True, "ok": True}
+
+
+def test_overlap__first_bucket_is_averaged_before_backward_ends(hooked: list[Outcome]) -> None:
+    for outcome in hooked:
+        found = outcome.case("overlap")
+        assert found["came"] == [True]
+        assert found["all"]
+
+
+def test_trace__shows_ops_during_backward(hooked: list[Outcome], folder: Path) -> None:
+    """By the order of its events. The first bucket's op began and ended inside, the last began there."""
+    for rank, outcome in enumerate(hooked):
+        first, last = outcome.case("overlap")["ops"]
+        events = json.loads((folder / f"trace-{rank}.json").read_text())["traceEvents"]
+        moments = {(event["name"], event["ph"]): at for at, event in enumerate(events)}
+        order = [("backward", "B"), (f"op {first}", "b"), (f"op {first}", "e"), (f"op {last}", "b"), ("backward", "E")]
+        assert [moments[each] for each in order] == sorted(moments[each] for each in order)
+        assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
+        assert {event["pid"] for event in events} == {rank}
+
+
+def test_trace__says_of_each_op_what_its_receipt_says(hooked: list[Outcome], folder: Path) -> None:
+    for rank, outcome in enumerate(hooked):
+        first, last = outcome.case("overlap")["ops"]
+        events = json.loads((folder / f"trace-{rank}.json").read_text())["traceEvents"]
+        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        lanes = len(rows) - 1
+        assert set(rows.values()) == {"trainer", *(f"lane {lane}" for lane in range(lanes))}
+        for op in (first, last):
+            mine = [event for event in events if event.get("id2") == {"local": str(op)}]
+            assert [(event["name"], event["ph"]) for event in mine] == [
+                (f"op {op}", "b"),
+                ("stage 1", "b"),
+                ("stage 1", "e"),
+                ("stage 2", "b"),
+                ("stage 2", "e"),
+                (f"op {op}", "e"),
+            ]
+            assert {event["tid"] for event in mine} == {op % lanes}
+            told: dict[str, Any] = mine[0]["args"]
+            assert (told["lane"], told["status"], told["bytes_missing"]) == (op % lanes, "COMPLETE", 0)
+            assert told["contributors"] == [0, 1]
+        # Ops that lost something are in there as well, and say how much.
+        statuses = {event["args"]["status"] for event in events if "status" in event.get("args", {})}
+        assert "INSUFFICIENT" in statuses
+        lost = [event["args"] for event in events if event.get("args", {}).get("status") == "INSUFFICIENT"]
+        assert all(each["bytes_missing"] == each["bytes_expected"] > 0 for each in lost)
+
+
+def test_trace__torch_profiler_sees_the_buckets(hooked: list[Outcome], folder: Path) -> None:
+    for rank, outcome in enumerate(hooked):
+        assert outcome.status == 0
+        events = json.loads((folder / f"profile-{rank}.json").read_text())["traceEvents"]
+        names = {event.get("name") for event in events}
+        assert {"backward", "ultima bucket 0", "ultima bucket 1"} <= names
+
+
+def test_placement__hooked_buckets_are_never_copied(hooked: list[Outcome]) -> None:
+    """The gradients themselves lie in shared memory. Without a hook each bucket is copied in and out, once."""
+    for outcome in hooked:
+        found = outcome.case("copies")
+        for name in ("average", "allreduce"):
+            case = found[name]
+            assert case["moved"] == [0, 0] and all(case["inside"]), name
+            assert case["error"] < EXACT
+        assert found["none"]["moved"] == [PARAMETERS_BYTES] * 2
+        assert not any(found["none"]["inside"])
+        assert found["none"]["error"] < EXACT
