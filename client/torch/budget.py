@@ -72,3 +72,9 @@ def check_whole(value: object, field: str, least: int) -> None:
     """Raises InvalidArgument for all but a whole number of |least| or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidArgument(field, value, f"a whole number of {least} or more")
+
+
+def check_switch(value: object, field: str) -> None:
+    """Raises InvalidArgument for all but True, False and None."""
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument(field, value, "True or False")

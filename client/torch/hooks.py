@@ -66,9 +66,7 @@ def allreduce_hook(state: HookState, bucket: GradBucket) -> torch.futures.Future
     """
     with span(f"ultima bucket {bucket.index()}"):
         _place(bucket, state.group)
-        work = state.send(bucket.buffer(), bucket.index(), bucket.is_last())
-    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
-    return averaged
+        return state.send(bucket.buffer(), bucket.index(), bucket.is_last()).future()
 
 
 def hook_fsdp(model: torch.nn.Module, state: HookState) -> None:

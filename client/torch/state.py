@@ -25,8 +25,9 @@ import torch.distributed as dist
 from ultima.durations import Duration, deadline_s
 from ultima.errors import InvalidArgument
 from ultima.receipt import Status
+from ultima.torch import hadamard
 from ultima.torch.backend import UltimaProcessGroup, group_of
-from ultima.torch.budget import Account, BucketKey, LossBudget, check_whole
+from ultima.torch.budget import Account, BucketKey, LossBudget, check_switch, check_whole
 from ultima.torch.work import UltimaWork
 from ultima.words import MODES
 
@@ -50,12 +51,14 @@ class BucketOptions:
 
     mode: str | None = None
     deadline: Duration | None = None
+    hadamard: bool | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
             raise InvalidArgument("mode", self.mode, ", ".join(MODES))
         if self.deadline is not None:
             deadline_s(self.deadline, "deadline")
+        check_switch(self.hadamard, "hadamard")
 
 
 Policy = Callable[[Bucket], BucketOptions] | Mapping[int | str, BucketOptions]
@@ -85,6 +88,34 @@ class HookSummary:
     """How far the replicas had drifted apart at the last sync: the largest difference of an element to the average."""
 
 
+class Sent:
+    """A bucket on its way. Either `wait` or `future`, once."""
+
+    def __init__(self, tensor: torch.Tensor, work: Any, number: int | None) -> None:
+        self._tensor = tensor
+        self._work = work
+        self._number = number
+
+    def wait(self) -> None:
+        """Returns when the average is in the tensor. Raises what became of the op otherwise."""
+        self._work.wait()
+        self._decode()
+
+    def future(self) -> torch.futures.Future[torch.Tensor]:
+        """Completes with the tensor."""
+        averaged: torch.futures.Future[torch.Tensor] = self._work.get_future().then(self._take)
+        return averaged
+
+    def _take(self, done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        done.value()  # raises what became of the op
+        self._decode()
+        return self._tensor
+
+    def _decode(self) -> None:
+        if self._number is not None:
+            hadamard.decode(self._tensor, self._number)
+
+
 @dataclass(slots=True)
 class _Open:
     """What this rank knows of the step that is under way."""
@@ -100,6 +131,8 @@ class HookState:
 
     group: the process group of the backend "ultima"; None for the default one.
     mode, deadline: of the buckets, as in `ultima.Job.allreduce`; None for what ULTIMA_MODE and ULTIMA_DEADLINE say.
+    hadamard: whether float32 buckets that may lose something travel transformed (hadamard.py). For buckets on the CPU
+        `ultima.Options(hadamard="on")` has the daemon do it, which is faster; not both.
     policy: what single buckets do differently: a table by index or "last", or a function of `Bucket`. It must say the
         same mode on all ranks.
     budget: how much may go missing; None for any amount.
@@ -114,6 +147,7 @@ class HookState:
         *,
         mode: str | None = None,
         deadline: Duration | None = None,
+        hadamard: bool = False,
         policy: Policy | None = None,
         budget: LossBudget | None = LossBudget(),
         sync_every: int = 100,
@@ -124,7 +158,7 @@ class HookState:
             raise InvalidArgument("budget", budget, "a LossBudget, or None")
         check_whole(sync_every, "sync_every", 0)
         self._group = group
-        self._default = BucketOptions(mode, deadline)
+        self._default = BucketOptions(mode, deadline, hadamard)
         self._policy = policy
         self._budget = budget
         self._account = Account(budget or LossBudget(1.0))
@@ -153,8 +187,8 @@ class HookState:
 
     # A step
 
-    def send(self, tensor: torch.Tensor, index: int, last: bool) -> Any:
-        """Starts averaging a bucket in place; returns its Work. The same calls on all ranks."""
+    def send(self, tensor: torch.Tensor, index: int, last: bool) -> Sent:
+        """Starts averaging a bucket in place. The same calls on all ranks."""
         if any(key.index == index for key, _ in self._open.works):
             self._begin_backward()
         bucket = Bucket(index, tensor.nbytes, tensor.dtype, last)
@@ -165,10 +199,14 @@ class HookState:
             # A deadline for what may be incomplete is not one after which training should end.
             mode, deadline = "reliable", self.group.timeout_s
             self._summary.made_reliable += 1
+        mixed = self._default.hadamard if options.hadamard is None else options.hadamard
+        number = self._summary.ops if mixed and mode != "reliable" and tensor.dtype is torch.float32 else None
+        if number is not None:
+            hadamard.encode(tensor, number)
         work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         self._open.works.append((key, work))
         self._summary.ops += 1
-        return work
+        return Sent(tensor, work, number)
 
     def step_ok(self) -> bool:
         """Whether the optimizer may take this step: False, on all ranks alike, if a bucket was INSUFFICIENT or failed

@@ -100,6 +100,18 @@ def values() -> dict[str, Any]:
     return found
 
 
+def hadamard() -> dict[str, Any]:
+    """Transformed on both ranks with the same signs, or the averages would be noise."""
+    model = network()
+    ddp = wrapped(copy.deepcopy(model), HookState(hadamard=True), gradient_as_bucket_view=True)
+    worst = 0.0
+    for step in range(3):
+        ddp.zero_grad()
+        loss_of(ddp, data(RANK, step)).backward()
+        worst = max(worst, off(gradients(ddp), mean_gradients(model, lambda rank, step=step: [data(rank, step)])))
+    return {"error": worst}
+
+
 def many() -> dict[str, Any]:
     """More buckets than the daemon takes at once."""
     torch.manual_seed(3)
@@ -456,6 +468,7 @@ def cost() -> dict[str, Any]:
 
 SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     values,
+    hadamard,
     many,
     accumulation,
     unused,

@@ -159,6 +159,31 @@ def test_step_ok__op_that_failed_counts_as_insufficient() -> None:
         assert on_all(states, step_ok) == [False, False]
 
 
+def test_hadamard__travels_transformed_and_comes_back() -> None:
+    """What reaches the wire is not the bucket; what comes back is its average. Not so in reliable mode, and in other
+    types, where it would be for nothing.
+    """
+    seen: list[Any] = []
+
+    def peer(_: int, __: int, mine: Any) -> Any:
+        seen.append(mine.copy())
+        return mine
+
+    with FakeDaemon(world_size=2, peer=peer) as daemon:
+        policy = {1: BucketOptions("reliable"), 2: BucketOptions(hadamard=False)}
+        state = HookState(FakeGroup(daemon.connect(0)), hadamard=True, policy=policy)
+        before = (torch.arange(64 * 352) % 31).float()
+        for index, dtype in enumerate([torch.float32, torch.float32, torch.float32, torch.float64]):
+            tensor = before.to(dtype)
+            assert torch.equal(state.send(tensor, index, False).future().wait(), before.to(dtype))
+        same = [bool((each == before.numpy()).all()) for each in seen]
+        assert same == [False, True, True, True]
+        tensor = before.clone()
+        state.send(tensor, 4, False).wait()
+        assert torch.equal(tensor, before)
+        assert not (seen[-1] == seen[0]).all(), "other signs for each op"
+
+
 def test_account__forgets_what_left_the_window() -> None:
     account, key = Account(LossBudget(0.1, 2)), BucketKey(0, 100)
     account.add(key, 30, 100)
@@ -181,6 +206,7 @@ def test_account__forgets_what_left_the_window() -> None:
         ("policy", lambda: HookState(policy={"first": BucketOptions()})),
         ("policy", lambda: HookState(policy={0: "reliable"})),
         ("mode", lambda: BucketOptions(mode="off")),
+        ("hadamard", lambda: HookState(hadamard="on")),
         ("share", lambda: LossBudget(share=2)),
         ("window", lambda: LossBudget(window=0)),
         ("group", lambda: HookState(object()).group),

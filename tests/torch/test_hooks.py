@@ -42,6 +42,10 @@ def test_allreduce_hook__averages_buckets_of_any_size(hooked: list[Outcome]) -> 
         }
 
 
+def test_allreduce_hook__hadamard(hooked: list[Outcome]) -> None:
+    assert max(outcome.case("hadamard")["error"] for outcome in hooked) < 4 * EXACT
+
+
 def test_allreduce_hook__more_buckets_than_the_daemon_takes_at_once(hooked: list[Outcome]) -> None:
     for outcome in hooked:
         found = outcome.case("many")
