@@ -174,6 +174,10 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         seconds = self._patience_s(timedelta(0)) if deadline is None else deadline_s(deadline, "deadline")
         return self._by_ultima(job, [tensor], op, mode or self._mode, seconds, True)
 
+    def in_background(self, task: Callable[[], None]) -> None:
+        """Runs |task|, which must not raise, in a thread that ends with the group."""
+        self._finishers.run(task)
+
     def abort(self) -> None:
         self._close()
         if self._inner is not None:

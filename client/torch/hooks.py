@@ -26,7 +26,8 @@ from ultima.errors import InvalidArgument
 from ultima.torch.backend import UltimaProcessGroup
 from ultima.torch.budget import LossBudget
 from ultima.torch.placement import place
-from ultima.torch.state import LAST, Bucket, BucketOptions, HookState, HookSummary, Policy, parameters_of
+from ultima.torch.policy import LAST, Bucket, BucketOptions, Policy
+from ultima.torch.state import HookState, HookSummary, parameters_of
 from ultima.torch.trace import span
 
 __all__ = [

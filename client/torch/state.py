@@ -14,7 +14,7 @@ The exchange is a barrier: it waits for the slowest rank, which a bounded op doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,46 +22,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ultima.durations import Duration, deadline_s
+from ultima.durations import Duration
 from ultima.errors import InvalidArgument
 from ultima.receipt import Status
 from ultima.torch import hadamard
 from ultima.torch.backend import UltimaProcessGroup, group_of
-from ultima.torch.budget import Account, BucketKey, LossBudget, check_switch, check_whole
+from ultima.torch.budget import Account, BucketKey, LossBudget, check_whole
+from ultima.torch.policy import Bucket, BucketOptions, Policy, check_table, options_of
+from ultima.torch.staging import CudaDevice, Stage, StagedWork
 from ultima.torch.work import UltimaWork
-from ultima.words import MODES
-
-LAST = "last"
-"""Key of a policy's table: the last bucket of a backward pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """A bucket as a policy sees it. |index| counts from 0 in the order of sending."""
-
-    index: int
-    nbytes: int
-    dtype: torch.dtype
-    last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BucketOptions:
-    """How a bucket goes; None for what the state says. Raises InvalidArgument."""
-
-    mode: str | None = None
-    deadline: Duration | None = None
-    hadamard: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.mode is not None and self.mode not in MODES:
-            raise InvalidArgument("mode", self.mode, ", ".join(MODES))
-        if self.deadline is not None:
-            deadline_s(self.deadline, "deadline")
-        check_switch(self.hadamard, "hadamard")
-
-
-Policy = Callable[[Bucket], BucketOptions] | Mapping[int | str, BucketOptions]
 
 
 @dataclass(slots=True)
@@ -153,7 +122,7 @@ class HookState:
         sync_every: int = 100,
     ) -> None:
         if policy is not None and not callable(policy):
-            _check_table(policy)
+            check_table(policy)
         if budget is not None and not isinstance(budget, LossBudget):
             raise InvalidArgument("budget", budget, "a LossBudget, or None")
         check_whole(sync_every, "sync_every", 0)
@@ -164,13 +133,14 @@ class HookState:
         self._account = Account(budget or LossBudget(1.0))
         self._sync_every = sync_every
         self._open = _Open()
+        self._stages: dict[torch.device, Stage] = {}
         self._asked = False
         self._lost_since_sync = False
         self._steps_since_sync = 0
         self._summary = HookSummary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_group": None, "_open": _Open()}
+        return {**self.__dict__, "_group": None, "_open": _Open(), "_stages": {}}
 
     @property
     def group(self) -> UltimaProcessGroup:
@@ -193,7 +163,7 @@ class HookState:
             self._begin_backward()
         bucket = Bucket(index, tensor.nbytes, tensor.dtype, last)
         key = BucketKey(index, tensor.nbytes)
-        options = self._options_of(bucket)
+        options = options_of(self._policy, bucket) or self._default
         mode, deadline = options.mode or self._default.mode, options.deadline or self._default.deadline
         if self._budget is not None and mode != "reliable" and self._account.used_up(key):
             # A deadline for what may be incomplete is not one after which training should end.
@@ -203,7 +173,7 @@ class HookState:
         number = self._summary.ops if mixed and mode != "reliable" and tensor.dtype is torch.float32 else None
         if number is not None:
             hadamard.encode(tensor, number)
-        work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
+        work = self._start(tensor, mode, deadline)
         self._open.works.append((key, work))
         self._summary.ops += 1
         return Sent(tensor, work, number)
@@ -220,15 +190,20 @@ class HookState:
     def sync_if_due(self, tensors: Any) -> None:
         """Averages the tensors over all ranks, reliably, every `sync_every` steps if anything went missing meanwhile.
 
-        tensors: a module, a mapping or an iterable, as `ultima.Job.sync_model` takes it. On all ranks, after the
-        optimizer's step. Raises as that does.
+        tensors: a module, a mapping or an iterable, as `ultima.Job.sync_model` takes it, on any device. On all ranks,
+        after the optimizer's step. Raises as that does.
         """
         job = self.group.job
         due = 0 < self._sync_every <= self._steps_since_sync
         if job is None or not due or not self._lost_since_sync:
             return
         started = time.perf_counter()
-        result = job.sync_model(tensors)
+        given = _listed(tensors)
+        here = [tensor.detach().cpu() for tensor in given]  # itself, where it is there already
+        result = job.sync_model(here)
+        for there, mean in zip(given, here, strict=True):
+            if there.device.type != "cpu":
+                there.detach().copy_(mean)
         self._summary.syncs += 1
         self._summary.sync_s += time.perf_counter() - started
         self._summary.divergence = result.divergence
@@ -237,17 +212,13 @@ class HookState:
 
     # How
 
-    def _options_of(self, bucket: Bucket) -> BucketOptions:
-        policy = self._policy
-        if policy is None:
-            return self._default
-        if not callable(policy):
-            found = policy.get(LAST) if bucket.last and LAST in policy else policy.get(bucket.index)
-            return found or self._default
-        said = policy(bucket)
-        if not isinstance(said, BucketOptions):
-            raise InvalidArgument("policy", f"a function that returned {said!r}", "one that returns BucketOptions")
-        return said
+    def _start(self, tensor: torch.Tensor, mode: str | None, deadline: Duration | None) -> Any:
+        if tensor.device.type != "cuda" or self.group.job is None:
+            return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
+        stage = self._stages.get(tensor.device)
+        if stage is None:
+            stage = self._stages[tensor.device] = Stage(self.group, CudaDevice(tensor.device))
+        return stage.allreduce(tensor, mode, deadline)
 
     def _begin_backward(self) -> None:
         """The first bucket came round again. If nobody asks for `step_ok`, the budget still needs the exchange."""
@@ -263,8 +234,8 @@ class HookState:
             with suppress(Exception):  # whoever waits for the bucket's future has raised it
                 work.wait()
             count = self._open.counts.setdefault(key, [0.0, 0.0])
-            if not isinstance(work, UltimaWork):
-                continue
+            if not isinstance(work, UltimaWork | StagedWork):
+                continue  # Gloo's, in a group of one rank
             self._open.insufficient |= not work.is_success()
             for receipt in work.receipts:
                 self._open.insufficient |= receipt.status is Status.INSUFFICIENT
@@ -294,14 +265,10 @@ class HookState:
         return not insufficient
 
 
-def _check_table(policy: Any) -> None:
-    if not isinstance(policy, Mapping):
-        raise InvalidArgument("policy", policy, "a function of a Bucket, or a table by index or 'last'")
-    for key, options in policy.items():
-        if key != LAST and (not isinstance(key, int) or key < 0):
-            raise InvalidArgument("policy", f"the key {key!r}", "an index from 0, or 'last'")
-        if not isinstance(options, BucketOptions):
-            raise InvalidArgument("policy", f"{options!r} at {key!r}", "BucketOptions")
+def _listed(tensors: Any) -> list[torch.Tensor]:
+    if isinstance(tensors, torch.nn.Module):
+        return [*tensors.parameters(), *tensors.buffers()]
+    return list(tensors.values() if isinstance(tensors, Mapping) else tensors)
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:

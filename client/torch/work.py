@@ -70,6 +70,7 @@ class Finishers:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+            del task  # it holds tensors, and the next one may be long in coming
             with self._lock:
                 self._idle += 1
 

@@ -5,7 +5,6 @@ run one after the other in the same processes.
 
 import copy
 import json
-import math
 import os
 import pickle
 import time
@@ -451,21 +450,6 @@ def closure() -> dict[str, Any]:
     return {"error": ""}
 
 
-def cost() -> dict[str, Any]:
-    """What the exchange of a step costs; for the record, not for a test."""
-    state = HookState()
-    ddp = wrapped(network(), state, bucket_cap_mb=25)
-    spent = []
-    for step in range(50):
-        loss_of(ddp, data(RANK, step)).backward()
-        dist.barrier()
-        before = state.summary().agree_s
-        assert state.step_ok()
-        spent.append(state.summary().agree_s - before)
-    spent.sort()
-    return {"median_us": round(spent[25] * 1e6), "finite": math.isfinite(spent[-1])}
-
-
 SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     values,
     hadamard,
@@ -484,7 +468,6 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     copies,
     pickled,
     closure,
-    cost,
 )
 
 

@@ -3,7 +3,6 @@
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -12,50 +11,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import ultima  # noqa: E402  # only where torch is
+from tests.torch.fake_group import FakeGroup, on_all  # noqa: E402
 from ultima.testing import FakeDaemon  # noqa: E402
-from ultima.torch.backend import UltimaProcessGroup  # noqa: E402
 from ultima.torch.budget import Account, BucketKey, LossBudget  # noqa: E402
 from ultima.torch.hooks import BucketOptions, HookState  # noqa: E402
-from ultima.torch.receipts import ReceiptLog  # noqa: E402
-from ultima.torch.work import Finishers  # noqa: E402
 
 SHORT = "100ms"
-
-
-class FakeGroup(UltimaProcessGroup):
-    """One rank's group over a fake daemon: no Gloo, no store."""
-
-    def __init__(self, job: ultima.Job) -> None:
-        torch.distributed.ProcessGroup.__init__(self, job.rank, job.world_size)
-        self.log = ReceiptLog()
-        self._timeout = timedelta(seconds=20)
-        self._mode = "bounded"
-        self._deadline_s = None
-        self._finishers = Finishers()
-        self._job = job
-        self.asked: list[tuple[int, Any, Any]] = []
-
-    def allreduce_with(self, tensor: Any, op: str = "avg", *, mode: Any = None, deadline: Any = None) -> Any:
-        self.asked.append((tensor.numel(), mode, deadline))
-        return super().allreduce_with(tensor, op, mode=mode, deadline=deadline)
-
-
-def on_all(states: list[HookState], act: Callable[[int, HookState], Any]) -> list[Any]:
-    """What `act` returns on every rank, each in its thread."""
-    found: list[Any] = [None] * len(states)
-
-    def run(rank: int) -> None:
-        try:
-            found[rank] = act(rank, states[rank])
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(states))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
 
 
 def send(values: int = 30, index: int = 0) -> Callable[[int, HookState], float]:
