@@ -63,8 +63,8 @@ lint: setup
 	@.ci/lint
 
 format: setup
-	@$(PY) -m ruff format --quiet client daemon tests proto setup.py
-	@$(PY) -m ruff check --quiet --fix client daemon tests proto setup.py
+	@$(PY) -m ruff format --quiet client daemon examples tests proto setup.py
+	@$(PY) -m ruff check --quiet --fix client daemon examples tests proto setup.py
 	@find transport_c tests -name '*.[ch]' -not -path '*/build/*' -exec $(VENV)/bin/clang-format -i {} +
 
 proto: setup

@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import typer
 
-from ultima.cli import demo, explain, perf, set_options, status, version
+from ultima.cli import demo, explain, perf, run, set_options, status, version
 from ultima.errors import DaemonUnavailable, InvalidArgument, UltimaError
 
 EXIT_FAILED = 1
@@ -30,12 +30,18 @@ class Verb(NamedTuple):
     name: str
     function: Callable[..., None]
     help: str
+    context: Mapping[str, bool] = {}
+    """Settings of its parser."""
 
+
+# The first word that is no option starts a command, and what follows is its own.
+WRAPS = {"allow_interspersed_args": False}
 
 VERBS = (
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
     Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
     Verb("perf", perf.perf, "Time AllReduce; start one per rank. Prints the table of nccl-tests."),
+    Verb("run", run.run, "Start a training script on this host, and a daemon if none runs.", WRAPS),
     Verb("set", set_options.set_options, "Change options of a job while it runs, on all its hosts."),
     Verb("status", status.status, "Show what the daemon on this host is doing."),
     Verb("version", version.version, "Show what is installed."),
@@ -53,7 +59,7 @@ def build() -> typer.Typer:
         add_completion=False,
     )
     for verb in VERBS:
-        app.command(verb.name, help=verb.help)(ends_well(verb.function))
+        app.command(verb.name, help=verb.help, context_settings=dict(verb.context))(ends_well(verb.function))
     return app
 
 

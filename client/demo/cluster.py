@@ -9,12 +9,10 @@ program alone, which then stops them in order.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import selectors
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,14 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from ultima.processes import answers, dies_with_parent, free_port
+
 DAEMON_START_S = 20.0
 STOP_S = 5.0
 # Rank 0 speaks several times a second once it trains; before that, it loads torch and the images.
 SILENCE_S = 120.0
 LOG_LINES_SHOWN = 15
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ChildFailed(Exception):
@@ -126,7 +123,7 @@ class Cluster:
                 stdout=subprocess.PIPE if output else file,
                 stderr=file,
                 process_group=0,
-                preexec_fn=_die_with_parent,
+                preexec_fn=dies_with_parent(),
             )
         return Child(name, process, log)
 
@@ -164,23 +161,6 @@ class Cluster:
                 raise ChildFailed(describe(child))
 
 
-def free_port() -> int:
-    """A TCP port of loopback that nobody has now. The kernel goes round them all before it names one again."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(path: Path) -> bool:
-    """True if somebody takes connections on a Unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
 def describe(child: Child) -> str:
     """One line of how a child ended, and the end of its log."""
     status = child.process.returncode
@@ -207,7 +187,3 @@ def _stop(children: list[Child]) -> None:
             child.process.wait()
         if child.process.stdout is not None:
             child.process.stdout.close()
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

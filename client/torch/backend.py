@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, Store, Work
+from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, Store, Work
 
 import ultima
 from ultima.config import DEFAULT_SOCKET, socket_path
@@ -34,7 +34,7 @@ from ultima.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
 from ultima.torch.delegate import DelegatingProcessGroup
 from ultima.torch.receipts import ReceiptLog
-from ultima.torch.rendezvous import meet
+from ultima.torch.rendezvous import Meeting, meet
 from ultima.torch.work import Finishers, UltimaWork
 from ultima.words import MODES
 
@@ -95,15 +95,17 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         self._job: ultima.Job | None = None
         if size > 1:
             # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
-            self._job = self._join(store, rank, size, group_name)
+            meeting, self._job = self._join(store, rank, size, group_name)
+            # Gloo would believe the addresses that an earlier life of these ranks left in the store.
+            store = PrefixStore(meeting.job, store)
         self._start_gloo(store, rank, size, timeout)
         _open_groups.add(self)
 
-    def _join(self, store: Store, rank: int, size: int, group_name: str) -> ultima.Job:
+    def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:
         path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
         seconds = _seconds(self._timeout)
         meeting = meet(store, rank, size, group_name, path, seconds)
-        return ultima.connect(
+        return meeting, ultima.connect(
             job=meeting.job,
             rank=rank,
             world_size=size,

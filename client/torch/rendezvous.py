@@ -1,33 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of a process group find one another's daemons: through the c10d store that brought the ranks together.
 
-Each rank asks its own daemon for the address on which its peers reach it, writes that into the store and reads
-everyone's. So torchrun's variables and ULTIMA_SOCKET are all that is needed. Rank 0 also makes up the job's name: two
-groups, or two trainings on the same daemons, must never meet in one job. A rank that cannot reach its daemon writes
-that instead, so the others hear of it at once and by whom, rather than wait for somebody who will not come.
+Each rank asks its own daemon for the address on which its peers reach it and tells rank 0, which tells everyone. So
+torchrun's variables and ULTIMA_SOCKET are all that is needed. Rank 0 also makes up the job's name: two groups, or two
+trainings on the same daemons, must never meet in one job. A rank that cannot reach its daemon says that instead, so the
+others hear of it at once and by whom, rather than wait for somebody who will not come.
+
+The store may hold what an earlier life of the same ranks wrote: torchrun starts them again beside the same store, and
+tells nobody which life it is. So rank 0 opens with a number of its own, the others answer under that number, and its
+table counts for a rank only if that rank's own number stands in it. Whoever read an old number sees the new one soon.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import secrets
-import socket
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from ultima.admin import get_status
-from ultima.config import join_address
 from ultima.errors import DaemonError, DaemonUnavailable, JoinTimeout
+from ultima.reach import daemon_address
 from ultima.receipt import ranks_text
-from ultima.session import START_PATIENCE_NS
 
 NAME_PART_MAX = 40
 POLL_S_MIN, POLL_S_MAX = 0.002, 0.1
-RETRY_S = 0.1
+# A rank without a daemon stays this long to see that the others have heard of it.
+HEARD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +47,70 @@ def meet(store: Store, rank: int, size: int, group_name: str, socket_path: str, 
     JoinTimeout, naming the ranks, when some did not come within |timeout_s| seconds.
     """
     limit = time.monotonic() + timeout_s
+    mine, failure = {"life": secrets.token_hex(8)}, None
     try:
-        store.set(_key(rank), json.dumps({"address": daemon_address(socket_path)}))
+        mine["address"] = daemon_address(socket_path)
     except DaemonError as error:
-        store.set(_key(rank), json.dumps({"error": str(error)}))
-        raise
+        mine["error"], failure = str(error), error
+        limit = min(limit, time.monotonic() + HEARD_S)
     if rank == 0:
-        store.set(_JOB_KEY, _job_name(group_name))
-    addresses = [_address_of(store, other, size, limit, timeout_s) for other in range(size)]
-    job = _read(store, _JOB_KEY, limit)
-    if job is None:
-        raise JoinTimeout(f"rank 0 did not name the job within {timeout_s:g} s")
-    return Meeting(job, tuple(addresses))
+        job, said = _ask(store, size, _job_name(group_name), mine, limit)
+    else:
+        job, said = _answer(store, rank, size, mine, limit)
+    if failure is not None:
+        raise failure
+    for other, word in enumerate(said):
+        if word is not None and "error" in word:
+            raise DaemonUnavailable(f"rank {other} has no daemon: {word['error']}")
+    missing = [other for other, word in enumerate(said) if word is None]
+    if missing:
+        raise JoinTimeout(f"{ranks_text(missing)} did not come to the process group within {timeout_s:g} s")
+    return Meeting(job, tuple(str(word["address"]) for word in said if word is not None))
 
 
-_JOB_KEY = "ultima/job"
+Words = list[dict[str, Any] | None]
+"""What each rank said of itself, None for one that did not come."""
+_CALL = "ultima/call"
 
 
-def _key(rank: int) -> str:
-    return f"ultima/daemon/{rank}"
+def _ask(store: Store, size: int, job: str, mine: dict[str, Any], limit: float) -> tuple[str, Words]:
+    """Rank 0: opens, waits for the answers, and tells everyone what came."""
+    call = secrets.token_hex(8)
+    store.set(_CALL, call)
+    said: Words = [mine]
+    for other in range(1, size):
+        text = _read(store, _key(call, other), limit)
+        said.append(None if text is None else json.loads(text))
+    store.set(_key(call, "all"), json.dumps([job, said]))
+    return job, said
 
 
-def daemon_address(socket_path: str) -> str:
-    """The "address:port" on which other daemons reach the one behind |socket_path|.
-
-    A daemon that does not answer may be starting: it gets as long as `ultima.connect` gives it. Raises DaemonError.
-    """
-    limit = time.monotonic_ns() + START_PATIENCE_NS
+def _answer(store: Store, rank: int, size: int, mine: dict[str, Any], limit: float) -> tuple[str, Words]:
+    """The others: answer whatever rank 0 opened with last, until they find themselves in its table."""
+    answered, pause = "", POLL_S_MIN
     while True:
-        try:
-            status = get_status(socket_path)
-            break
-        except DaemonUnavailable:
-            if time.monotonic_ns() >= limit:
-                raise
-            time.sleep(RETRY_S)
-    address = status.address
-    if not address or ipaddress.ip_address(address).is_unspecified:
-        address = address_towards(os.environ.get("MASTER_ADDR") or "127.0.0.1")
-    return join_address(address, status.grpc_port)
+        call = store.get(_CALL).decode() if store.check([_CALL]) else ""
+        if call != answered:
+            store.set(_key(call, rank), json.dumps(mine))
+            answered = call
+        if answered and store.check([_key(call, "all")]):
+            job, said = json.loads(store.get(_key(call, "all")))
+            own = said[rank] if rank < len(said) else None
+            if own is not None and own["life"] == mine["life"]:
+                return job, said
+        left = limit - time.monotonic()
+        if left <= 0:
+            came: Words = [
+                {} if answered and store.check([_key(answered, other)]) else None for other in range(1, size)
+            ]
+            # Where all the others are here, it is rank 0 that says nothing.
+            return "", [{} if None in came and answered else None, *came]
+        time.sleep(min(left, pause))
+        pause = min(2 * pause, POLL_S_MAX)
 
 
-def address_towards(host: str) -> str:
-    """This host's own address on the way to another one: a datagram socket is connected, nothing is sent."""
-    family, kind, protocol, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(target)
-        return str(probe.getsockname()[0])
+def _key(call: str, part: int | str) -> str:
+    return f"ultima/{call}/{part}"
 
 
 def _job_name(group_name: str) -> str:
@@ -102,17 +121,6 @@ def _job_name(group_name: str) -> str:
     parts = [run, group_name or "group"]
     readable = ["".join(letter if letter.isprintable() else "?" for letter in part)[:NAME_PART_MAX] for part in parts]
     return "-".join([*readable, secrets.token_hex(4)])
-
-
-def _address_of(store: Store, rank: int, size: int, limit: float, timeout_s: float) -> str:
-    text = _read(store, _key(rank), limit)
-    if text is None:
-        missing = [other for other in range(size) if not store.check([_key(other)])]
-        raise JoinTimeout(f"{ranks_text(missing)} did not come to the process group within {timeout_s:g} s")
-    said = json.loads(text)
-    if "error" in said:
-        raise DaemonUnavailable(f"rank {rank} has no daemon: {said['error']}")
-    return str(said["address"])
 
 
 def _read(store: Store, key: str, limit: float) -> str | None:

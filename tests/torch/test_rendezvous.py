@@ -3,6 +3,7 @@
 
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from ultima.torch import rendezvous  # noqa: E402  # only where torch is
 
 
 def meet_all(
-    sockets: list[Path], timeout_s: float = 10, ranks: int | None = None, size: int | None = None
-) -> list[Any]:
-    """What `meet` returned, or raised, on each of the first |ranks| ranks of a group of |size|."""
-    store = torch.distributed.HashStore()
+    sockets: list[Path], timeout_s: float = 10, ranks: int | None = None, size: int | None = None, store: Any = None,
+    first_late_s: float = 0,
+) -> list[Any]:  # fmt: skip
+    """What `meet` returned, or raised, on each of the first |ranks| ranks of a group of |size|; rank 0 may be late."""
+    store = store or torch.distributed.HashStore()
     size = size or len(sockets)
     found: list[Any] = [None] * (ranks or size)
 
     def run(rank: int) -> None:
+        time.sleep(0 if rank else first_late_s)
         try:
             found[rank] = rendezvous.meet(store, rank, size, "0", str(sockets[rank]), timeout_s)
         except Exception as error:
@@ -75,7 +78,30 @@ def test_meet__ranks_that_never_come_are_named(cluster: Cluster) -> None:
     assert str(first) == "ranks 1-3 did not come to the process group within 0.5 s"
 
 
-def test_address_towards__this_host_as_others_see_it() -> None:
-    assert rendezvous.address_towards("127.0.0.1") == "127.0.0.1"
-    if socket.has_ipv6:
-        assert rendezvous.address_towards("::1") == "::1"
+@pytest.mark.parametrize("first_late_s", [0, 0.3])
+def test_meet__again_over_the_same_store(cluster: Cluster, first_late_s: float) -> None:
+    """As after a restart by torchrun: what the first life wrote, down to its table, is there and must not be taken."""
+    store = torch.distributed.HashStore()
+    before = meet_all(cluster.sockets, store=store)
+    swapped = [*reversed(cluster.sockets)]
+    again = meet_all(swapped, store=store, first_late_s=first_late_s)
+    assert again[0] == again[1]
+    assert again[0].job != before[0].job
+    assert again[0].rank_addresses == before[0].rank_addresses[::-1]
+
+
+@pytest.mark.parametrize("first_late_s", [0, 0.3])
+def test_meet__after_a_life_without_a_daemon(cluster: Cluster, tmp_path: Path, first_late_s: float) -> None:
+    """The failure of the first life is not that of the second; nor is its world size."""
+    store = torch.distributed.HashStore()
+    failed = meet_all([tmp_path / "none.sock", cluster.sockets[0]], store=store)
+    assert [type(each) for each in failed] == [DaemonUnavailable] * 2
+    again = meet_all([*cluster.sockets, cluster.sockets[0]], store=store, first_late_s=first_late_s)
+    assert again[0] == again[1] == again[2] and len(again[0].rank_addresses) == 3
+
+
+def test_meet__a_silent_rank_0_is_named(cluster: Cluster) -> None:
+    store = torch.distributed.HashStore()
+    meet_all(cluster.sockets, store=store)
+    with pytest.raises(JoinTimeout, match=r"^rank 0 did not come to the process group within 0\.3 s"):
+        rendezvous.meet(store, 1, 2, "0", str(cluster.sockets[1]), 0.3)

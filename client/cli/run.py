@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima run`: starts a training script on this host without torchrun."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+import typer
+
+from ultima.errors import InvalidArgument
+
+RANKS_MAX, NODES_MAX = 16, 64
+MASTER_PORT = 29500
+_MASTER = re.compile(
+    r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]\s]+))(?::(?P<port>[0-9]{1,9}))?|(?=.*:.*:)[0-9a-fA-F:.]+"
+)
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments: -- python train.py ...")],
+    nproc_per_node: Annotated[int, typer.Option(min=1, max=RANKS_MAX, help="Ranks on each host.")] = 1,
+    nnodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, help="Hosts; start this once on each.")] = 1,
+    node_rank: Annotated[int, typer.Option(min=0, help="Which of the hosts this is, from 0.")] = 0,
+    master: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Host 0, as all others reach it; port 29500 if not said.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let a private daemon serve other hosts, on a network of your own.")
+    ] = False,
+) -> None:
+    from ultima.launch import Plan, launch
+    from ultima.processes import free_port
+
+    if node_rank >= nnodes:
+        raise InvalidArgument("--node-rank", node_rank, f"0 to {nnodes - 1}, as --nnodes is {nnodes}")
+    if master is None and nnodes > 1:
+        raise InvalidArgument("--master", master, "HOST or HOST:PORT, as --nnodes is more than 1")
+    host, port = ("127.0.0.1", free_port()) if master is None else _master(master)
+    plan = Plan(command, nproc_per_node, nnodes, node_rank, host, port, insecure)
+    environment = dict(os.environ)
+    # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    raise typer.Exit(launch(plan, environment, lambda line: typer.echo(f"ultima: {line}", err=True)))
+
+
+def _master(text: str) -> tuple[str, int]:
+    """Host and port of HOST, HOST:PORT, [v6] or [v6]:PORT, or a bare IPv6 address."""
+    found = _MASTER.fullmatch(text)
+    if found is None:
+        raise InvalidArgument("--master", text, "HOST or HOST:PORT, or [v6]:PORT")
+    port = int(found["port"] or MASTER_PORT)
+    if not 1 <= port <= 65535:
+        raise InvalidArgument("--master", text, "a port from 1 to 65535")
+    return found["v6"] or found["host"] or text, port

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs share that start others: ports that are free, sockets that answer, children that do not outlive us."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody has now. The kernel goes round them all before it names one again."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(path: Path) -> bool:
+    """True if somebody takes connections on a Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def dies_with_parent() -> Callable[[], None]:
+    """For Popen's preexec_fn: the kernel kills the child when the calling thread dies, however that happens."""
+    parent = os.getpid()
+
+    def in_child() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before the kernel was told
+
+    return in_child

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plain script of `examples/` under torchrun and `ultima run`: on one host, on two, and after a rank has died."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.lab.cluster import BIN
+from tests.lab.cluster import Cluster as LabCluster
+from tests.lab.lab import Lab
+from ultima.admin import get_status
+from ultima.demo.cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = str(ROOT / "examples/ddp.py")
+TORCHRUN = [str(BIN / "torchrun")]
+RUN = [sys.executable, "-m", "ultima.cli", "run"]
+pytestmark = pytest.mark.timeout(150)
+
+
+def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    cleared = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
+    return cleared | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | dict(environment or {})
+
+
+def loss_of(output: str) -> float:
+    found = re.search(r"^loss ([0-9.]+) after", output, re.MULTILINE)
+    assert found is not None, output
+    return float(found[1])
+
+
+def run_it(command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=quiet(environment), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def gloo_loss() -> float:
+    """What the script comes to without Ultima: two ranks, hence the same for every way to start them."""
+    return loss_of(run_it([*TORCHRUN, "--standalone", "--nproc-per-node", "2", SCRIPT, "--backend", "gloo"]))
+
+
+def test_torchrun__on_one_host(cluster: Cluster, gloo_loss: float) -> None:
+    environment = {"ULTIMA_SOCKET": str(cluster.sockets[0])}
+    output = run_it([*TORCHRUN, "--standalone", "--nproc-per-node", "2", SCRIPT], environment)
+    assert "rank 0 of 2" in output and "rank 1 of 2" in output
+    assert loss_of(output) == pytest.approx(gloo_loss, rel=0.02)
+    found = re.search(r"^(\d+) all-reduces, (\d+) of them complete", output, re.MULTILINE)
+    assert found is not None and int(found[1]) == int(found[2]) >= 200
+
+
+def test_ultima_run__on_one_host_without_a_daemon(gloo_loss: float) -> None:
+    output = run_it([*RUN, "--nproc-per-node", "2", "--", sys.executable, SCRIPT])
+    assert "rank 0 of 2" in output and "rank 1 of 2" in output
+    assert loss_of(output) == pytest.approx(gloo_loss, rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab(2) as running:
+        yield running
+
+
+def on_both(lab: Lab, commands: list[list[str]], environments: list[Mapping[str, str]]) -> list[str]:
+    """Runs a command on each of two hosts, as two people would; returns what each printed."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    children = [
+        host.popen(command, {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", **environment}, **pipes)
+        for host, command, environment in zip(lab.hosts, commands, environments, strict=True)
+    ]
+    outputs = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0], outputs
+    return outputs
+
+
+@pytest.mark.root
+def test_torchrun__on_two_hosts(lab: Lab, gloo_loss: float) -> None:
+    flags = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", lab.host(0).address, "--master-port", "29511"]
+    with LabCluster(lab) as daemons:
+        environments = [{"ULTIMA_SOCKET": str(daemons.socket(index))} for index in (0, 1)]
+        commands = [[*TORCHRUN, *flags, "--node-rank", str(index), SCRIPT] for index in (0, 1)]
+        first, second = on_both(lab, commands, environments)
+    assert "rank 0 of 2" in first and "rank 1 of 2" in second
+    assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
+
+
+@pytest.mark.root
+def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) -> None:
+    """Each host gets a private daemon on its own address, towards host 0; that needs a word of permission."""
+    flags = ["--nnodes", "2", "--master", f"{lab.host(0).address}:29512"]
+    command = [sys.executable, SCRIPT]
+    refused = lab.host(0).run([*RUN, *flags, "--node-rank", "0", *command], env=quiet())
+    assert refused.returncode == 1 and "allowed only with --insecure" in refused.stderr
+    commands = [[*RUN, *flags, "--insecure", "--node-rank", str(index), *command] for index in (0, 1)]
+    first, second = on_both(lab, commands, [{}, {}])
+    assert f"a private one serves this run on {lab.host(0).address}" in first
+    assert f"a private one serves this run on {lab.host(1).address}" in second
+    assert "rank 1 of 2" in second
+    assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
+
+
+def test_torchrun__a_killed_rank_is_started_again_beside_the_same_daemons(cluster: Cluster, tmp_path: Path) -> None:
+    """It goes on from the checkpoint; the daemons are the same processes, and hold nothing of the first life."""
+    path, steps = tmp_path / "state", 1500
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", SCRIPT]
+    command += ["--steps", str(steps), "--checkpoint", str(path)]
+    socket = str(cluster.sockets[0])
+    daemons = [child.process.pid for child in cluster._daemons]
+    with (tmp_path / "out").open("wb") as out:
+        started = subprocess.Popen(command, env=quiet({"ULTIMA_SOCKET": socket}), stdout=out, stderr=out)
+    try:
+        limit = time.monotonic() + 90
+        while not path.exists():
+            assert started.poll() is None and time.monotonic() < limit, (tmp_path / "out").read_text()
+            time.sleep(0.02)
+        found = re.search(r"rank 1 of 2, process (\d+), from step 0", (tmp_path / "out").read_text())
+        assert found is not None
+        os.kill(int(found[1]), signal.SIGKILL)
+        started.wait(timeout=100)
+    finally:
+        for process in (
+            [*psutil.Process(started.pid).children(recursive=True), started] if started.poll() is None else ()
+        ):
+            process.kill()
+        started.wait()
+    output = (tmp_path / "out").read_text()
+    assert started.returncode == 0, output
+    starts = [int(step) for step in re.findall(r"rank 1 of 2, process \d+, from step (\d+)", output)]
+    assert len(starts) == 2 and 0 < starts[1] < steps, output
+    assert loss_of(output) < 0.05
+    cluster._check()
+    assert [child.process.pid for child in cluster._daemons] == daemons
+    assert list(get_status(socket).jobs) == []
