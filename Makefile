@@ -17,7 +17,7 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test test-long lint format proto bench bench-long reproduce-ultima lab clean
+.PHONY: help setup demo test test-long lint format proto bench bench-long tta reproduce-ultima lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -29,6 +29,7 @@ help:
 	@echo "make proto      regenerates the code of proto/ultima/v1"
 	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 30 minutes); ARGS=\"--only loss\", ARGS=--quick"
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours)"
+	@echo "make tta        time to accuracy beside Gloo on bad networks, with curves (root, 30 to 40 minutes); ARGS=--quick"
 	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 25 minutes); ARGS=\"--only mse\""
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
@@ -75,6 +76,10 @@ bench: setup
 
 bench-long: setup
 	@$(PY) -m tests.bench.main --long $(ARGS)
+
+tta: setup
+	@.ci/dataset
+	@$(PY) -m tests.bench.tta.main $(ARGS)
 
 reproduce-ultima: setup
 	@$(PY) -m tests.reproduce.ultima.main $(ARGS)

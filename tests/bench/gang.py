@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -47,12 +47,13 @@ class Gang:
     """The ranks of "ultima", "gloo cubic" or "gloo bbr" (gloo and a TCP congestion control) on the hosts of |lab|.
 
     |cluster| has the daemons that Ultima's ranks attach to. |environment| is added to theirs: the options of a job.
-    They run until the lab goes down or `stop`.
+    |program|: what they run, with "gloo" or "ultima" as its last argument; it speaks as rank.py does. They run until
+    the lab goes down or `stop`.
     """
 
     _ports = GLOO_PORT
 
-    def __init__(self, lab: Lab, name: str, bytes_max: int, cluster: Cluster | None = None,
+    def __init__(self, lab: Lab, name: str, program: Sequence[str], cluster: Cluster | None = None,
                  environment: Mapping[str, str] | None = None) -> None:  # fmt: skip
         self.name = name
         self._lab = lab
@@ -60,7 +61,7 @@ class Gang:
         if congestion and kind == "gloo":
             lab.set_congestion(congestion)
         Gang._ports += 1
-        command = [sys.executable, str(RANK), kind, "--bytes-max", str(bytes_max)]
+        command = [sys.executable, *program, kind]
         self._errors = [tempfile.TemporaryFile() for _ in lab.hosts]  # noqa: SIM115 -- they outlive this function
         self._ranks: list[subprocess.Popen[str]] = []
         for host, errors in zip(lab.hosts, self._errors, strict=True):
@@ -71,8 +72,9 @@ class Gang:
             else:
                 variables = {
                     "RANK": str(host.index), "WORLD_SIZE": str(len(lab.hosts)), "MASTER_ADDR": lab.host(0).address,
-                    "MASTER_PORT": str(Gang._ports), "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+                    "MASTER_PORT": str(Gang._ports), "OMP_NUM_THREADS": "1", **(environment or {}),
                 }  # fmt: skip
+            variables["GLOO_SOCKET_IFNAME"] = "eth0"
             variables["PYTHONPATH"] = os.pathsep.join([str(RANK.parents[2]), os.environ.get("PYTHONPATH", "")])
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
             self._ranks.append(host.popen(command, variables, **pipes))
@@ -85,12 +87,17 @@ class Gang:
         Raises GangError when a rank fails, or has said nothing for |patience| seconds beyond that.
         """
         request = {"bytes": size, "iterations": iterations, "seconds": seconds, "mode": mode, "deadline": deadline}
+        ranks = self.ask(request, seconds + patience)
+        return Answer([max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)], ranks)
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
+        """Puts a request to all ranks and returns the answer of each. Raises GangError when one fails, or all is quiet
+        for |seconds|."""
         for rank in self._ranks:
             assert rank.stdin is not None
             rank.stdin.write(json.dumps(request) + "\n")
             rank.stdin.flush()
-        ranks = [json.loads(line) for line in self._lines(seconds + patience, "answer")]
-        return Answer([max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)], ranks)
+        return [json.loads(line) for line in self._lines(seconds, "answer")]
 
     def _lines(self, seconds: float, what: str) -> list[str]:
         """The next line of every rank."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from tests.bench.gang import Gang
+from tests.bench.gang import RANK, Gang
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab, Unit
 
@@ -140,7 +140,8 @@ class Rig:
         if name not in self._gangs:
             self._note(f"starting {name}")
             environment = self._environments.get(name)
-            self._gangs[name] = Gang(self.lab, name, self._bytes_max, self.cluster, environment)
+            program = [str(RANK), "--bytes-max", str(self._bytes_max)]
+            self._gangs[name] = Gang(self.lab, name, program, self.cluster, environment)
         return self._gangs[name]
 
     def counters(self) -> dict[str, int]:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainings came to: time to an accuracy, and whether the targets were reached. Pure: from runs to rows.
+
+The accuracy to reach is that of lossless Gloo over cubic with the same seed, on the same images, less the 0.3 points by
+which the project lets the final accuracy differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from tests.bench.criteria import Check
+
+CALM, LOSSY = "no loss", "1 % loss"
+GLOO, BBR, OWN = "gloo cubic", "gloo bbr", "ultima bounded"
+BEST_EFFORT, HADAMARD = "ultima best effort", "ultima best effort, Hadamard"
+OWNS = (OWN, BEST_EFFORT, HADAMARD)
+CONTENDERS = (GLOO, BBR, *OWNS)
+CHANCE = 0.1  # ten classes
+TOLERANCE = 0.003
+TO_CUBIC, TO_BETTER, TO_OWN, STEP_TO_GLOO, POINTS_BELOW = 0.5, 0.75, 1.06, 1.0, 0.3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Times are those of the slowest rank."""
+
+    model: str
+    network: str
+    contender: str
+    seed: int
+    points: list[tuple[int, float, float]]
+    """Step, seconds on the clock, accuracy of 0 to 1 on some of the test images."""
+    final: float
+    """Accuracy at the end, on all test images."""
+    step_ms: list[float]
+    receipts: dict[str, int] = field(default_factory=dict)
+    """Ultima's, added up over all ranks."""
+    op_ms: float | None = None
+    """Ultima's: median time of the large ops, of the slowest rank."""
+    deadline_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.points[-1][1]
+
+    @property
+    def missing(self) -> float:
+        """Share of the expected bytes that never came."""
+        expected = self.receipts.get("expected_bytes", 0)
+        return self.receipts["missing_bytes"] / expected if expected else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Run:
+        points = [(int(step), float(seconds), float(accuracy)) for step, seconds, accuracy in values["points"]]
+        return cls(**{**values, "points": points})
+
+
+def time_to(points: Sequence[tuple[int, float, float]], accuracy: float) -> float:
+    """Seconds until |accuracy| was first reached, straight lines between the points; infinity if it never was."""
+    then, best = 0.0, CHANCE
+    for _, seconds, found in points:
+        if found >= accuracy:
+            return then + (seconds - then) * (accuracy - best) / (found - best) if found > best else seconds
+        if found > best:
+            best = found
+        then = seconds
+    return math.inf
+
+
+def of(runs: Iterable[Run], model: str, network: str, contender: str) -> dict[int, Run]:
+    """By seed."""
+    return {run.seed: run for run in runs if (run.model, run.network, run.contender) == (model, network, contender)}
+
+
+def targets(runs: Sequence[Run], model: str) -> dict[int, float]:
+    """By seed, the accuracy to reach."""
+    return {seed: run.points[-1][2] - TOLERANCE for seed, run in of(runs, model, CALM, GLOO).items()}
+
+
+def times(runs: Sequence[Run], model: str, network: str, contender: str) -> dict[int, float]:
+    """By seed, seconds to the target; NaN where there is none."""
+    wanted = targets(runs, model)
+    found = of(runs, model, network, contender)
+    return {seed: time_to(run.points, wanted[seed]) if seed in wanted else math.nan for seed, run in found.items()}
+
+
+def ratio(mine: dict[int, float], theirs: dict[int, float]) -> float:
+    """Sum over the seeds that both have; NaN without any."""
+    both = mine.keys() & theirs.keys()
+    return sum(mine[seed] for seed in both) / sum(theirs[seed] for seed in both) if both else math.nan
+
+
+def rivals(runs: Sequence[Run], model: str, network: str, contender: str) -> dict[int, float]:
+    """As `times`; a rival that did not get there is given the time that it ran, which is to its favour."""
+    found = of(runs, model, network, contender)
+    return {seed: min(time, found[seed].seconds) for seed, time in times(runs, model, network, contender).items()}
+
+
+def checks(runs: Sequence[Run], model: str) -> list[Check]:
+    """Every target of the project, for each of Ultima's ways."""
+    rows = []
+    cubic, bbr = (rivals(runs, model, LOSSY, name) for name in (GLOO, BBR))
+    for name in OWNS:
+        case = f"{model}, {LOSSY}, {name}"
+        mine, calm = times(runs, model, LOSSY, name), times(runs, model, CALM, name)
+        if not mine:
+            continue
+        to = [ratio(mine, theirs) for theirs in (cubic, bbr)]
+        better = math.nan if any(map(math.isnan, to)) else max(to)
+        rows += [
+            Check(case, "time to accuracy, to Gloo over cubic", to[0], TO_CUBIC),
+            Check(case, "time to accuracy, to the better Gloo", better, TO_BETTER),
+            Check(case, "time to accuracy, to its own without loss", ratio(mine, calm), TO_OWN),
+            accuracy_check(runs, model, name),
+        ]
+    rows.append(step_check(runs, model))
+    return rows
+
+
+def accuracy_check(runs: Sequence[Run], model: str, name: str) -> Check:
+    """Points by which the mean final accuracy is below lossless Gloo's, over the seeds that both have."""
+    mine, theirs = of(runs, model, LOSSY, name), of(runs, model, CALM, GLOO)
+    both = sorted(mine.keys() & theirs.keys())
+    case = f"{model}, {LOSSY}, {name}"
+    title = "final accuracy, points below lossless Gloo"
+    if not both:
+        return Check(case, title, math.nan, POINTS_BELOW)
+    mean, other = (100 * fmean(found[seed].final for seed in both) for found in (mine, theirs))
+    note = f"{mean:.2f} and {other:.2f} %, {len(both)} seed{'s' if len(both) > 1 else ''}"
+    return Check(case, title, other - mean, POINTS_BELOW, note=note)
+
+
+def step_check(runs: Sequence[Run], model: str) -> Check:
+    """Median step without loss, over all seeds that both have."""
+    mine, theirs = of(runs, model, CALM, OWN), of(runs, model, CALM, GLOO)
+    both = sorted(mine.keys() & theirs.keys())
+    case, title = f"{model}, {CALM}, {OWN}", "median step, to Gloo over cubic"
+    if not both:
+        return Check(case, title, math.nan, STEP_TO_GLOO)
+    own, gloo = (median([ms for seed in both for ms in found[seed].step_ms]) for found in (mine, theirs))
+    return Check(case, title, own / gloo, STEP_TO_GLOO, note=f"{own:.1f} and {gloo:.1f} ms")
