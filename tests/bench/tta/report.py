@@ -118,7 +118,7 @@ def draw(study: Study, path: Path, stamp: str) -> Path:
         grid[row][0].set_ylabel("test accuracy, %")
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=7)
-    figure.text(1.0, 1.0, stamp, ha="right", va="top", fontsize=5, color="#777777")
+    figure.suptitle(stamp, x=1.0, ha="right", fontsize=5, color="#777777")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
     pyplot.close(figure)

@@ -143,3 +143,16 @@ def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
     assert any("own work" in name for name in study.facts)
     content = json.loads(report.save(study, {}, tmp_path / "x.json").read_text())
     assert len(content["runs"]) == 18
+
+
+def test_rank__batches_and_rate() -> None:
+    """Every image once before any comes again, on every rank the same; a rate that rises for a tenth and ends at 0."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from tests.bench.tta.rank import batches, rate
+
+    found = batches(100, 7, 12, 16)
+    assert [len(batch) for batch in found] == [16] * 12
+    assert len({int(image) for batch in found[:6] for image in batch}) == 96
+    assert all((one == two).all() for one, two in zip(found, batches(100, 7, 12, 16), strict=True))
+    assert (found[0] != batches(100, 8, 12, 16)[0]).any()
+    assert [rate(step, 20) for step in (0, 1, 2, 10, 19)] == pytest.approx([0.5, 0.95, 0.9, 0.5, 0.05])

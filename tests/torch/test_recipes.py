@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/recipes.md and deploy/ tell people to type: that it is well-formed, names what exists, and runs."""
+
+import importlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.lab.cluster import BIN
+from tests.torch.test_launch import loss_of, quiet
+from ultima.cli import main
+from ultima.processes import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+SBATCH = ROOT / "deploy/slurm/train.sbatch"
+TRAINJOB = ROOT / "deploy/kubernetes/trainjob.yaml"
+RECIPES = ROOT / "docs/recipes.md"
+pytestmark = pytest.mark.timeout(150)
+
+
+def flags_of(verb: str) -> set[str]:
+    import typer.main
+
+    command = typer.main.get_command(main.build()).commands[verb]  # type: ignore[attr-defined]
+    return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+
+
+@pytest.mark.parametrize("path", [SBATCH, TRAINJOB, RECIPES], ids=lambda path: path.name)
+def test_flags__of_ultima_run_exist(path: Path) -> None:
+    text = path.read_text().replace("\\\n", " ")
+    lines = re.findall(r"ultima run (.*?) -- ", text)
+    assert lines, "it starts nothing"
+    for line in lines:
+        assert set(re.findall(r"--[a-z-]+", line)) <= flags_of("run"), line
+
+
+def test_files__that_the_recipes_name_exist() -> None:
+    named = set(re.findall(r"(?:examples|deploy)/[\w./-]+\w", RECIPES.read_text()))
+    assert len(named) >= 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_trainjob__is_yaml_of_the_right_shape() -> None:
+    """By a parser where there is one; else by what one would choke on first."""
+    text = TRAINJOB.read_text()
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        assert "\t" not in text
+        body = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        for line in body:
+            assert re.fullmatch(r"( {2})*(- .+|[A-Za-z]\w*:( .+)?)", line), line
+        for key in ("apiVersion: trainer.kubeflow.org/v1alpha1", "kind: TrainJob", "    name: torch-distributed"):
+            assert key in body
+        return
+    job = yaml.safe_load(text)
+    assert (job["apiVersion"], job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+    assert job["spec"]["runtimeRef"] == {"name": "torch-distributed"}
+    assert job["spec"]["trainer"]["command"][:2] == ["sh", "-c"]
+
+
+def test_trainjob__its_command_trains() -> None:
+    """With the variables of Kubeflow's runtime for one node."""
+    (command,) = re.findall(r"^ *- (exec ultima run .*)$", TRAINJOB.read_text(), re.MULTILINE)
+    told = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1",
+            "PET_MASTER_PORT": str(free_port()), "PATH": f"{BIN}:{os.environ['PATH']}"}  # fmt: skip
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 of 2" in done.stdout and loss_of(done.stdout) < 0.1
+
+
+def test_sbatch__is_well_formed_and_trains(tmp_path: Path) -> None:
+    """On one host, with stand-ins that do what srun and scontrol do there."""
+    assert subprocess.run(["bash", "-n", str(SBATCH)]).returncode == 0
+    directives = re.findall(r"^#SBATCH (--[a-z-]+)=\S+$", SBATCH.read_text(), re.MULTILINE)
+    assert {"--nodes", "--ntasks-per-node", "--time"} <= set(directives)
+    for name, script in {
+        "scontrol": '[ "$1 $2 $3" = "show hostnames n[1-1]" ] && echo 127.0.0.1',
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; SLURM_NODEID=0 exec "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    told = {"SLURM_JOB_NODELIST": "n[1-1]", "SLURM_NNODES": "1", "SLURM_JOB_ID": str(os.getpid()),
+            "RANKS_PER_NODE": "2", "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}  # fmt: skip
+    command = ["bash", str(SBATCH), "examples/ddp.py", "--steps", "150"]
+    done = subprocess.run(command, cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 of 2" in done.stdout and "after 150 steps" in done.stdout
+    assert loss_of(done.stdout) < 0.1
