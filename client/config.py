@@ -8,7 +8,7 @@
     rendezvous         ULTIMA_RENDEZVOUS        MASTER_ADDR with port ULTIMA_PORT (29520), else "": all on this host
     rank_addresses     ULTIMA_RANK_ADDRESSES    none; "address:port" of the daemon of each rank, separated by commas
     timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
-    deadline           ULTIMA_DEADLINE          30 s, of an op that is not given one; "none" for none
+    deadline           ULTIMA_DEADLINE          measured, and 30 s at most, of an op that is not given one; "none" for none
     arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
     bucket_bytes_max   ULTIMA_BUCKET_MAX        512M, or the daemon's limit if that is less; at most 4 GiB less one byte
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
@@ -70,6 +70,8 @@ class Settings:
     rate_bytes_per_s: int
     """0: the daemon's default."""
     reconnect: bool
+    adaptive: bool = False
+    """Nobody named the deadline: it is the latest one of an op that follows what the engine measures."""
     options: Mapping[str, int] = field(default_factory=dict)
     """What was said of the job's options, as numbers by field of the message JobOptions."""
 
@@ -123,7 +125,8 @@ def resolve(
     number, world = _rank_and_world(source, rank, world_size)
     addresses = _rank_addresses(source, rank_addresses, world)
     timeout_value, timeout_field = source.pick(timeout, "timeout", "ULTIMA_TIMEOUT", DEFAULT_TIMEOUT_S)
-    deadline_value, deadline_field = source.pick(deadline, "deadline", "ULTIMA_DEADLINE", DEFAULT_DEADLINE_S)
+    deadline_value, deadline_field = source.pick(deadline, "deadline", "ULTIMA_DEADLINE", None)
+    adaptive = deadline_value is None
     arena_value, arena_field = source.pick(arena, "arena", "ULTIMA_ARENA", DEFAULT_ARENA_BYTES)
     bucket_value, bucket_field = source.pick(bucket_bytes_max, "bucket_bytes_max", "ULTIMA_BUCKET_MAX", 0)
     rate_value, rate_field = source.pick(rate, "rate", "ULTIMA_RATE", 0)
@@ -135,11 +138,12 @@ def resolve(
         rendezvous="" if addresses else _rendezvous(source, rendezvous),
         rank_addresses=addresses,
         timeout_s=duration_s(timeout_value, timeout_field),
-        deadline_s=deadline_s(deadline_value, deadline_field),
+        deadline_s=DEFAULT_DEADLINE_S if adaptive else deadline_s(deadline_value, deadline_field),
         arena_bytes=size_bytes(arena_value, arena_field, ARENA_MIN_BYTES, ARENA_MAX_BYTES),
         bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_MAX_BYTES),
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
         reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
+        adaptive=adaptive,
         options=job_options.resolve(options, environment),
     )
 

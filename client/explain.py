@@ -36,7 +36,7 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     """Lines of text. |hosts| of the job by index; |here| is the host that made the receipt."""
     lines = [
         f"Op {receipt.op_seq}, as host {here} saw it, is {_STATUS[receipt.status]}. "
-        f"It took {_ms(receipt.elapsed_s)} from the first call on this host."
+        f"It took {_ms(receipt.elapsed_s)} from the first call on this host{_of(receipt.deadline_s)}."
     ]
     if receipt.status is not Status.FAILED:
         lines.append(_contents(receipt))
@@ -153,3 +153,7 @@ def _agreement(receipt: Receipt) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
+
+
+def _of(deadline_s: float | None) -> str:
+    return f", of {_ms(deadline_s)} that it had" if deadline_s else ""

@@ -42,6 +42,8 @@ from .errors import (
 from .op import Op, OpState
 from .words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
 
+POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
+
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
@@ -261,7 +263,7 @@ class Link:
         self._lock.release()
         events: list[tuple[int, int]] = []
         try:
-            events = self._poll.poll(left_ns / 1e6)
+            events = self._poll.poll(min(left_ns / 1e6, POLL_MAX_MS))
         finally:
             self._lock.acquire()
             self._someone_polls = False

@@ -172,6 +172,9 @@ class Receipt:
     """When this rank handed it to the engine, by its time.monotonic_ns; 0 in the accounts of a daemon."""
     ended_ns: int = 0
     """When this rank heard that it had ended."""
+    deadline_s: float | None = None
+    """What it had from its start to its deadline; None for none. Where the caller named none this is 8 t_b and 1 s once
+    t_b is measured, counted anew when another host calls the op."""
 
     @property
     def complete(self) -> bool:
@@ -221,6 +224,7 @@ class Receipt:
             "t_c_s": list(self.t_c_s),
             "submitted_ns": self.submitted_ns,
             "ended_ns": self.ended_ns,
+            "deadline_s": self.deadline_s,
             "peers": [
                 {
                     "host": peer.host,

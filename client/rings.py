@@ -164,6 +164,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         hadamard=bool(raw.hadamard),
         incast=raw.incast,
         t_b_s=raw.t_b_us * 1e-6 or None,
+        deadline_s=raw.deadline_ns * 1e-9 or None,
         t_c_s=(raw.t_c_us[0] * 1e-6 or None, raw.t_c_us[1] * 1e-6 or None),
     )
 

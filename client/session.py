@@ -30,7 +30,7 @@ from .op import Op
 from .options import Options
 from .receipt import Host, Receipt
 from .sync import SyncResult, sync_model
-from .words import AGREE, MODES, NEVER, OPS, RELIABLE_ONLY, DType
+from .words import ADAPTIVE, AGREE, INTEGERS, MODES, NEVER, OPS, RELIABLE_ONLY, DType
 
 # How long connect() keeps trying while no daemon answers at all: it may be starting.
 START_PATIENCE_NS = 2_000_000_000
@@ -66,7 +66,8 @@ def connect(
 
     job: name, the same on all ranks. rank, world_size: of this process. socket: of the daemon. rendezvous: "host:port"
     of the daemon of rank 0, "" when all ranks are on this host. rank_addresses: instead, one "address:port" per rank.
-    timeout: of all that this call does (60 s). deadline: of ops that are not given one (30 s; "none" for none). arena:
+    timeout: of all that this call does (60 s). deadline: of ops that are not given one ("none" for none); without this
+    they follow what the engine measures, and take 30 s at most. arena:
     bytes of memory to share with the daemon.
     bucket_bytes_max: largest array. rate: this job's share of the link, bytes per second. reconnect: whether an op
     after DaemonLost attaches again. options: how the job behaves, the same on all ranks.
@@ -169,7 +170,7 @@ class Job:
 
     @property
     def deadline_s(self) -> float:
-        """Deadline of ops that are not given one, in seconds."""
+        """Deadline of ops that are not given one, in seconds; the latest one, if it is not from you."""
         return self._settings.deadline_s
 
     @property
@@ -201,10 +202,10 @@ class Job:
         numpy
             array, anything with a buffer, a CPU tensor. Not copied if it comes from `empty`.
         op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
-        deadline: seconds, a timedelta, or text such as "250ms"; the job's by default. The call returns by then, give or
-        take
-            50 ms, whatever happens to network, peers and daemon. "none": the engine's own measured bound holds, or in
-            reliable mode nothing but 24 h.
+        deadline: seconds (0 to ten years), a timedelta, or text such as "250ms"; the job's by default. The call returns
+            by then, give or take 50 ms, whatever happens to network, peers and daemon. If neither names one, 30 s,
+            and in bounded mode less once 20 ops have shown how long one takes: 8 t_b and 1 s after the last host
+            called it. "none": the same, but no limit before that; in reliable mode nothing but 24 h.
         out: where the result goes instead: same number of elements and type as `array`, and not overlapping it.
         mode: "bounded" (default: lost data is repaired as long as there is time), "best_effort" (nothing is repaired)
             or "reliable" (complete, or DeadlineExceeded; the default of min, max and prod).
@@ -336,8 +337,11 @@ class Job:
         seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
         asked = None if dtype is None else dtype_named(dtype)
         source, kind = elements(array, asked, "array", writable=out is None)
+        if mode == "best_effort" and kind in INTEGERS:
+            raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
         target = source if out is None or out is array else self._target(source, kind, out, asked)
-        span = int(min(seconds, DURATION_MAX_S) * 1e9)
+        adaptive = deadline is None and self._settings.adaptive
+        span = int((DURATION_MAX_S if math.isinf(seconds) else seconds) * 1e9)
         return Op(
             source,
             target,
@@ -347,7 +351,7 @@ class Job:
             MODES[mode],
             NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE),
             now + span + GRACE_NS,
-            AGREE if agree else 0,
+            (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
         )
 
     @staticmethod
@@ -372,7 +376,7 @@ class Job:
             raise link.failure()
         if not self._settings.reconnect:
             raise link.failure()
-        until = expires_ns - GRACE_NS
+        until = min(expires_ns - GRACE_NS, time.monotonic_ns() + int(DURATION_MAX_S * 1e9))
         if not self._rejoining.acquire(timeout=max(0.0, (until - time.monotonic_ns()) / 1e9)):
             raise DaemonLost(
                 "hangup", "the daemon was lost, and another thread could not attach again by this op's deadline"

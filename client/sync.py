@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .buffers import AnyArray, elements
-from .durations import Duration, duration_s
+from .durations import DURATION_MAX_S, Duration, deadline_s
 from .errors import InvalidArgument
 from .words import BFLOAT16, DType
 
@@ -40,7 +40,7 @@ class SyncResult:
 def sync_model(job: Job, tensors: Any, deadline: Duration) -> SyncResult:
     """See `Job.sync_model`."""
     started = time.monotonic()
-    until = started + duration_s(deadline, "deadline")
+    until = started + min(deadline_s(deadline, "deadline"), DURATION_MAX_S)
     by_type: dict[str, tuple[DType, list[AnyArray]]] = {}
     given = _tensors_of(tensors)
     for index, tensor in enumerate(given):

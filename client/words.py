@@ -32,6 +32,7 @@ BFLOAT16 = DType("bfloat16", 4, 2, np.dtype(np.uint16))
 INT32 = DType("int32", 5, 4, np.dtype(np.int32))
 INT64 = DType("int64", 6, 8, np.dtype(np.int64))
 
+INTEGERS = (INT32, INT64)
 DTYPES = {kind.name: kind for kind in (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT32, INT64)}
 DTYPE_BY_CODE = {kind.code: kind for kind in DTYPES.values()}
 # C has two 64-bit integers on most machines, and numpy tells them apart by number: both mean int64.
@@ -55,6 +56,7 @@ RING_ENTRIES = 64
 NEVER = 2**64 - 1
 # Flags of a submission.
 AGREE = 0x01
+ADAPTIVE = 0x02
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5

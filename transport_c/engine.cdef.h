@@ -96,6 +96,7 @@ typedef struct ut_submission {
 } ut_submission;
 
 #define UT_SUBMIT_AGREE ...
+#define UT_SUBMIT_ADAPTIVE ...
 
 typedef struct ut_submission_ring {
     uint64_t head;
@@ -172,7 +173,7 @@ typedef struct ut_receipt {
     uint32_t agreed_seq;
     uint64_t digest;
     uint64_t differ_mask;
-    uint64_t reserved2;
+    uint64_t deadline_ns;
     ut_receipt_peer peer[64];
 } ut_receipt;
 

@@ -237,7 +237,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         """Seconds that an op may take. Torch says -1 ms (or nothing) when the call named no timeout."""
         if timeout > timedelta(0):
             return _seconds(timeout)
-        return self._deadline_s or _seconds(self._timeout)
+        return _seconds(self._timeout) if self._deadline_s is None else self._deadline_s
 
     def _close(self) -> None:
         job, self._job = self._job, None

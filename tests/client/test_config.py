@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments before environment before defaults, and every wrong value named."""
 
+import math
 from datetime import timedelta
 
 import pytest
 
 from ultima import InvalidArgument
 from ultima.config import Settings, join_address, resolve, size_bytes, socket_path
-from ultima.durations import duration_s
+from ultima.durations import deadline_s, duration_s
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,46 @@ def test_duration_s__refused_and_named(value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (0, 0.0),
+        ("0ms", 0.0),
+        (timedelta(0), 0.0),
+        ("250ms", 0.25),
+        ("87600h", 315_360_000.0),
+        (timedelta(days=3652), 315_532_800.0),
+        (" none ", math.inf),
+    ],
+)
+def test_deadline_s__from_nothing_to_ten_years(value: object, seconds: float) -> None:
+    assert deadline_s(value, "deadline") == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        math.inf,
+        -1,
+        -1e-9,
+        "1e400s",
+        3.2e8,
+        pytest.param(10**400, id="huge"),
+        timedelta(seconds=-1),
+        "never",
+        True,
+        None,
+    ],
+)
+def test_deadline_s__refused_and_named(value: object) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        deadline_s(value, "ULTIMA_DEADLINE")
+    assert caught.value.field == "ULTIMA_DEADLINE"
+    assert repr(value)[:50] in str(caught.value)
+    assert "0 to ten years" in caught.value.allowed and "'none'" in caught.value.allowed
+
+
+@pytest.mark.parametrize(
     ("value", "size"),
     [(0, 0), (4096, 4096), ("64K", 65536), ("64M", 64 << 20), ("1G", 1 << 30), ("64MiB", 64 << 20), ("8 kb", 8192)],
 )
@@ -95,6 +136,7 @@ def test_resolve__defaults_are_a_job_of_one() -> None:
         rank_addresses=(),
         timeout_s=60.0,
         deadline_s=30.0,
+        adaptive=True,
         arena_bytes=256 << 20,
         bucket_bytes_max=0,
         rate_bytes_per_s=0,
@@ -136,7 +178,7 @@ def test_resolve__environment() -> None:
 def test_resolve__arguments_win_over_environment() -> None:
     settings = resolve({**TORCHRUN, "ULTIMA_JOB": "env"}, job="arg", rank=0, world_size=2, rendezvous="", deadline=1)
     assert (settings.job, settings.rank, settings.world_size) == ("arg", 0, 2)
-    assert (settings.rendezvous, settings.deadline_s) == ("", 1.0)
+    assert (settings.rendezvous, settings.deadline_s, settings.adaptive) == ("", 1.0, False)
 
 
 def test_resolve__empty_variable_is_not_set() -> None:
@@ -171,7 +213,7 @@ def test_join_address__brackets_around_ipv6() -> None:
         ({}, {"job": "a\nb"}, "job"),
         ({"ULTIMA_JOB": "x" * 129}, {}, "ULTIMA_JOB"),
         ({"ULTIMA_TIMEOUT": "soon"}, {}, "ULTIMA_TIMEOUT"),
-        ({"ULTIMA_DEADLINE": "0"}, {}, "ULTIMA_DEADLINE"),
+        ({"ULTIMA_DEADLINE": "-1s"}, {}, "ULTIMA_DEADLINE"),
         ({"ULTIMA_PORT": "0"}, {}, "ULTIMA_PORT"),
         ({"ULTIMA_PORT": "65536", "MASTER_ADDR": "a"}, {}, "ULTIMA_PORT"),
         ({"ULTIMA_ARENA": "10"}, {}, "ULTIMA_ARENA"),

@@ -63,13 +63,14 @@ RECEIPT = Receipt(
     agreed_op=40,
     t_b_s=0.25,
     t_c_s=(0.1, None),
+    deadline_s=1.4,
 )
 
 
 def test_explain__partial() -> None:
     assert explain(RECEIPT, HOSTS, 0) == [
         "Op 41, as host 0 saw it, is partial: usable, but not every rank is in every element. "
-        "It took 420.0 ms from the first call on this host.",
+        "It took 420.0 ms from the first call on this host, of 1400.0 ms that it had.",
         "In every element of the result: ranks 0-2; in some elements, or not known to be in all: rank 3. "
         "The least covered element holds 3 of 4.",
         "Stage 1 (reduce) was ended by its time limit, 210.0 ms after the start (100.0 ms were usual, 250.0 ms were "

@@ -92,6 +92,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
         bytes_duplicate=4,
         nonfinite=2,
         elapsed_ns=1_500_000,
+        deadline_ns=2_000_000_000,
         drops_host=6,
         stage_ns=[500_000, 1_000_000],
         stage_end=[1, 1],
@@ -106,6 +107,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
     assert (receipt.contributors, receipt.partly) == ((0, 1, 2, 3, 4), ())
     assert (receipt.weight_min, receipt.culprit, receipt.world_size) == (5, (), 5)
     assert (receipt.elapsed_s, *receipt.stage_s) == pytest.approx((0.0015, 0.0005, 0.001))
+    assert receipt.deadline_s == pytest.approx(2.0)
     assert receipt.stage_ends == (StageEnd.COMPLETE, StageEnd.COMPLETE)
     assert (receipt.bytes_expected, receipt.bytes_used, receipt.bytes_missing) == (100, 100, 0)
     assert (receipt.bytes_repaired, receipt.bytes_duplicate, receipt.nonfinite, receipt.drops_host) == (20, 4, 2, 6)

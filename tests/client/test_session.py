@@ -128,7 +128,7 @@ def test_allreduce__nan_and_inf_pass_and_are_counted(alone: MakeJob) -> None:
     np.testing.assert_array_equal(data, [1.0, math.nan, math.inf, -math.inf])
 
 
-@pytest.mark.parametrize("deadline", [5, 5.0, "5s", "5000ms", timedelta(seconds=5)])
+@pytest.mark.parametrize("deadline", [5, 5.0, "5s", "5000ms", timedelta(seconds=5), timedelta(days=3650), "87600h"])
 def test_allreduce__spellings_of_a_deadline(alone: MakeJob, deadline: Any) -> None:
     assert alone().allreduce(np.ones(3), deadline=deadline).complete
 
@@ -149,10 +149,16 @@ REFUSED = [
     ("op", {"op": 2}, "2", "sum, avg"),
     ("mode", {"mode": "fast"}, "'fast'", "bounded, best_effort, reliable"),
     ("mode", {"op": "min", "mode": "bounded"}, "'bounded'", "reliable"),
-    ("deadline", {"deadline": math.nan}, "nan", "more than 0"),
-    ("deadline", {"deadline": -1}, "-1", "more than 0"),
-    ("deadline", {"deadline": 0}, "0", "more than 0"),
-    ("deadline", {"deadline": math.inf}, "inf", "24 h"),
+    ("mode", {"op": "prod", "mode": "best_effort"}, "'best_effort'", "reliable"),
+    ("mode", {"array": np.zeros(8, dtype=np.int64), "mode": "best_effort"}, "'best_effort'", "reliable' for int64"),
+    ("mode", {"array": np.zeros(8, dtype=np.int32), "mode": "best_effort"}, "'best_effort'", "reliable' for int32"),
+    ("agree", {"mode": "best_effort", "agree": True}, "True", "False in mode 'best_effort'"),
+    ("deadline", {"deadline": math.nan}, "nan", "0 to ten years"),
+    ("deadline", {"deadline": -1}, "-1", "0 to ten years"),
+    ("deadline", {"deadline": -1e-9}, "-1e-09", "0 to ten years"),
+    ("deadline", {"deadline": math.inf}, "inf", "none"),
+    ("deadline", {"deadline": 10**400}, "1000", "0 to ten years"),
+    ("deadline", {"deadline": timedelta(days=4000)}, "4000", "0 to ten years"),
     ("deadline", {"deadline": "soon"}, "'soon'", "250ms"),
     ("dtype", {"dtype": "float8"}, "'float8'", "bfloat16"),
     ("dtype", {"dtype": "float32"}, "'float32'", "float64"),

@@ -280,6 +280,14 @@ def receipts() -> dict[str, Any]:
     }
 
 
+def unhurried() -> dict[str, Any]:
+    """What an op has when all know by now how long such an op takes."""
+    for _ in range(45):
+        dist.all_reduce(torch.ones(1000))
+    last = ultima.torch.last_receipts(1)[0]
+    return {"measured": last.t_b_s is not None, "seconds": last.deadline_s}
+
+
 def desync() -> dict[str, Any]:
     """Another count on one rank, in a group of its own: an error that says so on both."""
     group = dist.new_group([0, 1])
@@ -311,6 +319,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     not_ours,
     ddp,
     receipts,
+    unhurried,
     desync,
 )
 

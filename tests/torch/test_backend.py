@@ -101,6 +101,13 @@ def test_receipts__of_the_last_ops(shared: list[Outcome]) -> None:
         }
 
 
+def test_deadline__is_the_groups_timeout_and_not_what_was_measured(shared: list[Outcome]) -> None:
+    for outcome in shared:
+        found = outcome.case("unhurried")
+        assert found["measured"]
+        assert 18 < found["seconds"] <= 20
+
+
 def test_desync__names_field_and_values_on_both_ranks(shared: list[Outcome]) -> None:
     for rank, outcome in enumerate(shared):
         found = outcome.case("desync")

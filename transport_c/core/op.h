@@ -234,6 +234,8 @@ enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, 
 /* A local rank's call: what it says of the deadline. op->calls counts it already. */
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s);
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
+/* Another host was heard to have called the op, which runs here. */
+void ut_op_time_matched(ut_op *op, ut_ns now);
 /* When the present stage ends if nothing more comes, and how (enum ut_stage_end). For a RUNNING op. */
 ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how);
 /* Ends the stage, or the op, if that time has come. */

@@ -108,8 +108,10 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
-        bool news = !(op->record_matched & ut_bit(host)) || (r->flags & UT_RECORD_RESULT);
+        bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->record_matched |= ut_bit(host);
+        if (first && op->state == UT_OP_RUNNING)
+            ut_op_time_matched(op, now);
         if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
             op->peer_masks |= ut_bit(host);
             op->peer_full &= r->full_mask;

@@ -32,6 +32,20 @@ static void cut_from(ut_op *op, ut_ns start)
         op->cut = start + ut_stage1_cut(op->deadline > start ? op->deadline - start : 0, t_c);
 }
 
+/* The time that nobody named is for the network's trouble, not for trainers that call late: it is counted from the
+ * last of them. */
+static void put_off(ut_op *op, ut_ns now)
+{
+    op->deadline = UT_MIN2(op->latest, now + ut_adaptive_deadline(op->times.t_b));
+    cut_from(op, now);
+}
+
+void ut_op_time_matched(ut_op *op, ut_ns now)
+{
+    if (op->adaptive)
+        put_off(op, now);
+}
+
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
 {
     const ut_times *t = &op->times;
@@ -84,16 +98,17 @@ ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
     return due;
 }
 
-/* An op whose caller named no deadline is not cut off because another host's trainer has not called yet: its time is
- * for the network's trouble. */
+/* An op whose caller named no deadline is not cut off because another host's trainer has not called yet; of that host
+ * something must have been heard, or it is the network's trouble after all. */
 static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
 {
     if (!op->adaptive || now >= op->latest)
         return false;
+    ut_ns patience = ut_adaptive_deadline(op->times.t_b);
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h))) {
-            op->deadline = UT_MIN2(op->latest, now + ut_adaptive_deadline(op->times.t_b));
-            cut_from(op, now);
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)) &&
+            j->conn[h].rx_last + patience > now) {
+            put_off(op, now);
             return true;
         }
     return false;

@@ -118,6 +118,8 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->value_here = op->value_here;
     r->value_there = op->value_there;
     r->elapsed_ns = now - op->start;
+    if (op->deadline != UT_NEVER && op->deadline > op->start)
+        r->deadline_ns = op->deadline - op->start;
     if (op->schedule.steps == 0 && op->failed) { /* it never opened */
         r->status = UT_FAILED;
         if (op->error == UT_ERR_TIMEOUT) { /* ranks of this very host have not called */

@@ -32,7 +32,7 @@ typedef struct ut_submission {
  * fails (TIMEOUT, ABSENT) instead of putting its own value in the holes; contributions may be missing as in the mode.
  */
 /* ADAPTIVE, bounded: the caller named no deadline; deadline_ns is the latest, and the op ends earlier once it is known
- * how long such an op takes. */
+ * how long such an op takes. The other modes heed it not: reliable has no bound of its own, best effort t_B and t_C. */
 enum { UT_SUBMIT_AGREE = 0x01, UT_SUBMIT_ADAPTIVE = 0x02 };
 
 typedef struct ut_submission_ring {
@@ -106,7 +106,7 @@ typedef struct ut_receipt {
     uint32_t agreed_seq; /* low 32 bits of the newest op that was compared with all hosts that were up; this op: none */
     uint64_t digest;     /* of the result's bytes; equal digests: equal replicas */
     uint64_t differ_mask; /* hosts whose result of that op differs from ours */
-    uint64_t reserved2;
+    uint64_t deadline_ns; /* what it had from its start to its deadline, as that stood in the end; 0 for none */
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 

@@ -262,6 +262,7 @@ class OpReceipt(_message.Message):
     DIFFER_MASK_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
+    DEADLINE_NS_FIELD_NUMBER: _builtins.int
     op_seq: _builtins.int
     status: _builtins.int
     error: _builtins.int
@@ -290,6 +291,8 @@ class OpReceipt(_message.Message):
     digest: _builtins.int
     differ_mask: _builtins.int
     hosts: _builtins.int
+    deadline_ns: _builtins.int
+    """0 for none."""
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -334,10 +337,11 @@ class OpReceipt(_message.Message):
         differ_mask: _builtins.int = ...,
         hosts: _builtins.int = ...,
         peer: _abc.Iterable[Global___OpReceiptPeer] | None = ...,
+        deadline_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "culprit", b"culprit", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "weight_min", b"weight_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "weight_min", b"weight_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
