@@ -8,7 +8,7 @@
     rendezvous         ULTIMA_RENDEZVOUS        MASTER_ADDR with port ULTIMA_PORT (29520), else "": all on this host
     rank_addresses     ULTIMA_RANK_ADDRESSES    none; "address:port" of the daemon of each rank, separated by commas
     timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
-    deadline           ULTIMA_DEADLINE          measured, and 30 s at most, of an op that is not given one; "none" for none
+    deadline           ULTIMA_DEADLINE          of an op that is not given one: measured, at most 30 s; or "none"
     arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
     bucket_bytes_max   ULTIMA_BUCKET_MAX        512M, or the daemon's limit if that is less; at most 4 GiB less one byte
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second

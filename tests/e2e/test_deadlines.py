@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an op may take: what callers name, from nothing to ten years, and what the engine measures where they do not.
+"""How long an op may take: what callers name, from 0 to ten years, and what the engine measures where they do not.
 
 Nothing here looks at a clock. What an op had to its deadline, and what that came from, is read off its receipt.
 """
