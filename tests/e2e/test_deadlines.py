@@ -103,31 +103,35 @@ def test_unnamed__a_stopped_daemon_costs_what_was_measured(daemons: Callable[[in
 # From nothing to ten years
 
 
-def at_once(job: ultima.Job, **how: object) -> Receipt:
+def at_once(rank: int, job: ultima.Job, **how: object) -> tuple[Receipt, set[float]]:
     """An op with no time at all. On a busy machine the daemon may need longer for its word than we wait for it."""
     for _ in range(20):
-        data = np.full(3000, 7.0)
+        data = np.full(3000, 1.0 + rank)
         try:
-            receipt = job.allreduce(data, "sum", deadline=0, **how)
+            return job.allreduce(data, "sum", deadline=0, **how), set(data.tolist())
         except DaemonLost as lost:
             assert lost.reason == "unresponsive"
-            continue
-        assert (data == 7.0).all(), "its own value"
-        return receipt
     raise AssertionError("the daemon never answered")
 
 
 def test_deadline_0__own_value_and_a_receipt_that_says_so(four: Hosts) -> None:
     with ranks(four[:2]) as jobs:
-        for receipt in everywhere(jobs, lambda _, job: at_once(job)):
-            assert receipt.status is Status.INSUFFICIENT, receipt
-            assert receipt.weight_min == 1 and receipt.bytes_used == 0
+        receipt, values = at_once(0, jobs[0])
+        assert receipt.status is Status.INSUFFICIENT and receipt.bytes_used == 0, receipt
+        assert values == {1.0}
+    with ranks(four[:2]) as jobs:
+        for rank, (receipt, values) in enumerate(everywhere(jobs, at_once)):
+            if receipt.status is Status.INSUFFICIENT:
+                assert values == {1.0 + rank}
+            else:  # what the other had sent lay here when the call came
+                assert receipt.status is Status.PARTIAL and receipt.bytes_used > 0, receipt
+                assert values <= {1.0, 2.0, 3.0} and receipt.weight_min == 1
 
 
 @pytest.mark.parametrize("how", [{"mode": "reliable"}, {"agree": True}])
 def test_deadline_0__where_nothing_may_be_missing_it_is_an_error(four: Hosts, how: dict[str, object]) -> None:
     with ranks(four[:2]) as jobs, pytest.raises(DeadlineExceeded):
-        at_once(jobs[0], **how)
+        at_once(0, jobs[0], **how)
 
 
 @pytest.mark.parametrize("mode", ["bounded", "best_effort", "reliable"])
