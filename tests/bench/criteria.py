@@ -76,6 +76,7 @@ CPU_NS_PER_BYTE = 0.45
 FEEDBACK_RATIO = 1 / 64
 SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
+FLOOD_GROWTH = 1.10
 FAIR_LOW, FAIR_HIGH = 0.40, 0.60
 
 
@@ -174,6 +175,15 @@ def cross_checks(levels: Iterable[tuple[float, Mapping[str, Series]]]) -> list[C
             reached = found[OWN].p50 / base if ratio >= 0.9 * aim else math.nan
             checks.append(Check(case, "own p50 to the level before", reached, CROSS_GROWTH))
     return checks
+
+
+def flood_checks(calm: Series, flooded: Series, refused: int) -> list[Check]:
+    """|refused|: datagrams of garbage that reached the engine and were thrown away."""
+    case = "garbage at one host's ports"
+    return [
+        Check(case, "own p50 flooded to calm", flooded.p50 / calm.p50, FLOOD_GROWTH, note=f"{refused} refused"),
+        Check(case, "share of bytes missing", flooded.missing, 0.0),
+    ]
 
 
 def fair_checks(share: float) -> list[Check]:

@@ -66,6 +66,13 @@ class Series:
         data = self.counters.get("data_sent", 0)
         return self.counters.get("feedback_sent", 0) / data if data else math.nan
 
+    def extend(self, more: Series) -> None:
+        """Adds what the same contender did later in the same case."""
+        self.us += more.us
+        self.wrong += more.wrong
+        self.receipts += more.receipts
+        self.counters = {name: value + self.counters.get(name, 0) for name, value in more.counters.items()}
+
     def as_dict(self) -> dict[str, Any]:
         statuses: dict[str, int] = {}
         for op in self.receipts:

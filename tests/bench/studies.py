@@ -13,6 +13,8 @@ from typing import Any
 from tests.bench import criteria
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
+from tests.lab.cluster import PORT
+from tests.lab.flood import Garbage
 from tests.lab.traffic import Flow
 
 RATE = 1000.0  # Mbit/s of a shaped link
@@ -182,10 +184,32 @@ def fair(effort: Effort, note: Note) -> Table:
     return table
 
 
+FLOOD_PER_SECOND = 60_000  # 84 bytes of wire each: 4 % of the link, whoever receives it
+FLOODED_HOST, FLOODING_HOST = 0, 2
+
+
+def flood(effort: Effort, note: Note) -> Table:
+    """A million datagrams of garbage at both ports of the first lane of one host, while ops run."""
+    table = Table("flood", f"Garbage at {FLOOD_PER_SECOND} datagrams a second into one host, N=3, 1 Gbit/s, 25 MB")
+    ops, seconds = max(4, effort.ops // (4 * effort.rounds)), effort.seconds / 3 / effort.rounds
+    calm, flooded, refused = Series(OWN), Series(OWN), 0
+    with Rig(3, MB25, RATE, note=note) as rig:
+        for _ in range(effort.rounds):
+            calm.extend(rig.turns(MB25, ops, seconds, (OWN,), rounds=1)[OWN])
+            with Garbage(rig.lab, FLOODING_HOST, FLOODED_HOST, (PORT + 1, PORT + 2), FLOOD_PER_SECOND):
+                flooded.extend(rig.turns(MB25, ops, seconds, (OWN,), rounds=1)[OWN])
+        refused = sum(flooded.counters[name] for name in ("malformed", "unknown"))
+    table.cases = {"calm": {OWN: calm}, "flooded": {OWN: flooded}}
+    table.facts["datagrams of garbage refused"] = refused
+    table.checks = criteria.flood_checks(calm, flooded, refused)
+    return table
+
+
 STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
     "slow": slow,
     "cross": cross,
     "fair": fair,
+    "flood": flood,
 }

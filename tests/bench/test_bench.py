@@ -98,6 +98,17 @@ def test_cross__growth_is_from_the_first_level_and_needs_the_second() -> None:
     assert criteria.cross_checks([(1.5, calm), (3, rough)])[1].verdict == "not measured"
 
 
+def test_flood__grows_by_a_tenth_at_most_and_loses_nothing() -> None:
+    calm, flooded = Series(OWN, [100.0] * 9), Series(OWN, [109.0] * 9)
+    flooded.extend(Series(OWN, [109.0], counters={"unknown": 5}))
+    flooded.extend(Series(OWN, [], receipts=[[_receipt(1)]], counters={"unknown": 6}))
+    assert flooded.ops == 10 and flooded.counters == {"unknown": 11}
+    growth, missing = criteria.flood_checks(calm, flooded, 11)
+    assert (growth.verdict, growth.note, missing.verdict) == ("pass", "11 refused", "FAIL")
+    flooded.us = [111.0]
+    assert criteria.flood_checks(calm, flooded, 11)[0].verdict == "FAIL"
+
+
 def test_fair__both_sides_of_the_range() -> None:
     assert [check.verdict for check in criteria.fair_checks(0.5)] == ["pass", "pass"]
     assert [check.verdict for check in criteria.fair_checks(0.61)] == ["FAIL", "pass"]
