@@ -302,6 +302,7 @@ def test_perf__no_daemon_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.Mo
         ("--incast", "99", "1 to 15"),
         ("--early-percent", "0", "1 to 100"),
         ("--t-b", "3 parsecs", "auto, off, or a duration"),
+        ("--t-b", "0", "auto, off, or a duration"),
         ("--t-c", "-1ms", "auto, off, or a duration"),
         ("--delay-target", "off", "auto, or a duration"),
         ("--deadline", "300 m s", "ten years"),

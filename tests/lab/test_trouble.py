@@ -4,6 +4,7 @@
 Each op has its deadline and is held to it: right values, or an account of what is missing that names who is to blame.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from tests.e2e.hosts import everywhere, new_job_name
 from tests.lab.cluster import PORT, Cluster
 from tests.lab.lab import Lab
 from tests.lab.test_lab import CLASSES
-from ultima import Receipt, Status
+from ultima import DaemonLost, Receipt, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
@@ -48,17 +49,34 @@ def ranks(cluster: Cluster) -> Iterator[list[ultima.Job]]:
 
 
 def reduce_once(jobs: list[ultima.Job], deadline: float, elements: int = ELEMENTS) -> list[Receipt]:
-    """One sum on all ranks. Values must be right wherever the receipts claim that everything is in them."""
-    data = [np.arange(elements, dtype=np.float32) % 1000 + rank for rank in range(len(jobs))]
-    right = sum(data)
+    """One sum on all ranks, each within its deadline. What receipts say is held against the values."""
+    place = np.arange(elements) % 1000 * 2 ** len(jobs)
+    data = [(place + (1 << rank)).astype(np.float32) for rank in range(len(jobs))]
     start = time.monotonic()
     receipts = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline=deadline))
     assert time.monotonic() - start < deadline + GRACE_S
     for rank, receipt in enumerate(receipts):
+        if isinstance(receipt, DaemonLost):
+            assert (data[rank] == place + (1 << rank)).all(), "untouched"
+            continue
         assert isinstance(receipt, Receipt), receipt
-        if receipt.complete:
-            np.testing.assert_array_equal(data[rank], right, err_msg=f"rank {rank}")
+        check_claims(receipt, rank, data[rank], place, len(jobs))
     return receipts
+
+
+def check_claims(receipt: Receipt, rank: int, result: np.ndarray, place: np.ndarray, world: int) -> None:
+    """Each element is the sum of some ranks' values, and its low bits say whose: the receipt may claim no more."""
+    who = result.astype(np.int64) % 2**world
+    ranks_in = sum(who >> other & 1 for other in range(world))
+    np.testing.assert_array_equal(result, ranks_in * place + who, err_msg=f"rank {rank}: not a sum of contributions")
+    everywhere_in, somewhere_in = np.bitwise_and.reduce(who), np.bitwise_or.reduce(who)
+    assert all(everywhere_in >> other & 1 for other in receipt.contributors), (rank, receipt)
+    assert all(somewhere_in >> other & 1 for other in receipt.partly), (rank, receipt)
+    assert ranks_in.min() == receipt.weight_min, (rank, receipt)
+    if receipt.complete:
+        assert everywhere_in == 2**world - 1, (rank, receipt)
+    if receipt.status is Status.INSUFFICIENT:
+        assert (who == 1 << rank).all(), (rank, receipt)
 
 
 def pieces_sent(cluster: Cluster) -> list[int]:
@@ -137,6 +155,32 @@ def test_all_peers_silent__own_value_by_the_deadline() -> None:
         assert max(receipt.elapsed_s for receipt in receipts) < 0.4 + GRACE_S
         lab.set_one_way([])
         assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(3))
+
+
+def test_stopped_daemon__others_go_on_by_the_deadline() -> None:
+    """Its trainer is told, the others have a true average of who is left; when it wakes up, all meet again."""
+    with Lab(3) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))
+        cluster.daemons[2].send_signal(signal.SIGSTOP)
+        receipts = reduce_once(jobs, 0.5)
+        assert isinstance(receipts[2], DaemonLost) and receipts[2].reason == "unresponsive"
+        for receipt in receipts[:2]:
+            assert receipt.status is Status.PARTIAL and receipt.culprit == (2,), receipt
+            assert 2 in receipt.missing_ranks and receipt.deadline_s <= 0.5
+        cluster.daemons[2].send_signal(signal.SIGCONT)
+        assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(5))
+
+
+@pytest.mark.parametrize("loss", [100.0, 60.0], ids=["everything lost", "most lost"])
+def test_switch_drops__true_receipts_by_the_deadline(loss: float) -> None:
+    with Lab(3, unit="packet") as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))
+        lab.set_loss(loss)
+        for receipt in reduce_once(jobs, 0.3):
+            assert receipt.status is not Status.COMPLETE or loss < 100, receipt
+            assert receipt.complete or receipt.bytes_missing > 0
+        lab.set_loss(0)
+        assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(5))
 
 
 def test_flood__ops_complete_and_every_datagram_is_counted() -> None:
