@@ -44,6 +44,7 @@ log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
+MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
 
 class JobTable:
@@ -308,20 +309,21 @@ class JobTable:
         )
         if not job.empty:
             self._announce(job)
-        elif in_good_order and job.ready and not self._closing:
+        elif job.ready and not self._closing:
             self._announce(job)
-            self._spawn(self._linger(job), f"linger {job.name}")
+            seconds = LINGER_SECONDS if in_good_order else MOURN_SECONDS
+            self._spawn(self._linger(job, seconds), f"linger {job.name}")
         else:
             self._dissolve(job)
         self._changes.notify()
 
-    async def _linger(self, job: Job) -> None:
+    async def _linger(self, job: Job, seconds: float) -> None:
         """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
 
         def decided() -> bool:
             return job.over or not job.empty or (job.links is not None and job.links.done())
 
-        await self._changes.until(decided, asyncio.get_running_loop().time() + LINGER_SECONDS)
+        await self._changes.until(decided, asyncio.get_running_loop().time() + seconds)
         self._dissolve_if_empty(job)
 
     def _dissolve_if_empty(self, job: Job) -> None:

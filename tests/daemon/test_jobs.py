@@ -377,7 +377,7 @@ async def test_death__slots_are_back_at_once(house: House) -> None:
     trainers = await house.job(daemons)
     trainers[1].hang_up()
     assert await eventually(lambda: engine(daemons[1]).removed_sessions == [0], "the session is removed") < 1.0
-    assert not engine(daemons[1]).jobs
+    assert await eventually(lambda: not engine(daemons[1]).jobs, "the job is removed") < 1.0
     took = await eventually(
         lambda: all(not engine(d).path(0, 1).up for d in (daemons[0], daemons[2])), "the others know"
     )
@@ -388,6 +388,26 @@ async def test_death__slots_are_back_at_once(house: House) -> None:
         types_pb2.HOST_STATE_ABSENT,
         types_pb2.HOST_STATE_UP,
     ]
+
+
+async def test_death__host_stays_for_a_moment_while_others_may_miss_packets_of_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last op may be complete here and not there. Who comes back meanwhile finds the place as it was."""
+    monkeypatch.setattr(jobs, "MOURN_SECONDS", 1.0)
+    daemons = [await house.daemon(), await house.daemon()]
+    trainers = await house.job(daemons)
+    trainers[1].hang_up()
+    await eventually(lambda: engine(daemons[1]).removed_sessions == [0], "nothing touches its memory")
+    await asyncio.sleep(0.2)
+    assert engine(daemons[1]).jobs and engine(daemons[0]).path(0, 1).up
+    back = await house.trainer(daemons[1])
+    await back.join(1, 2, rendezvous=rendezvous(daemons[0]))
+    await asyncio.sleep(1.2)
+    assert len(engine(daemons[1]).sessions) == 1 and engine(daemons[0]).path(0, 1).absences == 0
+    back.hang_up()
+    await eventually(lambda: not engine(daemons[1]).jobs, "the host is free")
+    await eventually(lambda: not engine(daemons[0]).path(0, 1).up, "the other one does not wait for it")
 
 
 async def test_death__one_of_two_ranks_leaves_the_host_up(house: House) -> None:
