@@ -177,13 +177,15 @@ def cross_checks(levels: Iterable[tuple[float, Mapping[str, Series]]]) -> list[C
     return checks
 
 
-def flood_checks(calm: Series, flooded: Series, refused: int) -> list[Check]:
-    """|refused|: datagrams of garbage that reached the engine and were thrown away."""
+def flood_checks(calm: Series, flooded: Series) -> list[Check]:
+    """Garbage that reached the engines is told beside the ratio: without it the row would prove nothing."""
     case = "garbage at one host's ports"
+    refused = flooded.counters.get("malformed", 0) + flooded.counters.get("unknown", 0)
     return [
-        Check(case, "own p50 flooded to calm", flooded.p50 / calm.p50, FLOOD_GROWTH, note=f"{refused} refused"),
+        Check(case, "own p50 flooded to calm", flooded.p50 / calm.p50 if refused else math.nan, FLOOD_GROWTH,
+              note=f"{refused} refused"),
         Check(case, "share of bytes missing", flooded.missing, 0.0),
-    ]
+    ]  # fmt: skip
 
 
 def fair_checks(share: float) -> list[Check]:
