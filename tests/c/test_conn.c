@@ -90,6 +90,28 @@ static void ut_conn__lost_bytes_come_back_as_credit(void)
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1); /* all else is stashed: credit for the repair alone */
 }
 
+/* The same of a short packet, which gives back less than a full one needs. */
+static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
+{
+    enum { SHORT = 100 };
+    fresh();
+    uint8_t packet[PACKET] = {0};
+    uint64_t early = 0;
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, now);
+    for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, now);
+        CHECK(ut_conn_stash(&rx, packet, PACKET));
+        ut_conn_received(&rx, pn, PACKET, 0, false, now);
+    }
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK(WINDOW - early >= SHORT && WINDOW - early < PACKET);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, now);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0); /* one at a time */
+}
+
 static void ut_conn__lost_when_overtaken(void)
 {
     fresh();
@@ -266,6 +288,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(ut_conn__credit_is_the_window);
     RUN(ut_conn__lost_bytes_come_back_as_credit);
+    RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
     RUN(ut_conn__lost_when_overtaken);
     RUN(ut_conn__lost_by_time);
     RUN(ut_conn__late_arrival_undoes_the_loss);

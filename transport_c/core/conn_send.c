@@ -19,7 +19,10 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     if (c->state != UT_CONN_UP)
         return 0;
     uint64_t used = c->tx_bytes - c->tx_lost_bytes;
-    uint64_t credit = c->tx_grant > used ? (c->tx_grant - used) / bytes : 0;
+    uint64_t left = c->tx_grant > used ? c->tx_grant - used : 0;
+    /* A short packet that is lost gives back less credit than a full one needs. If all else is spent, on data of an op
+     * that the peer keeps until it is through with this one, it must do for the repair. */
+    uint64_t credit = UT_MAX2(left / bytes, (uint64_t)(left > 0 && c->tx_flying == 0));
     uint64_t memory = UT_SENT_MAX - (c->tx_next - c->tx_base);
     uint64_t window = ut_cc_room(&c->cc, c->tx_flying_bytes) / bytes;
     /* A probe is not held back by what flies: perhaps none of that will ever come (RFC 9002, 7.5). */
