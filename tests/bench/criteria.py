@@ -177,15 +177,19 @@ def cross_checks(levels: Iterable[tuple[float, Mapping[str, Series]]]) -> list[C
     return checks
 
 
-def flood_checks(calm: Series, flooded: Series) -> list[Check]:
-    """Garbage that reached the engines is told beside the ratio: without it the row would prove nothing."""
-    case = "garbage at one host's ports"
+def flood_checks(calm: Series, flooded: Series, elsewhere: Series) -> list[Check]:
+    """|elsewhere|: the same garbage at ports where nobody listens, which costs what the link and the machine take.
+
+    The machine is all hosts at once; what a flood costs beyond that is the engine's.
+    """
+    case = "garbage at one host"
     refused = flooded.counters.get("malformed", 0) + flooded.counters.get("unknown", 0)
+    p50 = flooded.p50 if refused else math.nan  # without garbage the rows would prove nothing
     return [
-        Check(case, "own p50 flooded to calm", flooded.p50 / calm.p50 if refused else math.nan, FLOOD_GROWTH,
-              note=f"{refused} refused"),
+        Check(case, "own p50 flooded to calm", p50 / calm.p50, FLOOD_GROWTH, note=f"{refused} refused"),
+        Check(case, "own p50 flooded to flooded elsewhere", p50 / elsewhere.p50, FLOOD_GROWTH),
         Check(case, "share of bytes missing", flooded.missing, 0.0),
-    ]  # fmt: skip
+    ]
 
 
 def fair_checks(share: float) -> list[Check]:

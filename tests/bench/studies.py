@@ -204,9 +204,7 @@ def flood(effort: Effort, note: Note) -> Table:
                 with Garbage(rig.lab, FLOODING_HOST, FLOODED_HOST, ports, FLOOD_PER_SECOND):
                     found[case].extend(rig.turns(MB25, ops, seconds, (OWN,), rounds=1)[OWN])
     table.cases = {case: {OWN: series} for case, series in found.items()}
-    table.checks = criteria.flood_checks(found["calm"], found["flooded"])
-    elsewhere = found["flooded elsewhere"].p50 / found["calm"].p50
-    table.lines.append(f"The same garbage at ports where nobody listens: own p50 {elsewhere:.3f} of calm.")
+    table.checks = criteria.flood_checks(found["calm"], found["flooded"], found["flooded elsewhere"])
     return table
 
 

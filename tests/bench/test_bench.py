@@ -103,12 +103,13 @@ def test_flood__grows_by_a_tenth_at_most_and_loses_nothing() -> None:
     flooded.extend(Series(OWN, [109.0], counters={"unknown": 5}))
     flooded.extend(Series(OWN, [], receipts=[[_receipt(1)]], counters={"unknown": 6}))
     assert flooded.ops == 10 and flooded.counters == {"unknown": 11}
-    growth, missing = criteria.flood_checks(calm, flooded)
-    assert (growth.verdict, growth.note, missing.verdict) == ("pass", "11 refused", "FAIL")
-    flooded.us = [111.0]
-    assert criteria.flood_checks(calm, flooded)[0].verdict == "FAIL"
+    elsewhere = Series(OWN, [98.0])
+    growth, own, missing = criteria.flood_checks(calm, flooded, elsewhere)
+    assert (growth.verdict, growth.note, own.verdict, missing.verdict) == ("pass", "11 refused", "FAIL", "FAIL")
+    flooded.us, elsewhere.us = [111.0], [105.0]
+    assert [check.verdict for check in criteria.flood_checks(calm, flooded, elsewhere)[:2]] == ["FAIL", "pass"]
     flooded.counters = {}
-    assert criteria.flood_checks(calm, flooded)[0].verdict == "not measured", "no garbage came"
+    assert criteria.flood_checks(calm, flooded, elsewhere)[0].verdict == "not measured", "no garbage came"
 
 
 def test_fair__both_sides_of_the_range() -> None:
