@@ -44,12 +44,11 @@ static void ut_cc_start__shares_the_fresh_bytes(void)
         uint32_t packet, peers;
         uint64_t credit, window;
     } rows[] = {
-        {1472, 1, 1 << 20, 1 << 20},             /* one peer: all that its credit allows */
-        {1472, 3, 1 << 20, 1 << 20},             /* three: 3 MiB / 3 */
-        {1472, 15, 1 << 20, 3 * (1 << 20) / 15}, /* fifteen hear each other */
-        {1472, 1000, 1 << 20, 16 * 1472},        /* never less than 16 packets */
-        {1472, 1000, 10000, 10000},              /* but not above the credit */
-        {1472, 1000, 100, 4 * 1472},             /* and what may not send learns nothing */
+        {1472, 1, 1 << 20, 640 << 10},       /* one peer: all of it */
+        {1472, 3, 1 << 20, (640 << 10) / 3}, /* three share */
+        {1472, 15, 1 << 20, 128 << 10},      /* never less than two bursts */
+        {1472, 15, 10000, 10000},            /* but not above the credit */
+        {1472, 1000, 100, 4 * 1472},         /* and what may not send learns nothing */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ut_cc_start(&cc, 0, 0, rows[i].packet, rows[i].peers, rows[i].credit);
@@ -57,6 +56,26 @@ static void ut_cc_start__shares_the_fresh_bytes(void)
     }
     CHECK_STR(cc.ops->name, "swift");
     CHECK_EQ(ut_cc_target(&cc), 4 * UT_MS);
+}
+
+/* The share follows the link; what was cut stays cut in proportion, and the credit bounds all. */
+static void ut_cc_share__moves_the_window_in_proportion(void)
+{
+    ut_cc_start(&cc, UT_CC_SWIFT, UT_MS, PACKET, 3, 2 << 20);
+    uint64_t fresh_share = cc.share;
+    ut_cc_share(&cc, 1 << 20);
+    CHECK_EQ(cc.window, 1 << 20);
+    CHECK_EQ(cc.floor, 1 << 20);
+    cc.window /= 4;
+    ut_cc_share(&cc, 1 << 19);
+    CHECK_EQ(cc.window, 1 << 17);
+    ut_cc_share(&cc, 1000);
+    CHECK_EQ(cc.share, fresh_share);
+    ut_cc_share(&cc, 1ULL << 40);
+    CHECK_EQ(cc.share, 2 << 20);
+    for (int i = 0; i < 1000; i++) /* rounding must not wear it down to nothing */
+        ut_cc_share(&cc, i % 2 ? 1 << 20 : 3 << 18);
+    CHECK(cc.window >= 4 * PACKET);
 }
 
 static void ut_cc_room__is_what_the_window_leaves(void)
@@ -122,7 +141,7 @@ static void ut_cc_swift__has_a_floor_among_several_peers(void)
     feed(UT_MS, 100 * UT_US, 1);
     for (int i = 0; i < 20; i++)
         feed(60 * UT_MS, 50 * UT_MS, 1);
-    CHECK_EQ(cc.window, SHARE);
+    CHECK_EQ(cc.window, cc.share);
     CHECK(!cc.as.swift.competing);
 }
 
@@ -297,6 +316,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(ut_cc_start__shares_the_fresh_bytes);
+    RUN(ut_cc_share__moves_the_window_in_proportion);
     RUN(ut_cc_room__is_what_the_window_leaves);
     RUN(ut_cc_swift__cuts_in_proportion_once_per_round_trip);
     RUN(ut_cc_swift__grows_a_step_per_round_trip);

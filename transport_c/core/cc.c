@@ -14,14 +14,22 @@ static const ut_cc_ops *ops_of(unsigned congestion)
 
 void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit)
 {
-    uint64_t least = (uint64_t)UT_CC_PACKETS_MIN * packet;
-    uint64_t share =
-        UT_MAX2((uint64_t)UT_CC_FRESH_BYTES / UT_MAX2(peers, 1), (uint64_t)UT_CC_FRESH_PACKETS_MIN * packet);
     memset(cc, 0, sizeof *cc);
     cc->packet = packet;
-    cc->share = cc->window = UT_MAX2(UT_MIN2(share, credit), least);
-    cc->floor = peers > 1 ? cc->share : least;
+    cc->peers = peers;
+    cc->credit = credit;
+    ut_cc_share(cc, 0);
     ut_cc_tune(cc, congestion, target);
+}
+
+void ut_cc_share(ut_cc *cc, uint64_t share)
+{
+    uint64_t least = (uint64_t)UT_CC_PACKETS_MIN * cc->packet;
+    uint64_t fresh = UT_MAX2((uint64_t)UT_CC_FRESH_BYTES / UT_MAX2(cc->peers, 1), (uint64_t)UT_CC_FRESH_MIN);
+    share = UT_MAX2(UT_MIN2(UT_MAX2(share, fresh), cc->credit), least);
+    cc->window = cc->share ? UT_MAX2(cc->window * share / cc->share, least) : share;
+    cc->share = share;
+    cc->floor = cc->peers > 1 ? share : least;
 }
 
 void ut_cc_tune(ut_cc *cc, unsigned congestion, ut_ns target)

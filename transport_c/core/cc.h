@@ -17,8 +17,8 @@
 
 enum {
     UT_CC_PACKETS_MIN = 4,           /* least window: a path that may not send learns nothing */
-    UT_CC_FRESH_BYTES = 3 << 20,     /* fresh windows of all peers of a host together: the first incast is no more */
-    UT_CC_FRESH_PACKETS_MIN = 16,    /* but each has at least these */
+    UT_CC_FRESH_BYTES = 640 << 10,   /* fresh windows of all peers of a host together: 5 ms at 1 Gbit/s */
+    UT_CC_FRESH_MIN = 128 << 10,     /* but each two bursts */
     UT_CC_SPAN_PACKETS = 256,        /* loss is judged over at least so many packets, and a round trip, */
     UT_CC_SPAN_LOST = 16,            /* and so many lost ones: a link that loses 1 % now and then loses 3 % of 256 */
     UT_CC_LOSS_PERCENT = 2,          /* above it the path is taken for overloaded, below for lossy */
@@ -88,8 +88,10 @@ typedef struct ut_timely {
 struct ut_cc {
     const ut_cc_ops *ops; /* NULL: none */
     uint32_t packet;      /* bytes of a full packet */
+    uint32_t peers;       /* of the host */
     uint64_t window;      /* bytes */
-    uint64_t share;       /* window of a fresh path, and the largest; growth goes in steps of a part of it */
+    uint64_t share;       /* window of an uncut path, and the largest; growth goes in steps of a part of it */
+    uint64_t credit;      /* the share's own bound */
     uint64_t floor;       /* no delay cuts below it: see ut_cc_cut_for_delay */
     ut_ns target;         /* queueing to aim for; 0: the default */
     ut_ns base_rtt;       /* least round trip of late; 0: not known */
@@ -115,6 +117,9 @@ struct ut_cc {
 void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit);
 /* Another algorithm or target from now on; the window and what is known of the path stay. */
 void ut_cc_tune(ut_cc *cc, unsigned congestion, ut_ns target);
+/* Another share from now on, such as window.c finds right, within the credit and never below that of a fresh path. A
+ * window that was cut stays cut in proportion. */
+void ut_cc_share(ut_cc *cc, uint64_t share);
 /* Takes what a feedback told. */
 void ut_cc_feedback(ut_cc *cc, const ut_cc_sample *s);
 

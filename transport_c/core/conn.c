@@ -44,11 +44,17 @@ void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size
     c->stash = stash;
     c->stash_size = stash_size;
     c->rx_window = window;
-    c->rx_quantum = UT_MAX2(UT_MIN2(window / 4, 256u << 10), UT_MIN2(window / 2, 64u << 10));
+    ut_conn_expect(c, window);
     c->feedback_at = UT_NEVER;
     c->record_gap = UT_HOLD_NS;
     reset_sending(c);
     reset_receiving(c);
+}
+
+void ut_conn_expect(ut_conn *c, uint64_t window)
+{
+    window = UT_MIN2(window, c->rx_window);
+    c->rx_quantum = UT_MAX2(UT_MIN2(window / 4, 256u << 10), UT_MIN2(window / 2, UT_QUANTUM_BYTES));
 }
 
 void ut_conn_listen(ut_conn *c, uint32_t cid)

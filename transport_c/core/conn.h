@@ -18,6 +18,7 @@
 
 enum {
     UT_REORDER_PACKETS = 48,     /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_QUANTUM_BYTES = 96 << 10, /* of news, unless the window is small: 65 full packets */
     UT_HOLD_NS = 1000 * 1000,    /* a receiver keeps news to itself at most this long */
     UT_PTO_MIN_NS = 1000 * 1000, /* least time before a sender probes */
     UT_PTO_MAX_NS = 200 * 1000 * 1000,       /* most, after doubling */
@@ -117,6 +118,8 @@ size_t ut_conn_stash_bytes(uint64_t window);
 void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size);
 /* Forgets all of the path from the peer; it listens under |cid| from now on. */
 void ut_conn_listen(ut_conn *c, uint32_t cid);
+/* The peer will have |window| bytes in flight: a feedback is due after a quarter of it, but not for few packets. */
+void ut_conn_expect(ut_conn *c, uint64_t window);
 void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, uint32_t cid, ut_ns now);
 void ut_conn_absent(ut_conn *c);
 /* Earliest time at which ut_conn_tick or a feedback has something to do. */

@@ -8,8 +8,8 @@
 #include "../kernels/kernels.h"
 
 enum {
-    WINDOWS_BYTES = 640 << 10,    /* what all peers of a host may have in flight to it: 5 ms at 1 Gbit/s */
-    WINDOW_BYTES_MIN = 128 << 10, /* but each two bursts */
+    CREDIT_BYTES = 3 << 20,       /* what all peers of a host may have in flight to it, or waiting in its memory */
+    CREDIT_BYTES_MIN = 128 << 10, /* but each two bursts */
     WINDOW_PACKETS_MIN = 16,
     PACKET_BYTES_MIN = UT_DATA_HEADER + 64,
 };
@@ -32,7 +32,7 @@ static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *c
 {
     uint64_t share = engine->receive_buffer / 2 / UT_MAX2(config->hosts - 1, 1);
     uint64_t least = (uint64_t)WINDOW_PACKETS_MIN * config->packet_bytes;
-    uint64_t window = UT_MAX2((uint64_t)WINDOWS_BYTES / UT_MAX2(config->hosts - 1, 1), (uint64_t)WINDOW_BYTES_MIN);
+    uint64_t window = UT_MAX2((uint64_t)CREDIT_BYTES / UT_MAX2(config->hosts - 1, 1), (uint64_t)CREDIT_BYTES_MIN);
     return UT_MAX2(UT_MIN2(share, window), least);
 }
 
@@ -166,6 +166,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->config = *config;
     j->world = config->world ? config->world : config->hosts;
     ut_timing_init(&j->timing, config->hosts, config->self);
+    ut_pace_init(&j->pace, config->rate_bytes_per_s);
     ut_incast_init(j);
     j->turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
@@ -256,6 +257,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
                 config->hosts - 1, c->rx_window);
+    ut_conn_expect(c, c->cc.share);
     members_changed(e->job[job]);
     e->stats.progress++;
     return UT_OK;

@@ -166,6 +166,7 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
                        &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
         return;
     }
+    ut_window_look(j, now, true);
     ut_op_feedback(j, host, f, now);
 }
 
@@ -278,7 +279,8 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
-        wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_op_tokens_wake(j), j->turn_until)), ut_incast_next_wake(j));
+        wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
+                       ut_incast_next_wake(j));
     }
     return wake;
 }

@@ -234,7 +234,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->weight_min = j->world;
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
-    ut_op_begin_pulse(j, now);
+    ut_window_begin(j, now);
     ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
                       op->count, op->element);
     place_transfers(j, op);

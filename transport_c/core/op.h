@@ -16,9 +16,11 @@
 #include "engine.h"
 #include "hadamard.h"
 #include "incast.h"
+#include "pace.h"
 #include "schedule.h"
 #include "timing.h"
 #include "transfer.h"
+#include "window.h"
 
 typedef struct ut_job ut_job;
 
@@ -152,16 +154,9 @@ struct ut_job {
     ut_timing timing;
     ut_incast incast;
     uint64_t sessions; /* bit per engine session */
-    /* Token bucket of the job's share of the link. */
-    uint64_t tokens;
-    ut_ns tokens_at;
-    bool held_by_rate; /* data waits for tokens alone */
-    /* Bytes acknowledged by all peers in the pulse that runs, and the most of late (op_send.c). */
-    uint64_t pulse_acked, pulse_best;
-    ut_ns pulse_at;
-    bool pulse_held;       /* a peer kept its turn in it */
-    ut_ns turn_until;      /* when a peer that keeps its turn loses it; UT_NEVER if none does */
-    uint64_t spread_below; /* ops below this op_seq send to all peers at once */
+    ut_pace pace;
+    ut_window window;
+    ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
     ut_hadamard_switch hadamard;
     /* The newest op of which the digests of all hosts that were up are known here. */
     bool agreed;
@@ -295,11 +290,7 @@ void ut_op_keep(ut_job *j, ut_op *op);
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
 /* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
  * schedule. */
-/* The host's output is measured from here on. */
-void ut_op_begin_pulse(ut_job *j, ut_ns now);
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
-/* When a job that is held up by its rate may send again; UT_NEVER if it is not. */
-ut_ns ut_op_tokens_wake(const ut_job *j);
 /* Adds the job's op records and floors. */
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);
 /* ut_sent_fn; context is a ut_fate. */

@@ -9,22 +9,7 @@
 
 #include "../kernels/kernels.h"
 
-enum { TOKEN_BURST_BYTES = 128 << 10 };
-
 /* ---- what may go ---- */
-
-static void refill_tokens(ut_job *j, ut_ns now)
-{
-    uint64_t rate = j->config.rate_bytes_per_s;
-    ut_ns elapsed = now - j->tokens_at;
-    if (elapsed > UT_SECOND)
-        elapsed = UT_SECOND;
-    uint64_t more = (uint64_t)((double)rate * (double)elapsed / 1e9);
-    if (more == 0)
-        return;
-    j->tokens = UT_MIN2(j->tokens + more, (uint64_t)TOKEN_BURST_BYTES);
-    j->tokens_at = now;
-}
 
 static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
@@ -32,24 +17,11 @@ static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer
     return there > t->next ? there - t->next : 0;
 }
 
-ut_ns ut_op_tokens_wake(const ut_job *j)
-{
-    uint64_t rate = j->config.rate_bytes_per_s;
-    if (!j->held_by_rate || rate == 0)
-        return UT_NEVER;
-    uint64_t needed = (uint64_t)UT_MIN2(16 * (uint64_t)j->config.packet_bytes, (uint64_t)TOKEN_BURST_BYTES);
-    uint64_t lacking = needed > j->tokens ? needed - j->tokens : 0;
-    return j->tokens_at + (ut_ns)((double)lacking * 1e9 / (double)rate) + UT_US;
-}
-
 /* Packets to this peer that credit, window, memory, the job's rate and the pacer allow now. */
 static uint32_t allowance(ut_job *j, ut_conn *c, ut_ns now)
 {
     uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
-    if (j->config.rate_bytes_per_s && n > j->tokens / j->config.packet_bytes) {
-        n = (uint32_t)(j->tokens / j->config.packet_bytes);
-        j->held_by_rate = n == 0;
-    }
+    n = ut_pace_take(&j->pace, n, j->config.packet_bytes, now);
     return ut_pacer_take(&c->pacer, n, j->config.packet_bytes, now);
 }
 
@@ -136,8 +108,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
-    if (j->config.rate_bytes_per_s)
-        j->tokens -= UT_MIN2(j->tokens, b->bytes);
+    ut_pace_sent(&j->pace, b->bytes);
     ut_stats *stats = ut_engine_counters(j->engine);
     stats->bursts_sent++;
     stats->data_sent += b->segments;
@@ -155,29 +126,6 @@ static bool has_work(const ut_op *op, uint32_t i, bool repairs)
     return repairs ? t->lost > 0 : fresh_slots(op, &op->schedule.step[i], t) > 0;
 }
 
-enum { PULSE_NS = 20 * 1000 * 1000 }; /* over which a host's output is measured: it dips for shorter times */
-
-void ut_op_begin_pulse(ut_job *j, ut_ns now)
-{
-    j->pulse_acked = 0;
-    j->pulse_held = false;
-    j->pulse_at = now;
-}
-
-/* Closes the pulse that has passed. If peers kept their turn and much less came through than the link has shown that it
- * can, the ops that are open send to whoever takes data from now on. */
-static void take_pulse(ut_job *j, ut_ns now)
-{
-    ut_ns lasted = now - j->pulse_at;
-    if (lasted < PULSE_NS)
-        return;
-    uint64_t pulse = j->pulse_acked * PULSE_NS / lasted;
-    j->pulse_best = UT_MAX2(pulse, j->pulse_best - j->pulse_best / 256);
-    if (j->pulse_held && pulse < j->pulse_best / 8 * 5)
-        j->spread_below = j->next_open;
-    ut_op_begin_pulse(j, now);
-}
-
 static ut_ns turn_ends(const ut_conn *c)
 {
     return c->tx_last + 2 * c->srtt;
@@ -192,7 +140,7 @@ static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns
     for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
         if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)))
             return false;
-    return op->seq >= j->spread_below && c->tx_flying && c->pto_doublings == 0 && now < turn_ends(c);
+    return op->seq >= j->window.spread_below && c->tx_flying && c->pto_doublings == 0 && now < turn_ends(c);
 }
 
 /* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
@@ -207,7 +155,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
     uint64_t first = ut_job_tx_floor(j);
     uint64_t waiting = 0; /* peers that keep their turn */
     bool taken = false;   /* by as many as there may be: the others are only asked for credit where they lack it */
-    take_pulse(j, now);
+    ut_window_look(j, now, false);
     for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING))
@@ -223,12 +171,12 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
                 return true;
             if (most)
                 continue;
-            if (!j->held_by_rate && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
+            if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
                 c->blocked_since == UT_NEVER)
                 c->blocked_since = now;
             if (!repairs && keeps_turn(j, op, c, now)) {
                 waiting |= ut_bit(op->schedule.step[i].peer);
-                j->pulse_held = true;
+                j->window.held = true;
                 j->turn_until = UT_MIN2(j->turn_until, turn_ends(c));
             }
             taken = (unsigned)__builtin_popcountll(waiting) >= peers_at_once(j);
@@ -239,9 +187,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
 
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 {
-    if (j->config.rate_bytes_per_s)
-        refill_tokens(j, now);
-    j->held_by_rate = false;
+    ut_pace_look(&j->pace);
     j->turn_until = UT_NEVER;
     return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
 }
@@ -330,7 +276,8 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
-    j->pulse_acked += acked ? sent->bytes : 0;
+    j->window.acked += acked ? sent->bytes : 0;
+    j->window.gone += sent->bytes;
     ut_conn *c = &j->conn[fate->host];
     if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx_last / UT_US)))
         ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,
