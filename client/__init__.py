@@ -27,6 +27,7 @@ from .errors import (
     ResourceExhausted,
     TimedOut,
     UltimaError,
+    Unsupported,
 )
 from .handle import Handle
 from .options import Options
@@ -62,6 +63,7 @@ __all__ = [
     "TimedOut",
     "Trouble",
     "UltimaError",
+    "Unsupported",
     "Why",
     "connect",
 ]

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from .attachment import Completion
 from .buffers import AnyArray
 from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
-from .reference import nonfinite_count, reduce_arrays
+from .reference import collective_result, nonfinite_count
 from .words import (
+    COLLECTIVE_BY_CODE,
     DTYPE_BY_CODE,
     ERR_ABSENT,
     ERR_DESYNC,
@@ -35,11 +36,13 @@ from .words import (
 
 # Parts of a submission that must be the same on all ranks, by the number of the field.
 _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
+    7: lambda submission: submission.collective,
     1: lambda submission: submission.dtype,
     2: lambda submission: submission.redop,
     3: lambda submission: submission.count,
     4: lambda submission: submission.mode,
     5: lambda submission: submission.agree,
+    8: lambda submission: submission.root,
 }
 assert FIELD_BY_CODE.keys() - _FIELDS.keys() == {6}, "the algorithm is the job's: ranks of one job cannot differ in it"
 
@@ -62,10 +65,19 @@ class FakeSubmission:
     redop: int
     mode: int
     agree: int = 0
+    collective: int = 0
+    root: int = 0
+    world_size: int = 1
 
     @property
-    def nbytes(self) -> int:
-        return self.count * DTYPE_BY_CODE[self.dtype].itemsize
+    def src_nbytes(self) -> int:
+        """Bytes that the rank brings: of all-gather only its own shard."""
+        count = self.count // self.world_size if self.name == "all_gather" else self.count
+        return count * DTYPE_BY_CODE[self.dtype].itemsize
+
+    @property
+    def name(self) -> str:
+        return COLLECTIVE_BY_CODE[self.collective]
 
 
 class FakeSession:
@@ -106,6 +118,21 @@ class FakeSession:
             os.close(self._complete_fd)
 
 
+def _moved(submission: FakeSubmission, shard: list[int], here: int, there: int) -> tuple[int, int]:
+    """Bytes of each stage that host `here` expects of host `there`."""
+    root = submission.root
+    match submission.name:
+        case "reduce_scatter":
+            return shard[here], 0
+        case "all_to_all":
+            return shard[there], 0
+        case "all_gather" | "barrier":
+            return 0, shard[there]
+        case "broadcast":
+            return (0, 0) if here == root else (shard[here] if there == root else 0, shard[there])
+    return shard[here], shard[there]
+
+
 @dataclass(slots=True)
 class _Part:
     """What one rank brought."""
@@ -130,7 +157,7 @@ class FakeOp:
 
     def join(self, session: FakeSession, submission: FakeSubmission, arrives_ns: int) -> None:
         """A rank calls the op; the others see its contribution from `arrives_ns` on."""
-        held = session.arena[submission.src : submission.src + submission.nbytes]
+        held = session.arena[submission.src : submission.src + submission.src_nbytes]
         data = held.copy().view(DTYPE_BY_CODE[submission.dtype].numpy)
         self._parts[session.rank] = _Part(session, submission, time.monotonic_ns(), arrives_ns, data)
 
@@ -207,8 +234,10 @@ class FakeOp:
             error = ERR_ABSENT if missing <= absent else ERR_TIMEOUT
         else:
             kind = DTYPE_BY_CODE[submission.dtype]
-            result = reduce_arrays([values[rank] for rank in sorted(values)], kind, OP_BY_CODE[submission.redop])
-            part.session.arena[submission.dst : submission.dst + submission.nbytes] = result.view(np.uint8)
+            arrays = [values[rank] for rank in sorted(values)]
+            op = OP_BY_CODE.get(submission.redop, "")
+            result = collective_result(submission.name, part.session.rank, arrays, kind, op, submission.root)
+            part.session.arena[submission.dst : submission.dst + result.nbytes] = result.view(np.uint8)
             receipt = replace(receipt, digest=_digest(result.tobytes()))
         part.waiting = False
         culprit = None if not missing else self._host_of(min(missing)).index
@@ -232,7 +261,7 @@ class FakeOp:
         kind = DTYPE_BY_CODE[part.submission.dtype]
         share, rest = divmod(part.submission.count, len(self._hosts))
         shard = [(share + (index < rest)) * kind.itemsize for index in range(len(self._hosts))]
-        rows = [self._row(host, here, shard, values, absent) for host in self._hosts]
+        rows = [self._row(part.submission, host, here, shard, values, absent) for host in self._hosts]
         expected = sum(sum(row.expected_bytes) for row in rows)
         lost = sum(sum(row.missing_bytes) for row in rows)
         if not missing:
@@ -249,7 +278,9 @@ class FakeOp:
             op_seq=self._op_seq,
             status=status,
             world_size=self._world_size,
-            contributors=tuple(sorted(values)),
+            contributors=self._host_of(part.submission.root).ranks
+            if part.submission.name == "broadcast" and not missing
+            else tuple(sorted(values)),
             partly=(),
             weight_min=len(values),
             peers=tuple(rows),
@@ -269,11 +300,18 @@ class FakeOp:
         )
 
     @staticmethod
-    def _row(host: Host, here: Host, shard: list[int], values: dict[int, AnyArray], absent: set[int]) -> PeerReceipt:
+    def _row(
+        submission: FakeSubmission,
+        host: Host,
+        here: Host,
+        shard: list[int],
+        values: dict[int, AnyArray],
+        absent: set[int],
+    ) -> PeerReceipt:
         weight = sum(rank in values for rank in host.ranks)
         if host is here:
             return PeerReceipt(host.index, host.ranks, (0, 0), (0, 0), weight, Why.NOTHING, None)
-        expected = (shard[here.index], shard[host.index])
+        expected = _moved(submission, shard, here.index, host.index)
         if weight:
             return PeerReceipt(host.index, host.ranks, expected, (0, 0), weight, Why.NOTHING, None, opened_s=0.0)
         gone = set(host.ranks) <= absent

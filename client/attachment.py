@@ -47,6 +47,8 @@ class Rings(Protocol):
         redop: int,
         mode: int,
         flags: int = 0,
+        collective: int = 0,
+        root: int = 0,
     ) -> bool:
         """Writes one request into the ring of its lane. False when 64 are outstanding there."""
         ...

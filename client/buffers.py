@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import InvalidArgument
-from .words import BFLOAT16, DTYPE_BY_NUMPY_NUM, DTYPES, DType
+from .words import BFLOAT16, BYTES, DTYPE_BY_NUMPY_NUM, DTYPES, DType
 
 AnyArray = npt.NDArray[Any]
 
@@ -50,6 +50,30 @@ def elements(obj: object, dtype: DType | None, field: str, *, writable: bool) ->
     kind = DTYPE_BY_NUMPY_NUM.get(held.num) if held.isnative else None
     if kind is None or dtype is not None:
         kind = _kind(obj, array, dtype, field)
+    _check_memory(obj, array, field, writable)
+    return array, kind
+
+
+def movable(obj: object, field: str, *, writable: bool) -> tuple[AnyArray, DType]:
+    """As `elements`, for what is moved and not reduced: elements of any other type of fixed size count as
+    BYTES."""
+    array = obj if type(obj) is np.ndarray else _as_array(obj, field, any_type=True)
+    held = array.dtype
+    bfloat16 = held.name == BFLOAT16.name or str(getattr(obj, "dtype", "")) == "torch.bfloat16"
+    if bfloat16 or (held.isnative and held.num in DTYPE_BY_NUMPY_NUM):
+        return elements(obj, None, field, writable=writable)
+    if held.hasobject or not held.itemsize:
+        raise InvalidArgument(field, f"an array of {held}", "elements of a fixed size that hold no references")
+    _check_memory(obj, array, field, writable)
+    return array, BYTES
+
+
+def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
+    """The same memory as flat bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _check_memory(obj: object, array: AnyArray, field: str, writable: bool) -> None:
     flags = array.flags
     if not flags.c_contiguous:
         raise InvalidArgument(
@@ -57,12 +81,6 @@ def elements(obj: object, dtype: DType | None, field: str, *, writable: bool) ->
         )
     if writable and not flags.writeable:
         raise InvalidArgument(field, f"a read-only {type(obj).__name__}", "writable memory, or a writable out=")
-    return array, kind
-
-
-def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
-    """The same memory as flat bytes."""
-    return array.reshape(-1).view(np.uint8)
 
 
 def _kind(obj: object, array: AnyArray, dtype: DType | None, field: str) -> DType:
@@ -88,12 +106,12 @@ def _kind(obj: object, array: AnyArray, dtype: DType | None, field: str) -> DTyp
     raise InvalidArgument("dtype", dtype.name, f"the {held} that {field} holds")
 
 
-def _as_array(obj: object, field: str) -> AnyArray:
+def _as_array(obj: object, field: str, *, any_type: bool = False) -> AnyArray:
     if isinstance(obj, np.ndarray):
         return np.asarray(obj)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
-        return _of_tensor(obj, torch, field)
+        return _of_tensor(obj, torch, field, any_type)
     try:
         return np.asarray(memoryview(obj))  # type: ignore[arg-type]
     except (TypeError, ValueError, NotImplementedError):
@@ -108,7 +126,7 @@ def _as_array(obj: object, field: str) -> AnyArray:
     raise InvalidArgument(field, f"a {type(obj).__name__}", _MEMORY_ALLOWED)
 
 
-def _of_tensor(tensor: Any, torch: Any, field: str) -> AnyArray:
+def _of_tensor(tensor: Any, torch: Any, field: str, any_type: bool) -> AnyArray:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise InvalidArgument(field, f"a {tensor.layout} tensor on {tensor.device}", "a dense tensor on the CPU")
     plain = tensor.detach()
@@ -117,6 +135,8 @@ def _of_tensor(tensor: Any, torch: Any, field: str) -> AnyArray:
     try:
         array: AnyArray = (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
     except (TypeError, RuntimeError) as error:
+        if any_type and plain.is_contiguous():  # a type that numpy does not know
+            return plain.reshape(-1).view(torch.uint8).numpy()  # type: ignore[no-any-return]
         raise InvalidArgument(
             field, f"a tensor of {plain.dtype} ({error})", f"elements of {', '.join(DTYPES)}"
         ) from error

@@ -7,6 +7,7 @@ exception means that you asked for something impossible, that you closed what yo
     UltimaError
       x InvalidArgument (ValueError)    you asked wrongly; nothing was sent, no op number was used
       x ResourceExhausted               you asked for more than a limit, which is named
+      x Unsupported                     this job cannot do that; do it another way
       x Desync                          the ranks called different things; every rank is told
       x HandleError                     you closed it
         - ClosedHandle                  close() was called on this job
@@ -50,6 +51,7 @@ __all__ = [
     "ResourceExhausted",
     "TimedOut",
     "UltimaError",
+    "Unsupported",
 ]
 
 
@@ -89,12 +91,27 @@ class ResourceExhausted(UltimaError):
         return f"{self.limit}: {self.message}"
 
 
+class Unsupported(UltimaError):
+    """This job cannot do that op natively: nothing was sent, and no op number was used.
+
+    `collective` is its name. The message says why, and what can be done instead. The same on all ranks.
+    """
+
+    def __init__(self, collective: str, message: str) -> None:
+        super().__init__(collective, message)
+        self.collective = collective
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.collective}: {self.message}"
+
+
 class Desync(UltimaError):
     """The ranks of a job did not ask for the same thing: a mistake in the program, so it is not repaired.
 
-    `rank` is a rank that differs from this one (None when only the message says), `field` what differs ("dtype", "op",
-    "count", "mode", "agree" or "world_size"), `mine` and `theirs` the two values. `op_seq` is the number of the op,
-    None at the join.
+    `rank` is a rank that differs from this one (None when only the message says), `field` what differs ("collective",
+    "root", "dtype", "op", "count", "mode", "agree" or "world_size"), `mine` and `theirs` the two values. `op_seq` is
+    the number of the op, None at the join.
     """
 
     def __init__(

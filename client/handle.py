@@ -14,7 +14,7 @@ from .receipt import Receipt
 
 
 class Handle:
-    """An allreduce that was started with `Job.allreduce_async`.
+    """An op that was started with `Job.allreduce_async` or one of its kind.
 
     Until wait() has returned, or done() has said True, the arrays of the op belong to it: neither write nor read them.
     As a context manager it waits at the end of the block.

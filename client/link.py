@@ -112,8 +112,9 @@ class Link:
                 op.seq = self._next_seq
                 op.submitted_ns = time.monotonic_ns()
                 kind = op.kind.code
+                which, root = op.layout.collective, op.layout.root
                 if not self._rings.submit(
-                    op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags
+                    op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags, which, root
                 ):
                     self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
@@ -146,15 +147,16 @@ class Link:
     def _may_lie_in_arena(self, op: Op) -> bool:
         """False when an op that its caller gave up on may still touch the same memory: then a copy is used instead."""
         source, target = op.source.ctypes.data, op.target.ctypes.data
-        if self.arena.offset_of(source, op.nbytes) is None and self.arena.offset_of(target, op.nbytes) is None:
+        read, written = op.source.nbytes, op.target.nbytes
+        if self.arena.offset_of(source, read) is None and self.arena.offset_of(target, written) is None:
             return True
         allowed = True
         with self._lock:
             self._drain()
             for other in self._flying.values():
-                for address, writes in ((source, op.target is op.source), (target, True)):
+                for address, size, writes in ((source, read, op.target is op.source), (target, written, True)):
                     low = address - self.arena.address
-                    if other.conflicts(low, low + op.nbytes, writes):
+                    if other.conflicts(low, low + size, writes):
                         if not other.abandoned:
                             raise _busy(other)
                         allowed = False

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
@@ -23,6 +24,7 @@ from .errors import (
 from .receipt import Host, Receipt, ranks_text
 from .words import (
     AGREE,
+    COLLECTIVES,
     ERR_ABSENT,
     ERR_ARGUMENT,
     ERR_DESYNC,
@@ -51,12 +53,28 @@ class OpState(Enum):
     DONE = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which collective an op is, and how its buffers lie in its bucket (`transport_c/core/ring.h`). Bytes."""
+
+    collective: int
+    nbytes: int
+    """Of the bucket."""
+    src_from: int = 0
+    """Where the source begins in it: not 0 where that is the own shard alone."""
+    dst_from: int = 0
+    apart: bool = False
+    """Source and target may never be the same memory."""
+    root: int = 0
+
+
 class Op:
     """A checked request and its fate. The link that it flies on guards all that changes."""
 
     __slots__ = (
         "abandoned",
         "block",
+        "copies",
         "count",
         "deadline_ns",
         "dst",
@@ -64,6 +82,7 @@ class Op:
         "failure",
         "flags",
         "kind",
+        "layout",
         "mode",
         "nbytes",
         "receipt",
@@ -88,14 +107,17 @@ class Op:
         deadline_ns: int,
         expires_ns: int,
         flags: int = 0,
+        layout: Layout | None = None,
     ) -> None:
         self.source = source
         self.target = target
         self.result = result
         """The object that the caller gave for the result."""
         self.kind = kind
-        self.nbytes = source.nbytes
-        self.count = source.nbytes // kind.itemsize
+        self.layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
+        self.nbytes = self.layout.nbytes
+        """Of the bucket: at least those of `source` and of `target`."""
+        self.count = self.nbytes // kind.itemsize
         self.redop = redop
         self.mode = mode
         self.deadline_ns = deadline_ns
@@ -107,7 +129,9 @@ class Op:
         self.src = 0
         self.dst = 0
         self.block: Block | None = None
-        """Staging memory from which the result must be copied to `target`."""
+        """Staging memory, for the contribution, the result or both."""
+        self.copies = False
+        """The result lies in it, and must be copied to `target`."""
         self.state = OpState.FLYING
         self.abandoned = False
         """The caller was told that it failed: whatever still comes must not reach his array."""
@@ -128,23 +152,29 @@ class Op:
         if src is not None and dst is not None:
             self.src, self.dst = src, dst
             return 0
-        if dst is not None:
-            # Only the target lies in the arena: reduce in place there.
-            arena.view(dst, self.nbytes)[:] = as_bytes(self.source)
-            self.src = self.dst = dst
+        layout = self.layout
+        if dst is not None and self.target.nbytes == self.nbytes and not layout.apart:
+            # Only the target lies in the arena: work in place there.
+            self.src, self.dst = dst + layout.src_from, dst
+            arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
             return 0
-        self.src = -1 if src is None else src
-        return self.nbytes
+        self.src, self.dst = -1 if src is None else src, -1 if dst is None else dst
+        self.copies = dst is None
+        if src is None and dst is None:
+            return 2 * self.nbytes if layout.apart else self.nbytes
+        return self.source.nbytes if src is None else self.target.nbytes
 
     def stage(self, arena: Arena, block: Block) -> None:
         """Takes `block` as staging memory, filled with the contribution unless that lies in the arena itself."""
         self.block = block
-        self.dst = block.offset
+        arena.touch(block)
+        both = self.src < 0 and self.dst < 0
         if self.src < 0:
-            arena.view(block.offset, self.nbytes)[:] = as_bytes(self.source)
-            self.src = block.offset
-        else:
-            arena.touch(block)
+            self.src = block.offset + (self.layout.src_from if both else 0)
+            arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
+        if self.dst < 0:
+            apart = self.nbytes if both and self.layout.apart else 0
+            self.dst = block.offset + apart + (self.layout.dst_from if both else 0)
 
     def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
         """Takes in what the engine says."""
@@ -158,7 +188,7 @@ class Op:
             # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
             object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
             object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
-        copy = self.block is not None and self.failure is None
+        copy = self.copies and self.failure is None
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
             self.block = None
@@ -166,6 +196,8 @@ class Op:
     def asked(self) -> dict[str, int]:
         """The numbers that must be the same on all ranks, by the name of the field."""
         return {
+            "collective": self.layout.collective,
+            "root": self.layout.root,
             "dtype": self.kind.code,
             "op": self.redop,
             "count": self.count,
@@ -183,12 +215,12 @@ class Op:
     def copy_out(self) -> None:
         """Brings the result from the staging memory into the caller's array."""
         assert self.block is not None
-        np.copyto(as_bytes(self.target), self.block.arena.view(self.block.offset, self.nbytes))
+        np.copyto(as_bytes(self.target), self.block.arena.view(self.dst, self.target.nbytes))
 
     def conflicts(self, low: int, high: int, writes: bool) -> bool:
         """Whether the engine may still write to arena bytes low..high, or read them while someone `writes`."""
-        end = self.nbytes
-        return (self.dst < high and low < self.dst + end) or (writes and self.src < high and low < self.src + end)
+        written = self.dst < high and low < self.dst + self.target.nbytes
+        return written or (writes and self.src < high and low < self.src + self.source.nbytes)
 
 
 def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked: dict[str, int]) -> UltimaError:

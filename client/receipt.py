@@ -17,7 +17,7 @@ class Status(StrEnum):
     """How much an op reached."""
 
     COMPLETE = "COMPLETE"
-    """Every element holds the contribution of every rank."""
+    """Every element holds the contribution of every rank; where data is only moved, all of it has come."""
     PARTIAL = "PARTIAL"
     """Usable: each element is reduced over the ranks that reached it, and an average is divided by their number."""
     INSUFFICIENT = "INSUFFICIENT"
@@ -126,7 +126,7 @@ class Receipt:
     status: Status
     world_size: int
     contributors: tuple[int, ...]
-    """Ranks known to be in every element of the result, ascending."""
+    """Ranks known to be in every element of the result, ascending. Where data is only moved: whose it is."""
     partly: tuple[int, ...]
     """Ranks known to be in some elements but not known to be in all."""
     weight_min: int
@@ -178,13 +178,13 @@ class Receipt:
 
     @property
     def complete(self) -> bool:
-        """True when every element holds every rank's contribution."""
+        """True when every element holds every rank's contribution, or all that was to be moved has come."""
         return self.status is Status.COMPLETE
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks that are not known to be in every element, ascending."""
-        there = set(self.contributors)
+        """Ranks that are not known to be in every element, ascending; none when the op is complete."""
+        there = set(range(self.world_size) if self.complete else self.contributors)
         return tuple(rank for rank in range(self.world_size) if rank not in there)
 
     @property
@@ -250,7 +250,9 @@ class Receipt:
     def __str__(self) -> str:
         """One line for a complete op; otherwise a line more per host that is missing something."""
         parts = [f"op {self.op_seq}: {self.status} after {self.elapsed_s * 1e3:.3f} ms"]
-        if self.complete:
+        if self.complete and len(self.contributors) < self.world_size:
+            parts.append(f"from {ranks_text(self.contributors)} to all {self.world_size}")
+        elif self.complete:
             parts.append(f"all {self.world_size} ranks" if self.world_size > 1 else "the only rank")
         else:
             parts.append(f"{ranks_text(self.contributors)} in every element")

@@ -39,6 +39,23 @@ def reduce_arrays(arrays: Sequence[AnyArray], kind: DType, op: str) -> AnyArray:
         return _narrowed(total, kind)
 
 
+def collective_result(
+    collective: str, rank: int, arrays: Sequence[AnyArray], kind: DType, op: str = "", root: int = 0
+) -> AnyArray:
+    """What `rank` must hold after a collective over `arrays`, flat, one of each rank in order.
+
+    Of a barrier its bytes, which say nothing.
+    """
+    if collective in ("allreduce", "reduce_scatter"):
+        whole = reduce_arrays(arrays, kind, op)
+        return whole if collective == "allreduce" else np.split(whole, len(arrays))[rank]
+    if collective == "all_gather":
+        return np.concatenate(arrays)
+    if collective == "all_to_all":
+        return np.concatenate([np.split(array, len(arrays))[rank] for array in arrays])
+    return arrays[root]
+
+
 def bfloat16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
     """float32 values as bfloat16, rounded to the nearest (ties to even), held as uint16. A NaN stays a NaN."""
     wide = np.array(values, dtype=np.float32, order="C")

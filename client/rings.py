@@ -71,6 +71,8 @@ class NativeRings:
         redop: int,
         mode: int,
         flags: int = 0,
+        collective: int = 0,
+        root: int = 0,
     ) -> bool:
         """Writes one request into the ring of its lane. False when 64 are outstanding there."""
         number, lane = divmod(op_seq, len(self._lanes))
@@ -84,6 +86,8 @@ class NativeRings:
         entry.redop = redop
         entry.mode = mode
         entry.flags = flags
+        entry.collective = collective
+        entry.root = root
         return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:
@@ -124,7 +128,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
     contributors: list[int] = []
     partly: list[int] = []
     if status is Status.COMPLETE:
-        contributors = list(range(world_size))
+        contributors = [other for host in hosts if full >> host.index & 1 for other in host.ranks]
+        contributors.sort()
     else:
         for host, row in zip(hosts, rows, strict=False):
             bit = 1 << host.index

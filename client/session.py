@@ -21,6 +21,7 @@ import numpy as np
 from . import config
 from .attachment import ENGINE_SHARE, GRACE_NS, Connector
 from .buffers import AnyArray, dtype_named, elements
+from .collectives import Collectives
 from .config import Settings, Size
 from .durations import DURATION_MAX_S, Duration, deadline_s, duration_s
 from .errors import DaemonLost, InvalidArgument, ResourceExhausted
@@ -102,7 +103,7 @@ def _daemon_connector() -> Connector:
     return DaemonConnector()
 
 
-class Job:
+class Job(Collectives):
     """One rank of a job. Made by `connect`; a context manager. Safe for several threads.
 
     Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th of the others: all ranks
@@ -239,7 +240,9 @@ class Job:
         for a place, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
         """
         now = time.monotonic_ns()
-        request = self._request(now, array, op, deadline, out, mode, dtype, agree)
+        return self._launch(self._request(now, array, op, deadline, out, mode, dtype, agree))
+
+    def _launch(self, request: Op) -> Handle:
         link = self._link
         if link.state is not LinkState.OPEN:
             link = self._ready_link(request.expires_ns)
@@ -334,14 +337,13 @@ class Job:
             raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
         if op in RELIABLE_ONLY and mode != "reliable":
             raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
-        seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
         asked = None if dtype is None else dtype_named(dtype)
         source, kind = elements(array, asked, "array", writable=out is None)
         if mode == "best_effort" and kind in INTEGERS:
             raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
         target = source if out is None or out is array else self._target(source, kind, out, asked)
         adaptive = deadline is None and self._settings.adaptive
-        span = int((DURATION_MAX_S if math.isinf(seconds) else seconds) * 1e9)
+        deadline_ns, expires_ns = self._times(now, deadline)
         return Op(
             source,
             target,
@@ -349,10 +351,15 @@ class Job:
             kind,
             redop,
             MODES[mode],
-            NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE),
-            now + span + GRACE_NS,
+            deadline_ns,
+            expires_ns,
             (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
         )
+
+    def _times(self, now: int, deadline: Duration | None) -> tuple[int, int]:
+        seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
+        span = int((DURATION_MAX_S if math.isinf(seconds) else seconds) * 1e9)
+        return NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE), now + span + GRACE_NS
 
     @staticmethod
     def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:

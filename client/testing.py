@@ -278,9 +278,14 @@ class FakeRings:
         redop: int,
         mode: int,
         flags: int = 0,
+        collective: int = 0,
+        root: int = 0,
     ) -> bool:
         """See `ultima.attachment.Rings`."""
-        submission = FakeSubmission(op_seq, src, dst, count, deadline_ns, dtype, redop, mode, flags & AGREE)
+        agree = flags & AGREE
+        submission = FakeSubmission(
+            op_seq, src, dst, count, deadline_ns, dtype, redop, mode, agree, collective, root, self._daemon.world_size
+        )
         return self._daemon.submitted(self._session, submission)
 
     def take(self) -> Completion | None:

@@ -33,8 +33,12 @@ INT32 = DType("int32", 5, 4, np.dtype(np.int32))
 INT64 = DType("int64", 6, 8, np.dtype(np.int64))
 
 INTEGERS = (INT32, INT64)
+
+# What is only moved may be anything.
+BYTES = DType("bytes", 7, 1, np.dtype(np.uint8))
+
 DTYPES = {kind.name: kind for kind in (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT32, INT64)}
-DTYPE_BY_CODE = {kind.code: kind for kind in DTYPES.values()}
+DTYPE_BY_CODE = {kind.code: kind for kind in (*DTYPES.values(), BYTES)}
 # C has two 64-bit integers on most machines, and numpy tells them apart by number: both mean int64.
 DTYPE_BY_NUMPY_NUM = {
     np.dtype(letter).num: DTYPES[np.dtype(letter).name] for letter in "efdilq" if np.dtype(letter).name in DTYPES
@@ -48,7 +52,19 @@ RELIABLE_ONLY = frozenset({"min", "max", "prod"})
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
 MODE_BY_CODE = {code: name for name, code in MODES.items()}
 
-FIELD_BY_CODE = {1: "dtype", 2: "op", 3: "count", 4: "mode", 5: "agree", 6: "algorithm"}
+COLLECTIVES = {"allreduce": 0, "reduce_scatter": 1, "all_gather": 2, "broadcast": 3, "all_to_all": 4, "barrier": 5}
+COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
+
+FIELD_BY_CODE = {
+    1: "dtype",
+    2: "op",
+    3: "count",
+    4: "mode",
+    5: "agree",
+    6: "algorithm",
+    7: "collective",
+    8: "root",
+}
 
 STATUS_FAILED = 4
 CULPRIT_NOBODY = 0xFFFF
@@ -80,6 +96,8 @@ def field_value(field: str, number: int) -> object:
         return OP_BY_CODE.get(number, number)
     if field == "mode":
         return MODE_BY_CODE.get(number, number)
+    if field == "collective":
+        return COLLECTIVE_BY_CODE.get(number, number)
     if field == "agree":
         return bool(number)
     return number

@@ -41,7 +41,7 @@ class EventKind(IntEnum):
     PATH = 6
 
 
-FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree")  # enum ut_field
+FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree", "algorithm", "collective", "root")  # enum ut_field
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,112 +3,7 @@
  * Whole engines on schedules that forward: every algorithm gives the same sums; a host that is gone leaves exactly the
  * hole that the schedule says, and the receipts say it; hosts that were told different algorithms do not mix.
  */
-#include "check.h"
-
-#include "../../transport_c/core/engine.h"
-
-enum { MOST = 8, ELEMENTS = 3000, ARENA = 2 * ELEMENTS * 8 };
-
-static struct host {
-    ut_engine *engine;
-    void *engine_memory, *job_memory;
-    ut_submission_ring submissions;
-    ut_completion_ring completions;
-    uint32_t session;
-    uint8_t arena[ARENA] __attribute__((aligned(64)));
-} hosts[MOST];
-static uint32_t n;
-static ut_ns now;
-static uint32_t silent;   /* bit per host: nothing comes from it or reaches it */
-static uint32_t loss_ppm; /* of data packets */
-
-static void *zeroed(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    memset(p, 0, bytes);
-    return p;
-}
-
-/* |n| hosts, host h with algorithm[h]. */
-static void begin(const uint8_t *algorithm)
-{
-    uint32_t cid[MOST][MOST];
-    now = 7 * UT_SECOND;
-    silent = loss_ppm = 0;
-    for (uint32_t h = 0; h < n; h++) {
-        struct host *x = &hosts[h];
-        ut_engine_config config = {
-            .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
-        ut_job_config job = {.hosts = n,
-                             .self = h,
-                             .local_ranks = 1,
-                             .packet_bytes = 1472,
-                             .bucket_bytes_max = ELEMENTS * 8,
-                             .options = {.algorithm = algorithm[h]}};
-        memset(x, 0, sizeof *x);
-        x->engine_memory = zeroed(ut_engine_bytes(&config));
-        x->job_memory = zeroed(ut_job_bytes(&config, &job));
-        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
-        CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
-        ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA};
-        CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, 0, &x->session), UT_OK);
-        for (uint32_t p = 0; p < n; p++)
-            if (p != h)
-                CHECK_EQ(ut_engine_peer_listen(x->engine, 0, p, &cid[h][p]), UT_OK);
-    }
-    for (uint32_t h = 0; h < n; h++)
-        for (uint32_t p = 0; p < n; p++) {
-            ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
-            if (p != h)
-                CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 0, p, &a, &a, cid[p][h], now), UT_OK);
-        }
-}
-
-static void end(void)
-{
-    for (uint32_t h = 0; h < n; h++) {
-        ut_engine_job_remove(hosts[h].engine, 0, now);
-        free(hosts[h].engine_memory);
-        free(hosts[h].job_memory);
-    }
-}
-
-static void deliver(uint32_t from, const ut_burst *b)
-{
-    static uint8_t flat[65536];
-    size_t len = 0;
-    uint32_t to = b->to.bytes[0];
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    for (size_t at = 0; at < len; at += b->segment_bytes) {
-        bool lost = (silent >> from | silent >> to) & 1;
-        lost = lost || (b->port == UT_PORT_DATA && check_below(1000000) < loss_ppm);
-        if (!lost)
-            ut_engine_input(hosts[to].engine, b->port, flat + at, UT_MIN2(len - at, (size_t)b->segment_bytes), 0, false,
-                            now);
-    }
-}
-
-static void run(ut_ns until)
-{
-    static ut_burst b;
-    while (now < until) {
-        bool moved = false;
-        ut_ns wake = UT_NEVER;
-        for (uint32_t h = 0; h < n; h++) {
-            ut_engine_tick(hosts[h].engine, now);
-            while (ut_engine_output(hosts[h].engine, now, &b)) {
-                moved = true;
-                deliver(h, &b);
-            }
-        }
-        for (uint32_t h = 0; h < n; h++)
-            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
-        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
-    }
-}
+#include "engines.h"
 
 /* Host h brings 10^h in each element, so that a sum reads as the hosts in it. */
 static void submit(uint64_t op_seq, uint64_t count, unsigned redop, unsigned mode, bool in_place)
@@ -131,14 +26,6 @@ static void submit(uint64_t op_seq, uint64_t count, unsigned redop, unsigned mod
         CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
         ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
     }
-}
-
-static ut_receipt receipt(uint32_t h)
-{
-    ut_receipt r = {0};
-    CHECK_EQ(ut_ring_take_completion(&hosts[h].submissions, &hosts[h].completions, &r), 1);
-    CHECK_EQ(r.bytes_expected, r.bytes_used + r.bytes_missing);
-    return r;
 }
 
 static const int64_t *result(uint32_t h, bool in_place)

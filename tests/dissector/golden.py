@@ -61,12 +61,29 @@ PACKETS = [
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, decides=1, transform=1, transform_from=0x1234),
         records=(
-            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1, agree=1,
+            dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1,
+                 collective=0, agree=1,
                  left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15),
             dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1,
-                 algorithm=4, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
+                 algorithm=4, collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
         ),
         words=(0x8000000000000003, 1),
+    ),
+    Golden(
+        "feedback__a_broadcast_and_an_all_gather_that_failed",
+        "12 00 02 01 00000011 00000002 b2a6433b 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 0000 0000"
+        "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
+        "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005",
+        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0xB2A6433B, grant=131072,
+             received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
+             word_count=0, decides=0, transform=0, transform_from=0),
+        records=(
+            dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, algorithm=1,
+                 collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
+            dict(op_seq=10, count=64, dtype=5, reduction=0, mode=3, flags=0x0E, weight=1, algorithm=1,
+                 collective=2, agree=0, left_us=50000, digest=0, full_mask=2, any_mask=5),
+        ),
     ),
     Golden(
         "piece__second_of_a_full_packet",

@@ -27,7 +27,7 @@ FEEDBACK_ORDER = (
     "hold_us word_count"
 ).split()
 RECORD_ORDER = (
-    "op_seq count dtype reduction mode flags weight algorithm agree left_us digest full_mask any_mask"
+    "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 
@@ -144,13 +144,26 @@ def _random_piece(rng: random.Random) -> bytes:
     return bytes(packet / rng.randbytes(rng.randint(1, 1216)))
 
 
+def _random_request(rng: random.Random) -> dict[str, int]:
+    """What a rank may ask for."""
+    collective = rng.randrange(6)
+    if collective == 0:
+        return dict(
+            collective=0, reduction=rng.randint(1, 5), dtype=rng.randint(1, 6), mode=rng.randint(1, 3),
+            agree=rng.getrandbits(1),
+        )  # fmt: skip
+    if collective == 1:
+        return dict(collective=1, reduction=rng.randint(1, 5), dtype=rng.randint(1, 6), mode=3)
+    root = rng.randrange(64) if collective == 3 else 0
+    return dict(collective=collective, reduction=root, dtype=rng.randint(1, 7), mode=3)
+
+
 def _random_feedback(rng: random.Random) -> bytes:
     full = rng.getrandbits(64)
     records = [
         UltimaRecord(
-            op_seq=rng.getrandbits(64), count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 5),
-            mode=rng.randint(1, 3), flags=rng.randrange(32, 64), weight=rng.randint(1, 16),
-            algorithm=rng.randint(1, 4), agree=rng.getrandbits(1), left_us=rng.getrandbits(32),
+            **_random_request(rng), op_seq=rng.getrandbits(64), count=rng.getrandbits(32), flags=rng.randrange(32, 64),
+            weight=rng.randint(1, 16), algorithm=rng.randint(1, 4), left_us=rng.getrandbits(32),
             digest=rng.getrandbits(32), full_mask=full, any_mask=full | rng.getrandbits(64),
         )
         for _ in range(rng.randint(0, 4))

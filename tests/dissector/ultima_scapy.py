@@ -32,9 +32,18 @@ PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
 NOTHING_YET = 0xFFFFFFFF
 
-DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64"}
+DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64", 7: "bytes"}
 REDUCTIONS = {1: "sum", 2: "avg", 3: "min", 4: "max", 5: "prod"}
 ALGORITHMS = {1: "tar", 2: "ring", 3: "bcube", 4: "ps"}
+COLLECTIVES = {
+    0: "allreduce",
+    1: "reduce_scatter",
+    2: "all_gather",
+    3: "broadcast",
+    4: "all_to_all",
+    5: "barrier",
+}
+ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7, 64
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 
 
@@ -113,7 +122,8 @@ class UltimaRecord(Packet):
         ShortField("weight", 1),
         ByteField("field", 0),
         BitEnumField("algorithm", 1, 4, ALGORITHMS),
-        BitField("agree", 0, 4),
+        BitEnumField("collective", 0, 3, COLLECTIVES),
+        BitField("agree", 0, 1),
         IntField("left_us", NOTHING_YET),
         XIntField("digest", 0),
         XLongField("full_mask", 0),
@@ -278,16 +288,28 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
     return found
 
 
+def _reduction_rule(record: UltimaRecord) -> tuple[bool, str]:
+    reduction = record.reduction
+    if record.collective in (ALLREDUCE, REDUCE_SCATTER):
+        holds = reduction in REDUCTIONS and record.dtype != BYTES
+        return holds, f"reduction {reduction} of dtype {record.dtype}: 1 to {max(REDUCTIONS)}, and not of bytes"
+    if record.collective == BROADCAST:
+        return reduction < HOSTS_MAX, f"root {reduction}: 0 to {HOSTS_MAX - 1}"
+    return reduction == 0, f"reduction {reduction}: 0 where nothing is reduced"
+
+
 def _record_problems(record: UltimaRecord) -> list[str]:
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
-        (record.reduction in REDUCTIONS, f"reduction {record.reduction}: 1 to {max(REDUCTIONS)}"),
+        _reduction_rule(record),
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.flags & ~0x3F == 0, f"flags {int(record.flags):#04x}: 0x3f at most"),
-        (record.agree <= 1, f"agree {record.agree}: 0 or 1"),
+        (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
+        (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
+        (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (6 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 6, and 0 without flag 0x08"),
+        (record.field <= (8 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 8, and 0 without flag 0x08"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds]

@@ -54,8 +54,9 @@ static void show_feedback(const ut_feedback *f)
     printf(" %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
-        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, r->redop, r->mode,
-               r->flags, r->weight, r->algorithm, r->agree);
+        unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
+        printf(" %" PRIu64 " %" PRIu64 " %u %u %u %u %u %u %u %u", r->op_seq, r->count, r->dtype, reduction, r->mode,
+               r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
     }

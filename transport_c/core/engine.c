@@ -49,8 +49,8 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     bool tar = config->options.algorithm <= UT_TAR;
     bool ps = config->options.algorithm == UT_PS; /* its one chunk is the whole bucket */
     size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
-    size_t chunk_slots = ps ? slots : (size_t)(shard / payload + 1);
-    size_t words = (chunk_slots + 63) / 64 * (ps ? 3 : 6) * UT_MAX2(config->hosts - 1, 1);
+    size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
+    size_t words = UT_MAX2(6 * shard_words, ps ? 3 * bucket_words : 0) * UT_MAX2(config->hosts - 1, 1);
     uint64_t held = tar ? shard : config->bucket_bytes_max; /* of which an op has sums and results to keep */
     if (at) {
         j->conn = conn;

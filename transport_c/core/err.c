@@ -47,10 +47,11 @@ const char *ut_strerror(int error)
 
 size_t ut_dtype_bytes(unsigned dtype)
 {
-    static const uint8_t bytes[UT_DTYPES_END] = {
-        [UT_FLOAT32] = 4, [UT_FLOAT64] = 8, [UT_FLOAT16] = 2, [UT_BFLOAT16] = 2, [UT_INT32] = 4, [UT_INT64] = 8,
+    static const uint8_t bytes[UT_BYTES + 1] = {
+        [UT_FLOAT32] = 4, [UT_FLOAT64] = 8, [UT_FLOAT16] = 2, [UT_BFLOAT16] = 2,
+        [UT_INT32] = 4,   [UT_INT64] = 8,   [UT_BYTES] = 1,
     };
-    assert(dtype > 0 && dtype < UT_DTYPES_END);
+    assert(dtype > 0 && dtype <= UT_BYTES);
     return bytes[dtype];
 }
 

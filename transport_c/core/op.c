@@ -55,6 +55,8 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->dtype = s->dtype;
     op->redop = s->redop;
     op->mode = s->mode;
+    op->collective = s->collective;
+    op->root = s->root;
     op->agree = s->flags & UT_SUBMIT_AGREE;
     op->count = s->count;
     op->element = ut_dtype_bytes(s->dtype);
@@ -97,9 +99,15 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {UT_FIELD_DTYPE, op->dtype, theirs->dtype}, {UT_FIELD_REDOP, op->redop, theirs->redop},
-        {UT_FIELD_COUNT, op->count, theirs->count}, {UT_FIELD_MODE, op->mode, theirs->mode},
-        {UT_FIELD_AGREE, op->agree, theirs->agree}, {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm}};
+        {UT_FIELD_COLLECTIVE, op->collective, theirs->collective},
+        {UT_FIELD_ROOT, op->root, theirs->root},
+        {UT_FIELD_DTYPE, op->dtype, theirs->dtype},
+        {UT_FIELD_REDOP, op->redop, theirs->redop},
+        {UT_FIELD_COUNT, op->count, theirs->count},
+        {UT_FIELD_MODE, op->mode, theirs->mode},
+        {UT_FIELD_AGREE, op->agree, theirs->agree},
+        {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
+    };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
             ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
@@ -113,7 +121,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, cons
 {
     const ut_op *op = ut_job_op(j, s->op_seq);
     bool failed = op->seq == s->op_seq && op->failed;
-    if (dst != src)
+    if (dst != src && s->collective == UT_ALLREDUCE)
         memcpy(dst, src, s->count * ut_dtype_bytes(s->dtype));
     ut_receipt r;
     memset(&r, 0, sizeof r);
@@ -154,6 +162,8 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
                         .dtype = s->dtype,
                         .redop = s->redop,
                         .mode = s->mode,
+                        .collective = s->collective,
+                        .root = s->root,
                         .algorithm = (uint8_t)ut_job_algorithm(j),
                         .agree = s->flags & UT_SUBMIT_AGREE};
     if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
@@ -202,6 +212,9 @@ static void place_buffers(ut_job *j, ut_op *op)
     if (op->calls == 1) {
         op->src = op->call[0].src;
         op->dst = op->call[0].dst;
+    } else if (op->collective == UT_BARRIER) { /* whoever calls brings the same: nothing */
+        op->src = op->dst = op->bucket_memory;
+        memset(op->dst, 0, op->bytes);
     } else {
         const void *sources[UT_LOCAL_MAX];
         for (unsigned i = 0; i < op->calls; i++)
@@ -209,13 +222,15 @@ static void place_buffers(ut_job *j, ut_op *op)
         ut_combine(op->dtype, op->redop, op->bucket_memory, sources, op->calls, op->count);
         op->src = op->dst = op->bucket_memory;
     }
+    op->src_from = op->collective == UT_ALL_GATHER ? op->schedule.own_offset : 0;
+    op->dst_from = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_offset : 0;
     ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
     ut_op_encode(j, op);
     bool half = op->acc_element != op->element;
     op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
-    op->acc = half ? op->acc_memory : op->dst + op->held_from;
+    op->acc = half ? op->acc_memory : op->dst + (op->held_from - op->dst_from);
     op->out = op->dst;
-    op->out_from = 0;
+    op->out_from = op->dst_from;
 }
 
 static void open_op(ut_job *j, ut_op *op, ut_ns now)
@@ -235,8 +250,12 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);
-    ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
-                      op->count, op->element);
+    if (op->collective == UT_ALLREDUCE)
+        ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
+                          op->count, op->element);
+    else
+        ut_schedule_shard(&op->schedule, op->collective, op->root, j->config.hosts, j->config.self, op->incast,
+                          op->count, op->element);
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);

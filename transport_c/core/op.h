@@ -61,6 +61,8 @@ typedef struct ut_note {
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint8_t dtype, redop, mode;
+    uint8_t collective;     /* enum ut_collective */
+    uint8_t root;           /* of a broadcast */
     uint8_t agree;          /* 1: UT_SUBMIT_AGREE */
     uint8_t failed;         /* it ended with UT_FAILED */
     uint8_t stage_end[2];   /* enum ut_stage_end */
@@ -91,9 +93,10 @@ typedef struct ut_op {
     uint16_t calls;
     ut_call call[UT_LOCAL_MAX];
 
-    const uint8_t *src; /* this host's contribution, whole bucket */
-    uint8_t *dst;       /* the result; perhaps == src */
-    const uint8_t *own; /* this host's contribution as it was before a transform */
+    const uint8_t *src;          /* this host's contribution, from src_from on */
+    uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
+    uint64_t src_from, dst_from; /* bytes into the bucket: not 0 where it is the own shard alone */
+    const uint8_t *own;          /* this host's contribution as it was before a transform */
     uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in acc_memory for the halves */
     uint64_t held_from; /* bytes into the bucket: acc_memory and linger_memory begin there */
     const uint8_t *out; /* where stage 2 sends from: dst, later the linger copy */
@@ -175,6 +178,12 @@ static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
 static inline unsigned ut_job_algorithm(const ut_job *j)
 {
     return j->config.options.algorithm ? j->config.options.algorithm : UT_TAR;
+}
+
+/* Ranks' contributions are folded, and `redop` says how. */
+static inline bool ut_op_reduces(unsigned collective)
+{
+    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;
 }
 
 static inline uint64_t ut_bit(uint32_t host)
@@ -325,6 +334,9 @@ void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);
 void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now);
 /* A valid packet of |host| came; |opened|: by its record it has the op open. */
 void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now);
+/* Hosts that a collective must fail for: that it lacks something of, or that were not heard to have called it. Those
+ * that are gone alone, if any are; not those that gave up themselves, for another's sake. */
+uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op);
 /* Fills what the rows say of times and losses; and the culprit and its trouble, unless the op was COMPLETE. */
 void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r);
 

@@ -61,9 +61,9 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
         if (t->done || (t->slots == 0 && !t->closed))
             op->any_mask |= ut_bit(s->peer);
     }
-    if (op->schedule.own == UT_CHUNK_NONE) { /* all are in every byte of nothing */
+    if (op->schedule.own == UT_CHUNK_NONE || op->schedule.placed) { /* all are in every sum of nothing */
         op->full_mask = UINT64_MAX;
-        op->any_mask = 0;
+        op->any_mask = op->schedule.placed ? UINT64_MAX : 0;
     }
     op->complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
@@ -108,16 +108,23 @@ static bool records_matched(const ut_job *j, const ut_op *op)
     return true;
 }
 
-/* Behind a host that is gone nothing more comes to us, but others still wait for the sums that go through us. */
-static bool has_forwarded(const ut_job *j, const ut_op *op)
+/* Nothing more comes to us, perhaps because a host is gone, but others still wait for what begins here or goes through
+ * us. */
+static bool has_sent(const ut_job *j, const ut_op *op)
 {
-    for (uint32_t i = 0; i < op->schedule.steps && !op->schedule.direct; i++) {
+    for (uint32_t i = 0; i < op->schedule.steps && op->schedule.lasting; i++) {
         const ut_step *s = &op->schedule.step[i];
         if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->transfer[i]) &&
             ut_job_host_is_up(j, s->peer))
             return false;
     }
     return true;
+}
+
+/* It moves data, and some of that will not come: there is no result, and nobody must wait for what we pass on. */
+static bool is_broken(const ut_op *op)
+{
+    return op->collective != UT_ALLREDUCE && (op->stage_end[0] > UT_END_COMPLETE || op->stage_end[1] > UT_END_COMPLETE);
 }
 
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
@@ -137,8 +144,18 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
             return;
         }
     }
-    if (op->stage_end[1] != UT_END_NONE && records_matched(j, op) && masks_known(j, op) && has_forwarded(j, op))
+    bool broken = is_broken(op);
+    if ((op->stage_end[1] == UT_END_NONE && !broken) || !records_matched(j, op))
+        return; /* broken or not: who has called something else is the better reason */
+    if (!broken && (!masks_known(j, op) || !has_sent(j, op)))
+        return;
+    uint64_t breakers = op->collective == UT_ALLREDUCE ? 0 : ut_witness_breakers(j, op);
+    if (broken || breakers) {
+        op->full_mask = op->any_mask = ~breakers; /* whom others are told to blame */
+        ut_op_fail(j, op, UT_ERR_ABSENT, now);
+    } else {
         end_op(j, op, now);
+    }
 }
 
 static void close_sends(ut_op *op, unsigned stage)
@@ -173,7 +190,7 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
         ut_engine_complete(j->engine, call->session, &r);
     }
     ut_receipt_keep(j, &r);
-    if (r.status != UT_FAILED && op->calls)
+    if (r.status != UT_FAILED && op->calls && !op->schedule.apart)
         ut_replica_ended(j, op); /* without a call nobody has the result */
     count_status(ut_engine_counters(j->engine), r.status);
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,

@@ -53,11 +53,12 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     ut_op_packet_time(j, op, host, h, t, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->bytes_repaired += len;
-    if (s->stage == 1) {
+    if (s->stage == 1 && !op->schedule.placed) {
         t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
         ut_op_slot_fold(j, op, s, slot, payload, len, h->coverage);
     } else {
-        ut_op_slot_place(j, op, s, slot, payload, len, h->coverage, h->payload_crc);
+        t->weight = s->stage == 1 ? h->coverage : t->weight;
+        ut_op_slot_place(j, op, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
     }
     if (ut_transfer_complete(t))
         ut_op_check(j, op, now);
@@ -165,8 +166,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             ut_witness_word(op, host, c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq, now);
         if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
             ut_op_record(j, op, host, now);
-        if (op->state == UT_OP_RUNNING && !op->schedule.direct)
-            ut_op_check(j, op, now); /* what it forwards may have arrived */
+        if (op->state == UT_OP_RUNNING && op->schedule.lasting)
+            ut_op_check(j, op, now); /* what it sends on may have arrived */
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);
     }

@@ -242,6 +242,8 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .dtype = op->dtype,
                          .redop = op->redop,
                          .mode = op->mode,
+                         .collective = op->collective,
+                         .root = op->root,
                          .agree = op->agree,
                          .flags = (uint8_t)flags,
                          .weight = op->weight,

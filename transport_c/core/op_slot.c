@@ -32,6 +32,17 @@ static size_t elements_of(const ut_job *j, const ut_op *op, uint32_t chunk, uint
     return UT_MIN2(op->schedule.from[chunk + 1] - offset_of(j, op, chunk, slot), j->payload) / op->element;
 }
 
+/* This host's contribution, and its result, of what lies |at| bytes into the bucket. */
+static const uint8_t *src_at(const ut_op *op, uint64_t at)
+{
+    return op->src + (at - op->src_from);
+}
+
+static uint8_t *dst_at(const ut_op *op, uint64_t at)
+{
+    return op->dst + (at - op->dst_from);
+}
+
 /* The accumulator of what lies |at| bytes into the bucket. */
 static uint8_t *acc_at(const ut_op *op, uint64_t at)
 {
@@ -70,14 +81,17 @@ void ut_op_slots_open(ut_job *j, ut_op *op)
             op->folds[x->chunk]++;
     }
     for (uint32_t c = 0; c < s->chunks; c++)
-        if (op->folds[c] == 0 && c != s->own) {
+        if ((op->folds[c] == 0 || s->placed) && c != s->own) {
             op->summed |= 1ULL << c; /* a leaf: what it sends is its own */
             op->ready[0][c] = slots_of(op, c);
         }
     uint32_t slots = op->slot_first[s->chunks];
     memset(op->slot_state, 0, slots);
+    /* What only moves is whole, unless a rank of this host did not call. */
+    uint32_t lacking = j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->weight);
+    uint16_t weight = (uint16_t)(s->placed ? j->world - lacking : op->weight);
     for (uint32_t g = 0; g < slots; g++)
-        op->slot_weight[g] = op->weight;
+        op->slot_weight[g] = weight;
 }
 
 /* ---- one slot ---- */
@@ -130,13 +144,13 @@ void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, cons
     op->slot_weight[g] = (uint16_t)(op->slot_weight[g] + ranks);
     uint8_t *acc = acc_at(op, at);
     size_t bad = ut_fold(op->dtype, own ? op->redop : redop_on_the_way(op),
-                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? op->dst + at : acc,
-                         first ? op->src + at : acc, payload, len / op->element, divisor_of(op, g));
+                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? dst_at(op, at) : acc,
+                         first ? src_at(op, at) : acc, payload, len / op->element, divisor_of(op, g));
     if (!last)
         return;
     if (own) {
         op->nonfinite += bad;
-        is_result(j, op, chunk, g, at, len, ut_crc32c(0, op->dst + at, len)); /* while it is in the cache */
+        is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len)); /* while it is in the cache */
     } else {
         set(op, chunk, g, SUMMED);
     }
@@ -146,8 +160,8 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
                       unsigned missing, uint32_t crc)
 {
     uint64_t at = s->offset + (uint64_t)slot * j->payload;
-    op->nonfinite += ut_place(op->dtype, op->dst + at, payload, len / op->element);
-    if (op->schedule.direct && !missing) {
+    op->nonfinite += ut_place(op->dtype, dst_at(op, at), payload, len / op->element);
+    if (op->schedule.direct && !missing && s->stage == 2) {
         op->replica.digest += ut_replica_part(crc, at, len);
         return;
     }
@@ -155,7 +169,7 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
     op->slot_weight[g] = (uint16_t)(j->world - UT_MIN2(missing, j->world));
     is_result(j, op, s->chunk, g, at, len, crc);
     if (op->schedule.direct)
-        op->short_hosts |= ut_bit(s->peer);
+        op->short_hosts |= missing ? ut_bit(s->peer) : 0;
     else if (up != UINT32_MAX) /* the owner goes on without it, or has it: the sum is gone here, and must not be sent */
         ut_transfer_mark(&op->transfer[up], slot);
 }
@@ -163,19 +177,19 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
 const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
                                   unsigned *ret_ranks)
 {
-    uint64_t at = s->offset + (uint64_t)slot * j->payload;
+    uint64_t at = offset_of(j, op, s->chunk, slot);
     if (s->stage == 1 && op->folds[s->chunk] == 0) {
         *ret_ranks = op->weight;
-        return op->src + at;
+        return src_at(op, at);
     }
     uint32_t g = op->slot_first[s->chunk] + slot;
     *ret_ranks = op->slot_weight[g];
 #ifdef UT_PLANT_WRONG_FORWARD
     if (s->stage == 1)
-        return op->src + at;
+        return src_at(op, at);
 #endif
     if (s->stage == 1)
-        return ((op->slot_state[g] & FOLDS) ? op->dst : op->src) + at;
+        return (op->slot_state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
     return op->out + (at - op->out_from);
 }
 
@@ -187,6 +201,8 @@ static void end_sum(ut_job *j, ut_op *op, uint32_t chunk)
     bool own = chunk == op->schedule.own, wide = op->acc_element != op->element;
     uint32_t slots = slots_of(op, chunk);
     op->summed |= 1ULL << chunk;
+    if (op->schedule.placed && op->folds[chunk])
+        return; /* of what never came nothing can be made */
     for (uint32_t slot = op->ready[0][chunk]; slot < slots; slot++) {
         uint32_t g = op->slot_first[chunk] + slot;
         if (op->slot_state[g] & SUMMED)
@@ -195,12 +211,14 @@ static void end_sum(ut_job *j, ut_op *op, uint32_t chunk)
         bool alone = (op->slot_state[g] & FOLDS) == 0;
         size_t n = elements_of(j, op, chunk, slot);
         if (own) {
-            op->nonfinite += ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, op->dst + at,
-                                       alone ? op->src + at : acc_at(op, at), n, divisor_of(op, g));
-            is_result(j, op, chunk, g, at, n * op->element, ut_crc32c(0, op->dst + at, n * op->element));
+            op->nonfinite += op->schedule.placed
+                                 ? ut_place(op->dtype, dst_at(op, at), src_at(op, at), n)
+                                 : ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, dst_at(op, at),
+                                             alone ? src_at(op, at) : acc_at(op, at), n, divisor_of(op, g));
+            is_result(j, op, chunk, g, at, n * op->element, ut_crc32c(0, dst_at(op, at), n * op->element));
         } else {
             if (!alone && wide)
-                (void)ut_finish(op->dtype, redop_on_the_way(op), 0, op->dst + at, acc_at(op, at), n, 1);
+                (void)ut_finish(op->dtype, redop_on_the_way(op), 0, dst_at(op, at), acc_at(op, at), n, 1);
             set(op, chunk, g, SUMMED);
         }
     }
@@ -217,11 +235,11 @@ static void fill(ut_job *j, ut_op *op, uint32_t chunk)
             continue;
         uint32_t g = op->slot_first[chunk] + slot;
         uint64_t at = offset_of(j, op, chunk, slot);
-        const uint8_t *sum = ((op->slot_state[g] & FOLDS) ? op->dst : op->src) + at;
+        const uint8_t *sum = (op->slot_state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
         size_t n = elements_of(j, op, chunk, slot), len = n * op->element;
-        op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, op->dst + at, sum, n, op->slot_weight[g]);
+        op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, dst_at(op, at), sum, n, op->slot_weight[g]);
         uint64_t digest = op->replica.digest;
-        is_result(j, op, chunk, g, at, len, ut_crc32c(0, op->dst + at, len));
+        is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len));
 #ifdef UT_PLANT_HOLES_NOT_IN_DIGEST
         op->replica.digest = digest;
 #else
@@ -272,7 +290,7 @@ void ut_op_settle(ut_job *j, ut_op *op, bool ending)
         if (!((op->summed | folding) & bit))
             end_sum(j, op, c);
         /* The sum still goes up, for the sake of others, before it becomes a result here. */
-        if (down != UINT32_MAX && is_over(op, down) && (op->summed & bit) &&
+        if (op->collective == UT_ALLREDUCE && down != UINT32_MAX && is_over(op, down) && (op->summed & bit) &&
             (ending || (!op->agree && is_over(op, op->up[c])))) /* who must agree passes on results alone */
             fill(j, op, c);
     }
@@ -299,7 +317,7 @@ void ut_op_keep(ut_job *j, ut_op *op)
         if (first[c] >= slots_of(op, c))
             continue;
         uint64_t at = offset_of(j, op, c, first[c]);
-        memcpy(op->linger_memory + (at - op->held_from), op->dst + at, op->schedule.from[c + 1] - at);
+        memcpy(op->linger_memory + (at - op->held_from), dst_at(op, at), op->schedule.from[c + 1] - at);
     }
     op->out = op->linger_memory;
     op->out_from = op->held_from;

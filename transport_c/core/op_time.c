@@ -9,7 +9,9 @@
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s)
 {
     if (op->calls == 1) {
-        ut_timing_in_force(&j->timing, &j->config.options, op->bytes, &op->times);
+        op->times = (ut_times){0};
+        if (op->collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
+            ut_timing_in_force(&j->timing, &j->config.options, op->bytes, &op->times);
         op->adaptive = op->mode == UT_BOUNDED && op->times.t_b != 0 && op->times.t_b != UT_NEVER;
         op->latest = UT_NEVER;
     }
@@ -147,7 +149,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
 void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
 {
     unsigned end = op->stage_end[stage];
-    if (op->bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT)
+    if (op->collective != UT_ALLREDUCE || op->bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT)
         return;
     ut_stage_time how = {.came = end == UT_END_COMPLETE ? UT_CAME_COMPLETE
                                  : end == UT_END_EARLY  ? UT_CAME_EARLY

@@ -13,18 +13,25 @@
 
 #include "ut.h"
 
-/* One request, 64 bytes. All offsets are bytes into the session's arena. */
+/* One request, 64 bytes. All offsets are bytes into the session's arena.
+ *
+ * The bucket of reduce-scatter, all-gather and all-to-all is as many equal shards as there are hosts, one rank on each;
+ * `count` is of all of it. A rank gives all-gather its own shard alone, and gets its own shard alone of a
+ * reduce-scatter: `src` and `dst` are where that shard lies. In place then means where it lies in the other's bucket.
+ * An all-to-all is never in place, a broadcast always. A barrier's bucket is a byte (UT_BYTES) per host. */
 typedef struct ut_submission {
     uint64_t op_seq;      /* number of this op in the job, from 0, the same on every rank */
     uint64_t src;         /* where the rank's contribution lies; element-aligned */
     uint64_t dst;         /* where the result goes; equal to src for in place, else not overlapping it */
-    uint64_t count;       /* elements; 0 is legal */
+    uint64_t count;       /* elements of the bucket; 0 is legal */
     uint64_t deadline_ns; /* CLOCK_MONOTONIC; UT_NEVER for none */
     uint8_t dtype;        /* enum ut_dtype */
-    uint8_t redop;        /* enum ut_redop */
+    uint8_t redop;        /* enum ut_redop; 0 where nothing is reduced */
     uint8_t mode;         /* enum ut_mode */
     uint8_t flags;        /* UT_SUBMIT_... */
-    uint32_t reserved;    /* 0 */
+    uint8_t collective;   /* enum ut_collective */
+    uint8_t root;         /* host that a broadcast comes from; else 0 */
+    uint16_t reserved;    /* 0 */
     uint64_t reserved2[2];
 } ut_submission;
 

@@ -22,7 +22,7 @@ typedef struct ut_step {
     uint16_t chunk;  /* index of the range that it moves */
     uint16_t round;  /* from 0, over both stages */
     uint16_t peer;   /* host index */
-    uint64_t offset; /* the chunk's first byte in the bucket */
+    uint64_t offset; /* the chunk's first byte in the bucket; of a send of all-to-all, where the receiver places it */
     uint64_t bytes;  /* 0 is legal: the step is done at once */
 } ut_step;
 
@@ -34,6 +34,9 @@ typedef struct ut_schedule {
     uint32_t chunks;                 /* 1 .. UT_HOSTS_MAX, covering the bucket in order */
     uint16_t own;                    /* the chunk whose result this host makes; UT_CHUNK_NONE for none */
     bool direct;                     /* every path is one hop: contributor to owner, owner to all */
+    bool placed;                     /* stage 1 places as stage 2 does: nothing is folded */
+    bool apart;                      /* each host's result is another one */
+    bool lasting;                    /* what is sent in stage 1 must arrive: no result that comes back shows it */
     uint64_t own_offset, own_bytes;  /* the own chunk's range; 0, 0 for none */
     uint64_t from[UT_HOSTS_MAX + 1]; /* bytes: chunk c is [from[c], from[c + 1]) */
     ut_step step[UT_STEPS_MAX];
@@ -71,6 +74,11 @@ void ut_schedule_ring(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t 
 void ut_schedule_bcube(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
                        size_t element_bytes);
 void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes);
+
+/* The collectives other than allreduce, for |self| among |hosts| with a rank each: chunk j is host j's, always. |root|
+ * is that of a broadcast. See sched_shard.c. */
+void ut_schedule_shard(ut_schedule *ret, unsigned collective, uint32_t root, uint32_t hosts, uint32_t self,
+                       uint32_t incast, uint64_t count, size_t element_bytes);
 
 enum { UT_BCUBE_LEVELS = 6 /* 2^6 = UT_HOSTS_MAX */ };
 /* The prime factors of |hosts|, the least first; the return value says how many. */

@@ -43,17 +43,47 @@ static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
     return at <= arena && bytes <= arena - at;
 }
 
+/* What a submission of another collective than allreduce may get wrong beyond the common. */
+static int check_collective(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    uint32_t hosts = j->config.hosts;
+    bool shards = x->collective != UT_BROADCAST && x->collective != UT_BARRIER;
+    if (x->collective == UT_ALLREDUCE || x->collective >= UT_COLLECTIVES_END || x->mode != UT_RELIABLE || x->flags)
+        return UT_ERR_ARGUMENT;
+    if (x->collective == UT_BROADCAST ? x->root >= hosts : x->root != 0)
+        return UT_ERR_ARGUMENT;
+    if (x->collective == UT_BARRIER ? x->count != hosts || x->dtype != UT_BYTES : j->world != hosts)
+        return UT_ERR_ARGUMENT; /* the ranks of a host would have to be told apart */
+    if (shards && x->count % hosts)
+        return UT_ERR_ARGUMENT;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (x->count > j->config.bucket_bytes_max / element)
+        return UT_ERR_TOO_LARGE;
+    uint64_t bytes = x->count * element, shard = bytes / hosts, own = j->config.self * shard;
+    uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
+    uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
+    if (!inside(x->src, src_bytes, s->memory.arena_bytes) || !inside(x->dst, dst_bytes, s->memory.arena_bytes) ||
+        x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    bool apart = x->src >= x->dst + dst_bytes || x->dst >= x->src + src_bytes;
+    uint64_t src = x->src + (dst_bytes < bytes ? own : 0), dst = x->dst + (src_bytes < bytes ? own : 0);
+    bool in_place = src == dst && x->collective != UT_ALL_TO_ALL;
+    return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
+}
+
 /* Everything that a trainer may get wrong, checked on our own copy. */
 static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
     if (x->op_seq != s->next_seq)
         return UT_ERR_SEQUENCE;
-    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END)
+    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !ut_op_reduces(x->collective))
         return UT_ERR_DTYPE;
-    if (x->redop == 0 || x->redop >= UT_REDOPS_END)
+    if (!ut_op_reduces(x->collective) ? x->redop != 0 : x->redop == 0 || x->redop >= UT_REDOPS_END)
         return UT_ERR_REDOP;
     if (x->mode == 0 || x->mode >= UT_MODES_END || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) || x->reserved)
         return UT_ERR_ARGUMENT;
+    if (x->collective != UT_ALLREDUCE || x->root)
+        return check_collective(j, s, x);
     /* Where results are forwarded, a host that lacks a part cannot tell in time that it will never come. */
     unsigned algorithm = ut_job_algorithm(j);
     if ((x->flags & UT_SUBMIT_AGREE) && (algorithm == UT_RING || algorithm == UT_BCUBE))

@@ -64,7 +64,16 @@ enum ut_error {
 const char *ut_strerror(int error);
 
 /* These numbers cross the wire and the shared memory: they are never reused. */
-enum ut_dtype { UT_FLOAT32 = 1, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16, UT_INT32, UT_INT64, UT_DTYPES_END };
+enum ut_dtype {
+    UT_FLOAT32 = 1,
+    UT_FLOAT64,
+    UT_FLOAT16,
+    UT_BFLOAT16,
+    UT_INT32,
+    UT_INT64,
+    UT_DTYPES_END,           /* of those that can be reduced */
+    UT_BYTES = UT_DTYPES_END /* whatever it is: moved, never reduced */
+};
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
 enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT, UT_RELIABLE, UT_MODES_END };
 enum ut_field {
@@ -74,9 +83,21 @@ enum ut_field {
     UT_FIELD_COUNT,
     UT_FIELD_MODE,
     UT_FIELD_AGREE,
-    UT_FIELD_ALGORITHM
+    UT_FIELD_ALGORITHM,
+    UT_FIELD_COLLECTIVE,
+    UT_FIELD_ROOT
 };
-/* The schedule of a job's ops. */
+/* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
+enum ut_collective {
+    UT_ALLREDUCE,
+    UT_REDUCE_SCATTER,
+    UT_ALL_GATHER,
+    UT_BROADCAST,
+    UT_ALL_TO_ALL,
+    UT_BARRIER, /* an all-gather of a byte of each host */
+    UT_COLLECTIVES_END
+};
+/* The schedule of a job's allreduces. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };

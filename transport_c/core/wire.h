@@ -72,6 +72,8 @@ typedef struct ut_record {
     uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
     uint8_t agree;         /* 1: submitted with UT_SUBMIT_AGREE */
     uint8_t algorithm;     /* enum ut_algorithm */
+    uint8_t collective;    /* enum ut_collective */
+    uint8_t root;          /* of a broadcast, else 0; `redop` is 0 then */
     uint32_t time_left_us; /* UINT32_MAX for none */
     uint32_t digest;       /* of the sender's result */
     uint64_t full_mask, any_mask; /* with `field`: the two values instead */

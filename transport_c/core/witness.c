@@ -98,9 +98,32 @@ static uint64_t lacking(const ut_job *j, const ut_receipt *r)
     return mask;
 }
 
+uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
+{
+    uint64_t lacks = 0, blamed = 0, gone = 0;
+    for (unsigned stage = 1; stage <= 2 && lacks == 0;
+         stage++) /* who got nothing in the first has nothing to pass on */
+        for (uint32_t i = 0; i < op->schedule.steps; i++)
+            if (op->schedule.step[i].kind == UT_STEP_RECEIVE && op->schedule.step[i].stage == stage &&
+                !ut_transfer_complete(&op->transfer[i]))
+                lacks |= ut_bit(op->schedule.step[i].peer);
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self)
+            continue;
+        if (op->note[h].opened == UT_NEVER || (lacks & ~op->tx_done & ut_bit(h)))
+            blamed |= ut_bit(h);
+        if (!ut_job_host_is_up(j, h))
+            gone |= ut_bit(h);
+    }
+    if (lacks == 0)
+        return blamed;
+    return gone & (lacks | blamed) ? gone & (lacks | blamed) : blamed ? blamed : gone;
+}
+
 static ut_witness seen_of_self(const ut_job *j, const ut_op *op, const ut_receipt *r)
 {
-    ut_witness w = {.opened = true, .drops = r->drops_host, .accuses = lacking(j, r)};
+    ut_witness w = {.opened = true, .drops = r->drops_host};
+    w.accuses = op->collective == UT_ALLREDUCE ? lacking(j, r) : ut_witness_breakers(j, op);
     ut_ns late = UT_NEVER; /* how long the last of the others had it open before us */
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || op->note[h].opened == UT_NEVER)

@@ -32,7 +32,7 @@ size_t ut_fold(unsigned dtype, unsigned redop, unsigned how, void *out, const vo
 /* dst[i] = a[i] / divisor as a result, when nothing (more) came. |how| may hold UT_A_IS_INPUT. |dst| may be |a|. Same
  * return. */
 size_t ut_finish(unsigned dtype, unsigned redop, unsigned how, void *dst, const void *a, size_t n, uint32_t divisor);
-/* dst = src, elements of dtype, not overlapping; returns how many are NaN or Inf. */
+/* dst = src, elements of dtype (UT_BYTES too), the same place or not overlapping; returns how many are NaN or Inf. */
 size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n);
 /* dst[i] = src[0][i] (op) src[1][i] (op) ...; |k| >= 1 sources of dtype; the halves are added in float32 and rounded
  * once. dst may be a source. */

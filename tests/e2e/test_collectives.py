@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives besides allreduce over real daemons: every rank's bytes where they belong, and who is to blame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.e2e.test_allreduce import contribution
+from ultima.buffers import AnyArray
+from ultima.reference import collective_result
+from ultima.words import COLLECTIVES, DTYPES, FLOAT32
+
+MOVES = ("broadcast", "all_gather", "all_to_all")
+
+
+def call(job: ultima.Job, collective: str, array: AnyArray, out: AnyArray, root: int, op: str) -> ultima.Handle:
+    if collective == "broadcast":
+        out[...] = array if job.rank == root else 0
+        return job.broadcast_async(out, root)
+    if collective == "reduce_scatter":
+        return job.reduce_scatter_async(array, out, op)
+    return getattr(job, f"{collective}_async")(array, out)  # type: ignore[no-any-return]
+
+
+def out_size(collective: str, size: int, world: int) -> int:
+    return {"all_gather": size * world, "reduce_scatter": size // world}.get(collective, size)
+
+
+def check(jobs: list[ultima.Job], collective: str, arrays: list[AnyArray], in_arena: bool, op: str = "sum") -> None:
+    """One op on all ranks against the oracle, bit for bit; what is only read stays as it is."""
+    world, root, kind = len(jobs), len(arrays[0]) % len(jobs), DTYPES.get(arrays[0].dtype.name, FLOAT32)
+    outs, sources = [], []
+    for job, array in zip(jobs, arrays, strict=True):
+        size = out_size(collective, array.size, world)
+        source, out = (job.empty(array.size, array.dtype), job.empty(size, array.dtype)) if in_arena else (None, None)
+        sources.append(array.copy() if source is None else source)
+        sources[-1][:] = array
+        outs.append(np.empty(size, array.dtype) if out is None else out)
+    places = zip(jobs, sources, outs, strict=True)
+    handles = [call(job, collective, source, out, root, op) for job, source, out in places]
+    for rank, (handle, out) in enumerate(zip(handles, outs, strict=True)):
+        receipt = handle.wait()
+        assert receipt.complete, f"{collective} on rank {rank}: {receipt}"
+        assert receipt.contributors == ((root,) if collective == "broadcast" else tuple(range(world)))
+        assert receipt.missing_ranks == ()
+        assert handle.result is out
+        expected = collective_result(collective, rank, arrays, kind, op, root)
+        np.testing.assert_array_equal(out, expected, err_msg=f"{collective} on rank {rank}")
+    for source, array in zip(sources, arrays, strict=True):
+        np.testing.assert_array_equal(source, array)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_collectives__every_type_wherever_it_lies(four: Hosts, world: int) -> None:
+    with ranks(four[:world]) as jobs:
+        assert jobs[0].collectives == set(COLLECTIVES)
+        for in_arena in (False, True):
+            for size in (0, world, 60, 30_000):
+                for name in ("float32", "float64", "int64", "float16", "bool", "uint8", "int16", "complex64"):
+                    arrays = [contribution(rank, size * world // world, DTYPES["int64"]) for rank in range(world)]
+                    arrays = [each[: size - size % world].astype(name) for each in arrays]
+                    for collective in MOVES:
+                        check(jobs, collective, arrays, in_arena)
+                    for op in ("sum", "avg", "max") if name in DTYPES else ():
+                        check(jobs, "reduce_scatter", arrays, in_arena, op)
+
+
+def test_collectives__in_place(four: Hosts) -> None:
+    """The own shard where it belongs in the other buffer, in the arena and outside."""
+    with ranks(four[:3]) as jobs:
+        for in_arena in (False, True):
+            wholes = [job.empty(300, "int32") if in_arena else np.empty(300, np.int32) for job in jobs]
+            for job, whole in zip(jobs, wholes, strict=True):
+                whole[:] = 1000 * job.rank
+            mine = [whole[100 * rank : 100 * rank + 100] for rank, whole in enumerate(wholes)]
+            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, mine, wholes, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            for whole in wholes:
+                assert whole.tolist() == [0] * 100 + [1000] * 100 + [2000] * 100
+                whole += 1
+            handles = [job.reduce_scatter_async(*each, "sum") for job, *each in zip(jobs, wholes, mine, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            for rank, whole in enumerate(wholes):
+                expected = [1] * 100 + [1001] * 100 + [2001] * 100
+                expected[100 * rank : 100 * rank + 100] = [3 * (1000 * rank + 1)] * 100
+                assert whole.tolist() == expected
+
+
+def test_collectives__mixed_and_many_under_way(four: Hosts) -> None:
+    with ranks(four[:3]) as jobs:
+
+        def work(rank: int, job: ultima.Job) -> int:
+            handles: list[tuple[str, ultima.Handle, Any, Any]] = []
+            for number in range(90):
+                collective = ("allreduce", "barrier", *MOVES, "reduce_scatter")[number % 6]
+                arrays = [np.arange(600, dtype=np.int64) + 1000 * number + 100_000 * each for each in range(3)]
+                out = np.zeros(out_size(collective, 600, 3), np.int64)
+                expected = collective_result(collective, rank, arrays, DTYPES["int64"], "sum", number % 3)
+                if collective == "barrier":
+                    handles.append((collective, job.barrier_async(), 0, 0))
+                elif collective == "allreduce":
+                    handles.append((collective, job.allreduce_async(arrays[rank], "sum", out=out), out, expected))
+                else:
+                    handle = call(job, collective, arrays[rank], out, number % 3, "sum")
+                    handles.append((collective, handle, out, expected))
+            assert all(handle.wait().complete for _, handle, _, _ in reversed(handles))
+            return sum(int(np.any(out != expected)) for _, _, out, expected in handles)
+
+        assert everywhere(jobs, work) == [0, 0, 0]
+
+
+def test_collectives__tensors_of_types_that_numpy_lacks(four: Hosts) -> None:
+    torch = pytest.importorskip("torch")
+    with ranks(four[:2]) as jobs:
+        for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.bool):
+            sent = [torch.tensor([[0.0, 1.0], [0.5, 2.0]]).add(rank).to(dtype) for rank in range(2)]
+            got = [torch.zeros((4, 2), dtype=dtype) for _ in range(2)]
+            handles = [job.all_gather_async(*each) for job, *each in zip(jobs, sent, got, strict=True)]
+            assert all(handle.wait().complete for handle in handles)
+            assert all(torch.equal(each.float(), torch.cat(sent).float()) for each in got)
+
+
+def test_barrier__several_ranks_on_a_host(four: Hosts) -> None:
+    with ranks([four[0], four[0], four[1]]) as jobs:
+        assert jobs[0].collectives == {"allreduce", "barrier"}
+        first = [job.barrier_async() for job in jobs[:2]]
+        with pytest.raises(ultima.NotDone):
+            first[0].wait("200ms")
+        assert jobs[2].barrier().complete
+        assert all(handle.wait().complete for handle in first)
+        with pytest.raises(ultima.Unsupported, match=r"3 ranks share 2 hosts.*one rank per host"):
+            jobs[0].all_gather(np.zeros(3), np.zeros(9))
+        data = np.ones(5)
+        handles = [job.allreduce_async(data.copy(), "sum") for job in jobs]
+        assert [handle.op_seq for handle in handles] == [1, 1, 1], "what is refused uses no number"
+        assert all(handle.wait().complete for handle in handles)
+
+
+def test_collectives__desync_names_what_differs(four: Hosts) -> None:
+    rows: list[tuple[str, Any, Any, object, object]] = [
+        ("collective", lambda job: job.barrier(), lambda job: job.broadcast(np.zeros(6)), "barrier", "broadcast"),
+        (
+            "collective",
+            lambda job: job.allreduce(np.zeros(6), mode="reliable"),
+            lambda job: job.reduce_scatter(np.zeros(6), np.zeros(2)),
+            "allreduce",
+            "reduce_scatter",
+        ),
+        ("root", lambda job: job.broadcast(np.zeros(6), 0), lambda job: job.broadcast(np.zeros(6), 2), 0, 2),
+        ("count", lambda job: job.broadcast(np.zeros(6)), lambda job: job.broadcast(np.zeros(7)), 6, 7),
+        (
+            "dtype",
+            lambda job: job.all_gather(np.zeros(4), np.zeros(12)),
+            lambda job: job.all_gather(np.zeros(4, bool), np.zeros(12, bool)),
+            "float64",
+            "bytes",
+        ),
+    ]
+    with ranks(four[:3]) as jobs:
+        for field, usual, other, here, there in rows:
+            found = everywhere(jobs, lambda rank, job, a=usual, b=other: (b if rank == 1 else a)(job))
+            for rank, error in enumerate(found):
+                assert isinstance(error, ultima.Desync), error
+                assert (error.field, error.mine, error.theirs) == (
+                    (field, there, here) if rank == 1 else (field, here, there)
+                )
+                assert error.rank != 1 if rank == 1 else error.rank == 1
+        assert all(receipt.complete for receipt in everywhere(jobs, lambda _, job: job.barrier()))
+
+
+def test_collectives__a_rank_that_does_not_call_or_has_gone(four: Hosts) -> None:
+    with ranks(four[:3]) as jobs:
+        outs = [np.full(6, 7.0) for _ in jobs]
+        found = everywhere(jobs[:2], lambda rank, job: job.all_to_all(np.ones(6), outs[rank], deadline="500ms"))
+        assert [type(error) for error in found] == [ultima.DeadlineExceeded] * 2, found
+        assert all("waiting for rank 2" in str(error) for error in found)
+        assert all((out == 7.0).all() for out in outs), "an array outside the arena is untouched"
+        with pytest.raises(ultima.UltimaError):
+            jobs[2].all_to_all(np.ones(6), outs[2], deadline="500ms")
+        jobs[2].close()
+        found = everywhere(jobs[:2], lambda rank, job: job.broadcast(np.ones(6), deadline=20))
+        assert [type(error) for error in found] == [ultima.RanksGone] * 2, found
+        assert all(error.ranks == (2,) for error in found)
+
+
+@pytest.mark.parametrize("field", ["root", "array", "out", "op", "overlap", "type"])
+def test_collectives__bad_arguments_use_no_number(four: Hosts, field: str) -> None:
+    with ranks(four[:2]) as jobs:
+        job, data = jobs[0], np.zeros(6)
+        calls: dict[str, tuple[Any, str]] = {
+            "root": (lambda: job.broadcast(data, 2), "root is 2; allowed: a rank, 0 to 1"),
+            "array": (
+                lambda: job.all_to_all(np.zeros(5), np.zeros(5)),
+                "array is '5 elements'; allowed: a multiple of",
+            ),
+            "out": (lambda: job.all_gather(data, np.zeros(11)), "out is '11 elements'; allowed: 12"),
+            "op": (lambda: job.reduce_scatter(data, np.zeros(3), "xor"), "op is 'xor'; allowed: one of sum"),
+            "overlap": (lambda: job.all_to_all(data, data), "out is 'memory that overlaps array'"),
+            "type": (lambda: job.reduce_scatter(np.zeros(6, bool), np.zeros(3, bool)), "array is 'an array of bool'"),
+        }
+        make, text = calls[field]
+        with pytest.raises(ultima.InvalidArgument) as raised:
+            make()
+        assert text in str(raised.value).replace('"', "'")
+        handles = [each.barrier_async() for each in jobs]
+        assert [handle.op_seq for handle in handles] == [0, 0]
+        assert all(handle.wait().complete for handle in handles)
