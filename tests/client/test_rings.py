@@ -10,7 +10,7 @@ from ultima import rings
 from ultima._native import ffi, lib
 from ultima.memory import SharedMap
 from ultima.receipt import Host, StageEnd, Status, Why
-from ultima.words import BFLOAT16, ERR_DESYNC, MODES, OPS, RING_ENTRIES
+from ultima.words import BFLOAT16, COLLECTIVES, ERR_DESYNC, MODES, OPS, RING_ENTRIES
 
 HOSTS = (Host(0, "10.0.0.1", (0, 1)), Host(1, "10.0.0.2", (2,)), Host(2, "10.0.0.3", (3, 4)))
 WORLD = 5
@@ -63,6 +63,10 @@ def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide])
     assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
     assert (entry.flags, entry.reserved, list(entry.reserved2)) == (0, 0, [0, 0])
+    assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
+    assert ours.submit(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
+    entry = engine.take()
+    assert (entry.redop, entry.collective, entry.root) == (0, lib.UT_BROADCAST, 2)
 
 
 def test_submit__full_until_completions_are_taken(pair: tuple[rings.NativeRings, EngineSide]) -> None:

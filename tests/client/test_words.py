@@ -14,6 +14,12 @@ def test_words__dtypes() -> None:
         assert kind.itemsize == kind.numpy.itemsize, name
 
 
+def test_words__bytes_and_collectives() -> None:
+    assert (words.BYTES.code, words.BYTES.itemsize) == (lib.UT_BYTES, 1)
+    for name, code in words.COLLECTIVES.items():
+        assert code == getattr(lib, f"UT_{name.upper()}"), name
+
+
 def test_words__ops_modes_fields() -> None:
     for name, code in words.OPS.items():
         assert code == getattr(lib, f"UT_{name.upper()}"), name
@@ -49,4 +55,6 @@ def test_field_value__words_for_numbers() -> None:
     assert words.field_value("op", 2) == "avg"
     assert words.field_value("mode", 3) == "reliable"
     assert words.field_value("count", 12) == 12
+    assert words.field_value("collective", 3) == "broadcast"
+    assert words.field_value("collective", 7) == 7
     assert words.field_value("dtype", 99) == 99

@@ -79,9 +79,9 @@ PACKETS = [
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
              word_count=0, decides=0, transform=0, transform_from=0),
         records=(
-            dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, algorithm=1,
+            dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, field=0, algorithm=1,
                  collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
-            dict(op_seq=10, count=64, dtype=5, reduction=0, mode=3, flags=0x0E, weight=1, algorithm=1,
+            dict(op_seq=10, count=64, dtype=5, reduction=0, mode=3, flags=0x0E, weight=1, field=7, algorithm=1,
                  collective=2, agree=0, left_us=50000, digest=0, full_mask=2, any_mask=5),
         ),
     ),
