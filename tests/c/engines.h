@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Up to eight whole engines over a wire that loses packets on request, one trainer each.
+ * Up to eight whole engines, one trainer each, over a wire that on request loses packets, holds them up or doubles
+ * them.
  */
 #ifndef UT_TEST_ENGINES_H
 #define UT_TEST_ENGINES_H
@@ -23,6 +24,15 @@ static uint32_t n;
 static ut_ns now;
 static uint32_t silent;   /* bit per host: nothing comes from it or reaches it */
 static uint32_t loss_ppm; /* of data packets */
+static uint32_t late_ppm; /* of all packets: held up to 2 ms, every other one of them doubled */
+
+/* What is held. */
+static struct parcel {
+    ut_ns due; /* 0: free */
+    uint32_t to, port;
+    size_t len;
+    uint8_t bytes[1472];
+} parcels[512];
 
 static void *zeroed(size_t bytes)
 {
@@ -36,7 +46,8 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
 {
     uint32_t cid[MOST][MOST];
     now = 7 * UT_SECOND;
-    silent = loss_ppm = 0;
+    silent = loss_ppm = late_ppm = 0;
+    memset(parcels, 0, sizeof parcels);
     for (uint32_t h = 0; h < n; h++) {
         struct host *x = &hosts[h];
         ut_engine_config config = {
@@ -75,6 +86,32 @@ __attribute__((unused)) static void end(void)
     }
 }
 
+/* True if the packet is kept for later; not if there is no room, or it is to come twice. */
+static bool hold_up(uint32_t to, uint32_t port, const uint8_t *bytes, size_t len)
+{
+    struct parcel *p = &parcels[check_below(512)];
+    if (check_below(1000000) >= late_ppm || p->due)
+        return false;
+    *p = (struct parcel){.due = now + check_below(2 * UT_MS) + 1, .to = to, .port = port, .len = len};
+    memcpy(p->bytes, bytes, len);
+    return check_below(2);
+}
+
+/* Delivers what is due; returns when the next will be. */
+static ut_ns release(void)
+{
+    ut_ns next = UT_NEVER;
+    for (size_t i = 0; i < 512; i++) {
+        struct parcel *p = &parcels[i];
+        if (p->due && p->due <= now) {
+            p->due = 0;
+            ut_engine_input(hosts[p->to].engine, p->port, p->bytes, p->len, 0, false, now);
+        }
+        next = p->due ? UT_MIN2(next, p->due) : next;
+    }
+    return next;
+}
+
 static void deliver(uint32_t from, const ut_burst *b)
 {
     static uint8_t flat[65536];
@@ -87,9 +124,9 @@ static void deliver(uint32_t from, const ut_burst *b)
     for (size_t at = 0; at < len; at += b->segment_bytes) {
         bool lost = (silent >> from | silent >> to) & 1;
         lost = lost || (b->port == UT_PORT_DATA && check_below(1000000) < loss_ppm);
-        if (!lost)
-            ut_engine_input(hosts[to].engine, b->port, flat + at, UT_MIN2(len - at, (size_t)b->segment_bytes), 0, false,
-                            now);
+        size_t bytes = UT_MIN2(len - at, (size_t)b->segment_bytes);
+        if (!lost && !hold_up(to, b->port, flat + at, bytes))
+            ut_engine_input(hosts[to].engine, b->port, flat + at, bytes, 0, false, now);
     }
 }
 
@@ -98,7 +135,7 @@ __attribute__((unused)) static void run(ut_ns until)
     static ut_burst b;
     while (now < until) {
         bool moved = false;
-        ut_ns wake = UT_NEVER;
+        ut_ns wake = release();
         for (uint32_t h = 0; h < n; h++) {
             ut_engine_tick(hosts[h].engine, now);
             while (ut_engine_output(hosts[h].engine, now, &b)) {
