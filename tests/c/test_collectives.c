@@ -268,6 +268,42 @@ static void engine__a_missing_host_fails_the_others(void)
             }
 }
 
+/* One host alone is told that the root is gone. Until it has heard that all have called it does not give up; but what
+ * it did not get it must not pass on. */
+static void engine__nothing_is_made_of_what_did_not_come(void)
+{
+    n = 4;
+    begin_alike(UT_TAR);
+    call c = {.count = ELEMENTS, .collective = UT_BROADCAST, .dtype = UT_INT64, .in_place = true};
+    ut_engine_peer_absent(hosts[2].engine, 0, c.root, now);
+    for (uint32_t h = 0; h < 3; h++)
+        submit_one(&c, h);
+    run(now + 50 * UT_MS);
+    const int64_t *chunk_of_2 = (const int64_t *)hosts[1].arena + 2 * c.count / n;
+    CHECK_HEX(*chunk_of_2, brings(1, 0, 2 * c.count / n)); /* as it was */
+    submit_one(&c, 3);
+    run(now + 1100 * UT_MS);
+    for (uint32_t h = 1; h < n; h++)
+        CHECK_EQ(receipt(h).status, UT_FAILED);
+    end();
+}
+
+/* The fifth op waits for a place, and its time is over before there is one. */
+static void engine__an_op_that_never_began_leaves_the_result_alone(void)
+{
+    n = 2;
+    begin_alike(UT_TAR);
+    for (uint64_t op = 0; op < 5; op++) {
+        call c = {.op = op, .count = 100, .collective = UT_ALL_TO_ALL, .dtype = UT_INT64};
+        submit_one(&c, 0);
+    }
+    run(now + 1100 * UT_MS);
+    for (uint64_t op = 0; op < 5; op++)
+        CHECK_EQ(receipt(0).error, UT_ERR_TIMEOUT);
+    CHECK_HEX(hosts[0].arena[BUCKET + 50 * 8], 0xee);
+    end();
+}
+
 static void engine__other_collectives_and_roots_are_a_desync(void)
 {
     for (unsigned a = UT_ALLREDUCE; a < UT_COLLECTIVES_END; a++)
@@ -396,6 +432,8 @@ int main(int argc, char **argv)
     RUN(engine__reduce_scatter_of_halves);
     RUN(engine__nobody_passes_a_barrier_before_all_have_come);
     RUN(engine__a_missing_host_fails_the_others);
+    RUN(engine__nothing_is_made_of_what_did_not_come);
+    RUN(engine__an_op_that_never_began_leaves_the_result_alone);
     RUN(engine__other_collectives_and_roots_are_a_desync);
     RUN(engine__bad_submissions_of_collectives);
     RUN(engine__collectives_teach_no_times);

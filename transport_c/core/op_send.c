@@ -59,6 +59,9 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
                  .payload_crc =
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
+    if (op->collective == UT_BROADCAST && s->stage == 1 &&
+        !repair) /* what the root deals out comes back to it nowhere */
+        op->replica.digest += ut_replica_part(h.payload_crc, h.ultima.offset, len);
     if (pieces) {
         c->sent[pn % UT_SENT_MAX].pieces = 1;
         ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
