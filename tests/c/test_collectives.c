@@ -39,6 +39,7 @@ typedef struct call {
     uint64_t op, count;
     uint8_t collective, root, dtype;
     bool in_place;
+    ut_ns budget; /* 0: a second */
 } call;
 
 /* Where host |h|'s source and result begin in its arena; the bucket that they belong to is laid out there or around it.
@@ -66,7 +67,7 @@ static void submit_one(const call *c, uint32_t h)
                        .src = src_of(c, h),
                        .dst = dst_of(c, h),
                        .count = c->count * each,
-                       .deadline_ns = now + UT_SECOND,
+                       .deadline_ns = now + (c->budget ? c->budget : UT_SECOND),
                        .dtype = c->dtype,
                        .redop = c->collective == UT_REDUCE_SCATTER ? UT_SUM : 0,
                        .mode = UT_RELIABLE,
@@ -288,13 +289,14 @@ static void engine__nothing_is_made_of_what_did_not_come(void)
     end();
 }
 
-/* The fifth op waits for a place, and its time is over before there is one. */
+/* The fifth op waits for a place behind four that nobody else calls, and its time is over before there is one. */
 static void engine__an_op_that_never_began_leaves_the_result_alone(void)
 {
     n = 2;
     begin_alike(UT_TAR);
     for (uint64_t op = 0; op < 5; op++) {
         call c = {.op = op, .count = 100, .collective = UT_ALL_TO_ALL, .dtype = UT_INT64};
+        c.budget = op < 4 ? 0 : 200 * UT_MS;
         submit_one(&c, 0);
     }
     run(now + 1100 * UT_MS);
