@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.e2e.hosts import Hosts, connect_all, everywhere, ranks
 from tests.e2e.test_allreduce import contribution
 from ultima.buffers import AnyArray
 from ultima.reference import collective_result
@@ -186,6 +187,30 @@ def test_collectives__a_rank_that_does_not_call_or_has_gone(four: Hosts) -> None
         found = everywhere(jobs[:2], lambda rank, job: job.broadcast(np.ones(6), deadline=20))
         assert [type(error) for error in found] == [ultima.RanksGone] * 2, found
         assert all(error.ranks == (2,) for error in found)
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier"])
+def test_collectives__a_daemon_killed_under_way(daemons: Callable[[int], Hosts], collective: str) -> None:
+    """The ranks of the others fail or are through, by their deadline; nobody hangs."""
+    hosts = daemons(3)
+    jobs = connect_all(hosts, deadline=10)
+    try:
+        assert all(receipt.complete for receipt in everywhere(jobs, lambda _, job: job.barrier()))
+        data = [np.ones(3 << 19, np.float32) for _ in jobs]
+        outs = [np.zeros(out_size(collective, 3 << 19, 3), np.float32) for _ in jobs]
+        handles = [
+            job.barrier_async() if collective == "barrier" else call(job, collective, *each, 0, "sum")
+            for job, *each in list(zip(jobs, data, outs, strict=True))[:2]
+        ]
+        hosts[2].kill()
+        for handle in handles:
+            with pytest.raises((ultima.RanksGone, ultima.DeadlineExceeded)):
+                handle.wait()
+        with pytest.raises(ultima.DaemonError):
+            jobs[2].barrier(deadline="2s")
+    finally:
+        for job in jobs:
+            job.close()
 
 
 @pytest.mark.parametrize("field", ["root", "array", "out", "op", "overlap", "type"])
