@@ -112,6 +112,9 @@ static bool records_matched(const ut_job *j, const ut_op *op)
  * us. */
 static bool has_sent(const ut_job *j, const ut_op *op)
 {
+#ifdef UT_PLANT_LEAVES_EARLY
+    return true;
+#endif
     for (uint32_t i = 0; i < op->schedule.steps && op->schedule.lasting; i++) {
         const ut_step *s = &op->schedule.step[i];
         if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->transfer[i]) &&

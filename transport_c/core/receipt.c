@@ -153,8 +153,6 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (op->collective == UT_ALLREDUCE)
         account_masks(j, op, r);
-    else
-        r->full_mask = r->any_mask = op->collective == UT_BROADCAST ? ut_bit(op->root) : all_hosts(j);
     r->digest = op->replica.digest;
     r->agreed_seq = (uint32_t)(j->agreed ? j->agreed_seq : op->seq);
     r->differ_mask = j->agreed_differ;
@@ -168,6 +166,8 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
         r->status = UT_FAILED;
         r->error = UT_ERR_ABSENT;
     }
+    if (op->collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
+        r->full_mask = r->any_mask = op->collective == UT_BROADCAST ? ut_bit(op->root) : all_hosts(j);
     ut_witness_tell(j, op, now, r);
 }
 

@@ -101,8 +101,8 @@ static uint64_t lacking(const ut_job *j, const ut_receipt *r)
 uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
 {
     uint64_t lacks = 0, blamed = 0, gone = 0;
-    for (unsigned stage = 1; stage <= 2 && lacks == 0;
-         stage++) /* who got nothing in the first has nothing to pass on */
+    /* Who got nothing in the first stage has nothing to pass on in the second. */
+    for (unsigned stage = 1; stage <= 2 && lacks == 0; stage++)
         for (uint32_t i = 0; i < op->schedule.steps; i++)
             if (op->schedule.step[i].kind == UT_STEP_RECEIVE && op->schedule.step[i].stage == stage &&
                 !ut_transfer_complete(&op->transfer[i]))

@@ -475,6 +475,11 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         FAIL("receipt", "error %d", r->error);
     if (r->status != UT_COMPLETE && ask->as.mode == UT_RELIABLE)
         FAIL("receipt", "a reliable op, %" PRIu64 " bytes missing", r->bytes_missing);
+    if (ask->as.collective != UT_ALLREDUCE) {
+        sim_check_moved(w, rank, ask, r, result);
+        keep_outcome(v, sim_results_differ(&ask->as) ? NULL : result);
+        return;
+    }
     if (r->hadamard)
         read_transformed(v, result);
     else

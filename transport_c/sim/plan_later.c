@@ -47,6 +47,34 @@ static void draw_agree(sim_plan *p, uint64_t seed)
         }
 }
 
+/* Some reliable ops are another collective than allreduce; of ranks that share hosts only the barrier can be. */
+static void draw_collectives(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 11);
+    for (uint32_t i = 0; i < p->jobs && sim_chance(&rng, 500000); i++) {
+        sim_job_plan *j = &p->job[i];
+        bool alone = true;
+        for (uint32_t h = 0; h < j->hosts; h++)
+            alone = alone && j->local[h] == 1;
+        for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++) {
+            sim_op *op = &j->op[k];
+            if (op->mode != UT_RELIABLE || op->odd_rank != UINT32_MAX || !sim_chance(&rng, 600000))
+                continue;
+            op->agree = false;
+            op->collective = alone ? (uint8_t)sim_between(&rng, UT_REDUCE_SCATTER, UT_BARRIER) : UT_BARRIER;
+            if (op->collective == UT_BROADCAST)
+                op->root = (uint8_t)sim_below(&rng, j->hosts);
+            else
+                op->count -= op->count % j->hosts;
+            if (op->collective == UT_BARRIER) {
+                op->dtype = UT_BYTES;
+                op->count = j->hosts;
+                op->nonfinite = false;
+            }
+        }
+    }
+}
+
 static void draw_congestion(sim_plan *p, uint64_t seed)
 {
     sim_rng rng = sim_rng_for(seed, 10);
@@ -122,6 +150,7 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     draw_hole(p, &later);
     draw_weather(p, &later);
     draw_congestion(p, seed);
+    draw_collectives(p, seed);
     if (p->faultless && p->hosts >= 5 && sim_chance(rng, 500000))
         make_quiet(p, rng);
 }

@@ -6,6 +6,8 @@
  */
 #include "sim.h"
 
+#include "../core/op.h"
+
 #include <stdlib.h>
 
 enum { MARGIN = 64, MARGIN_BYTE = 0x5a, FILL_BYTE = 0xee, SPENT_BYTE = 0xa5 };
@@ -140,7 +142,10 @@ static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op, bool i
                                          SIM_algorithm_ps};
     const sim_job_plan *j = &w->plan.job[r->job];
     w->cover[redops[op->redop]]++;
-    w->cover[dtypes[op->dtype]]++;
+    w->cover[op->dtype == UT_BYTES ? (unsigned)SIM_barrier : dtypes[op->dtype]]++;
+    static const uint8_t others[] = {0, SIM_reduce_scatter, SIM_all_gather, SIM_broadcast, SIM_all_to_all};
+    if (op->collective != UT_ALLREDUCE && op->collective != UT_BARRIER)
+        w->cover[others[op->collective]]++;
     w->cover[modes[op->mode]]++;
     w->cover[algorithms[sim_algorithm(j)]]++;
     w->cover[SIM_in_place] += in_place;
@@ -220,15 +225,14 @@ static void submit(sim_world *w, sim_rank *r)
     sim_op op = as_called(&j->op[r->next], r->index);
     size_t element = ut_dtype_bytes(op.dtype);
     uint64_t bytes = op.count * element, slot = free_slot(r);
-    bool in_place = sim_chance(rng, 500000);
+    sim_layout layout = sim_layout_of(job, job->index_of[r->host], &op);
+    bool in_place = (sim_chance(rng, 500000) && !layout.apart) || layout.in_place;
     uint64_t src = slot + MARGIN + sim_below(rng, 64 / element) * element;
     uint64_t dst =
         in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
     src = src / element * element;
     dst = dst / element * element;
     memset(r->arena + slot, MARGIN_BYTE, r->slot_bytes);
-    if (!in_place)
-        memset(r->arena + dst, FILL_BYTE, bytes);
     uint64_t seq = j->base + r->next;
     if (j->hadamard_then && r->next == j->hadamard_at) {
         ut_job_options options = j->options;
@@ -236,7 +240,17 @@ static void submit(sim_world *w, sim_rank *r)
         ut_engine_job_tune(h->engine, r->job, &options);
     }
     sim_code code = sim_code_of(w, r->job, seq, &op);
-    sim_code_fill(&code, r->index, r->arena + src, op.count);
+    if (op.dtype != UT_BYTES)
+        sim_code_fill(&code, r->index, r->arena + src, op.count);
+    if (layout.src_bytes < bytes) { /* of the rest it has nothing */
+        memset(r->arena + src, MARGIN_BYTE, layout.src_from);
+        memset(r->arena + src + layout.src_from + layout.src_bytes, MARGIN_BYTE,
+               bytes - layout.src_from - layout.src_bytes);
+    }
+    src += layout.src_from;
+    dst += layout.dst_from;
+    if (!in_place)
+        memset(r->arena + dst, FILL_BYTE, layout.dst_bytes);
     sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .slot = slot};
     ask.deadline = op.deadline == UT_NEVER ? UT_NEVER : sim_local(w, h) + op.deadline;
     ask.entry = (ut_submission){.op_seq = seq,
@@ -245,10 +259,13 @@ static void submit(sim_world *w, sim_rank *r)
                                 .count = op.count,
                                 .deadline_ns = ask.deadline,
                                 .dtype = op.dtype,
-                                .redop = op.redop,
+                                .redop = ut_op_reduces(op.collective) ? op.redop : 0,
+                                .collective = op.collective,
+                                .root = op.root,
                                 .mode = op.mode,
                                 .flags = op.agree ? UT_SUBMIT_AGREE : 0};
-    if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) && submit_badly(w, r, &ask)) {
+    if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
+        op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
         r->next++;
         ring(w, r);
         return;
@@ -299,22 +316,25 @@ static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
     const ut_submission *e = &ask->entry;
     uint64_t slot = ask->slot;
     uint64_t bytes = e->count * ut_dtype_bytes(e->dtype);
+    const sim_job *job = &w->job[r->job];
+    sim_layout layout = sim_layout_of(job, job->index_of[r->host], &ask->as);
     for (uint64_t i = slot; i < slot + r->slot_bytes; i++) {
-        bool in_src = i >= e->src && i < e->src + bytes, in_dst = i >= e->dst && i < e->dst + bytes;
+        bool in_src = i >= e->src && i < e->src + layout.src_bytes;
+        bool in_dst = i >= e->dst && i < e->dst + layout.dst_bytes;
         if (in_src || in_dst)
-            i = (in_src ? e->src : e->dst) + bytes - 1;
+            i = in_src ? e->src + layout.src_bytes - 1 : e->dst + layout.dst_bytes - 1;
         else if (r->arena[i] != MARGIN_BYTE)
             sim_fail(w, "O5 bounded memory", r->host,
                      "op_seq %" PRIu64 " wrote byte %" PRIu64 " of the arena; src %" PRIu64 ", dst %" PRIu64
                      ", %" PRIu64 " bytes",
                      e->op_seq, i, e->src, e->dst, bytes);
     }
-    if (e->src == e->dst)
+    if (e->src - layout.src_from == e->dst - layout.dst_from)
         return;
     sim_code code = sim_code_of(w, r->job, e->op_seq, &ask->as);
     uint8_t *again = sim_alloc(bytes);
     sim_code_fill(&code, r->index, again, e->count);
-    bool same = bytes == 0 || memcmp(again, r->arena + e->src, bytes) == 0;
+    bool same = bytes == 0 || memcmp(again + layout.src_from, r->arena + e->src, layout.src_bytes) == 0;
     free(again);
     if (!same)
         sim_fail(w, "O5 bounded memory", r->host, "op_seq %" PRIu64 " changed its source", e->op_seq);
