@@ -193,7 +193,7 @@ def test_collectives__a_rank_that_does_not_call_or_has_gone(four: Hosts) -> None
 def test_collectives__a_daemon_killed_under_way(daemons: Callable[[int], Hosts], collective: str) -> None:
     """The ranks of the others fail or are through, by their deadline; nobody hangs."""
     hosts = daemons(3)
-    jobs = connect_all(hosts, deadline=10)
+    jobs = connect_all(hosts, deadline=10, arena="64M")
     try:
         assert all(receipt.complete for receipt in everywhere(jobs, lambda _, job: job.barrier()))
         data = [np.ones(3 << 19, np.float32) for _ in jobs]

@@ -7,7 +7,7 @@
  *   O11 digest     two receipts hold the same digest if and only if the results hold the same bytes; and what a receipt
  * says of who differs in an earlier op is so
  */
-#include "sim.h"
+#include "moves.h"
 
 static uint32_t ranks_at(const sim_outcome *o, uint64_t element)
 {

@@ -14,7 +14,7 @@
  *
  *   O10 calm: when faults have stopped, every op is COMPLETE, soon (calm.c)
  */
-#include "sim.h"
+#include "moves.h"
 
 #include <stdlib.h>
 

@@ -5,9 +5,7 @@
  *
  * These are reliable: a result is COMPLETE or there is none.
  */
-#include "sim.h"
-
-#include "../core/op.h"
+#include "moves.h"
 
 #include <stdlib.h>
 

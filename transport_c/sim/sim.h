@@ -110,8 +110,8 @@ typedef struct sim_item {
 typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode;
-    bool nonfinite;    /* some elements are Inf on all ranks */
-    bool agree;        /* UT_SUBMIT_AGREE */
+    bool nonfinite; /* some elements are Inf on all ranks */
+    bool agree;     /* UT_SUBMIT_AGREE */
     uint8_t collective, root;
     ut_ns deadline;    /* after the submission; UT_NEVER for none */
     uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
@@ -470,16 +470,6 @@ bool sim_direct(const sim_job_plan *j);
 /* The elements whose result |host| (index in the job) makes; TAR's cut for all but the parameter server. */
 void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t count, uint32_t host, uint64_t *from, uint64_t *to);
 sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
-/* moves.c: the collectives besides allreduce */
-typedef struct sim_layout {
-    uint64_t src_from, src_bytes, dst_from, dst_bytes; /* in the op's bucket */
-    bool in_place, apart;                              /* must be; must not be */
-} sim_layout;
-sim_layout sim_layout_of(const sim_job *job, uint32_t self, const sim_op *op);
-/* Each host's result is another one. */
-bool sim_results_differ(const sim_op *op);
-/* A COMPLETE receipt of such a collective. */
-void sim_check_moved(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r, const uint8_t *result);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);
 
