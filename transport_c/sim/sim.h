@@ -110,8 +110,8 @@ typedef struct sim_item {
 typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode, collective, root;
-    bool nonfinite; /* some elements are Inf on all ranks */
-    bool agree;     /* UT_SUBMIT_AGREE */
+    bool nonfinite;    /* some elements are Inf on all ranks */
+    bool agree;        /* UT_SUBMIT_AGREE */
     ut_ns deadline;    /* after the submission; UT_NEVER for none */
     uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
     uint8_t odd_field; /* enum ut_field */
