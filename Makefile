@@ -17,13 +17,14 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test test-long lint format proto bench bench-long tta reproduce-ultima lab clean
+.PHONY: help setup demo test test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       all quick tests; what needs root is skipped without it, and says so"
 	@echo "make test-long  the slow ones too"
+	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
 	@echo "make proto      regenerates the code of proto/ultima/v1"
@@ -59,6 +60,9 @@ test: setup
 
 test-long: setup
 	@$(PYTEST) -q $(ARGS)
+
+torch-compliance: setup
+	@$(PY) -m tests.torch.c10d.suite $(ARGS)
 
 lint: setup
 	@.ci/lint

@@ -89,6 +89,17 @@ class Link:
         """Number of lanes; op n goes through lane n modulo it."""
         return len(self._in_lane)
 
+    def look(self) -> LinkState:
+        """The state, after a look whether the daemon hung up while nothing was under way and so nobody listened.
+
+        Who looks before each op does not lose one to a daemon that was restarted in between.
+        """
+        if not self._flying:
+            with self._lock:
+                if self.state is LinkState.OPEN and not self._someone_polls and self._hung_up():
+                    self._lose("hangup", "the daemon hung up between two ops")
+        return self.state
+
     # Submitting
 
     def start(self, op: Op) -> None:

@@ -181,8 +181,10 @@ class Job(Collectives):
 
     @property
     def connected(self) -> bool:
-        """False once the daemon is known to be lost, or the job is closed. True says little: only an op finds out."""
-        return self._link.state is LinkState.OPEN
+        """False once the daemon is known to be lost, or the job is closed. Looks whether it hung up between two ops:
+        then the next op attaches again, where it would have raised DaemonLost. True says little: only an op finds out.
+        """
+        return self._link.look() is LinkState.OPEN
 
     # What it does
 

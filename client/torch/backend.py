@@ -19,23 +19,24 @@ import atexit
 import math
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, Store, Work
+from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions, PrefixStore, Store, Work
 
 import ultima
 from ultima.config import DEFAULT_SOCKET, socket_path
 from ultima.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
-from ultima.torch.delegate import DelegatingProcessGroup
+from ultima.torch.forms import Copies, FormsProcessGroup
+from ultima.torch.interrupt import InterruptWatch
 from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rendezvous import Meeting, meet
-from ultima.torch.work import Finishers, UltimaWork
+from ultima.torch.work import Finishers, Part, UltimaWork
 from ultima.words import MODES
 
 NAME = "ultima"
@@ -45,6 +46,7 @@ PIECE_BYTES_MAX = 64 << 20
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 INTEGERS = frozenset({torch.int32, torch.int64})
+COMPLEX = frozenset({torch.complex64, torch.complex128})
 GLOO_ONLY = frozenset({torch.uint8, torch.int8, torch.bool})
 
 _OPS: dict[Any, str] = {
@@ -56,6 +58,7 @@ _OPS: dict[Any, str] = {
 }
 
 _open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
+_watch: InterruptWatch | None = None
 
 
 def register() -> None:
@@ -63,6 +66,7 @@ def register() -> None:
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
         atexit.register(_close_all)
+        os.register_at_fork(after_in_child=_after_fork)
 
 
 def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup:
@@ -76,7 +80,27 @@ def _close_all() -> None:
             group.abort()
 
 
-class UltimaProcessGroup(DelegatingProcessGroup):
+def _opened(group: UltimaProcessGroup) -> None:
+    global _watch
+    _open_groups.add(group)
+    if _watch is None:
+        _watch = InterruptWatch(_close_all)
+
+
+def _closed(group: UltimaProcessGroup) -> None:
+    global _watch
+    _open_groups.discard(group)
+    if not _open_groups and _watch is not None:
+        watch, _watch = _watch, None
+        watch.stop()
+
+
+def _after_fork() -> None:
+    if _watch is not None:
+        _watch.after_fork()
+
+
+class UltimaProcessGroup(FormsProcessGroup):
     """Ranks that all-reduce through the daemons of their hosts.
 
     Raises DaemonError when a rank's daemon does not answer, JoinTimeout when a rank does not come, InvalidArgument
@@ -99,7 +123,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
             # Gloo would believe the addresses that an earlier life of these ranks left in the store.
             store = PrefixStore(meeting.job, store)
         self._start_gloo(store, rank, size, timeout)
-        _open_groups.add(self)
+        _opened(self)
 
     def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:
         path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
@@ -153,7 +177,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         opts = _options(opts, timeout)
         op = _OPS.get(opts.reduceOp.op)
         job = self._job
-        if job is None or op is None or len(tensors) != 1 or not _ours(tensors[0]):
+        if job is None or op is None or len(tensors) != 1 or not _ours(tensors[0], op):
             return self._by_gloo(tensors, opts)
         return self._by_ultima(job, tensors, op, self._mode, self._patience_s(opts.timeout), opts.asyncOp)
 
@@ -170,7 +194,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         if job is None:
             # One rank: its own value is the average, too, for which Gloo has no word.
             return self._by_gloo([tensor], _options(None, None))
-        if not _ours(tensor):
+        if not _ours(tensor, op):
             allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
             raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
         seconds = self._patience_s(timedelta(0)) if deadline is None else deadline_s(deadline, "deadline")
@@ -179,6 +203,16 @@ class UltimaProcessGroup(DelegatingProcessGroup):
     def in_background(self, task: Callable[[], None]) -> None:
         """Runs |task|, which must not raise, in a thread that ends with the group."""
         self._finishers.run(task)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        """Reduces several tensors, each as `allreduce` does, with one Work for all."""
+        opts = _options(opts, None)
+        op = _OPS.get(opts.reduceOp.op)
+        job = self._job
+        if job is not None and op is not None and all(_ours(tensor, op) for tensor in tensors):
+            return self._by_ultima(job, tensors, op, self._mode, self._patience_s(opts.timeout), opts.asyncOp)
+        works = [self.allreduce([tensor], opts) for tensor in tensors]
+        return self._joined(tensors, works, opts)
 
     def abort(self) -> None:
         self._close()
@@ -209,26 +243,31 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         seconds: float,
         asynchronous: bool,
     ) -> Work:
-        tensor = tensors[0].detach()
-        packed = tensor if tensor.is_contiguous() else tensor.contiguous()
-        lossy = op in ("sum", "avg") and tensor.dtype in FLOATS
-        mode = mode if lossy else "reliable"
         deadline = NO_DEADLINE if math.isinf(seconds) else seconds
-        flat = packed.view(-1)
-        length = max(1, min(job.bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
         handles: list[ultima.Handle] = []
+        copies: Copies = []
+        # A look: a daemon that was restarted between two steps costs none of them.
+        _ = job.connected
         try:
-            for start in range(0, max(1, flat.numel()), length):
-                piece = flat[start : start + length]
-                handles.append(job.allreduce_async(piece, op=op, mode=mode, deadline=deadline))
+            for tensor in tensors:
+                real = _real(tensor.detach())
+                packed = real if real.is_contiguous() else real.contiguous()
+                if packed is not real:
+                    copies.append((real, packed))
+                lossy = op in ("sum", "avg") and real.dtype in FLOATS
+                how = mode if lossy else "reliable"
+                for piece in _pieces(packed.view(-1), job.bucket_bytes_max):
+                    handles.append(job.allreduce_async(piece, op=op, mode=how, deadline=deadline))
         except Exception:
             # The pieces that went out must end before their memory may be touched again.
             if handles:
                 with suppress(UltimaError):
                     UltimaWork(tensors, handles, None, self.log, self._finishers).wait()
             raise
-        copy_back = None if packed is tensor else _copier(tensor, packed)
-        work = UltimaWork(tensors, handles, copy_back, self.log, self._finishers)
+        return self._work(tensors, handles, copies, asynchronous)
+
+    def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
+        work = UltimaWork(tensors, parts, _copier(copies) if copies else None, self.log, self._finishers)
         if asynchronous:
             work.start()
         return work
@@ -244,7 +283,7 @@ class UltimaProcessGroup(DelegatingProcessGroup):
         if job is not None:
             job.close()
         self._finishers.close()
-        _open_groups.discard(self)
+        _closed(self)
 
 
 def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
@@ -276,23 +315,39 @@ def _options(opts: Any, timeout: timedelta | None) -> AllreduceOptions:
     if isinstance(opts, AllreduceOptions):
         return opts
     made = AllreduceOptions()
-    if opts is not None:
+    if isinstance(opts, AllreduceCoalescedOptions):
+        made.reduceOp, made.timeout, made.asyncOp = opts.reduceOp, opts.timeout, opts.asyncOp
+    elif opts is not None:
         made.reduceOp = opts
     if timeout is not None:
         made.timeout = timeout
     return made
 
 
-def _ours(tensor: torch.Tensor) -> bool:
+def _ours(tensor: torch.Tensor, op: str) -> bool:
+    """Whether Ultima reduces such a tensor by such an operation. Complex numbers go as pairs of real ones."""
+    kind = tensor.dtype
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
-        and (tensor.dtype in FLOATS or tensor.dtype in INTEGERS)
+        and (kind in FLOATS or kind in INTEGERS or (kind in COMPLEX and op in ("sum", "avg")))
     )
 
 
-def _copier(target: torch.Tensor, source: torch.Tensor) -> Callable[[], None]:
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _pieces(flat: torch.Tensor, bucket_bytes_max: int) -> Iterator[torch.Tensor]:
+    """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
+    length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
+    for start in range(0, max(1, flat.numel()), length):
+        yield flat[start : start + length]
+
+
+def _copier(copies: Copies) -> Callable[[], None]:
     def copy() -> None:
-        target.copy_(source)
+        for target, source in copies:
+            target.copy_(source)
 
     return copy

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One all-reduce under way, as torch sees it: a Work that holds a Future.
+"""A collective under way, as torch sees it: a Work that holds a Future.
 
-Somebody has to wait for the op and fill the Future, since DDP waits for it in C++. For an asynchronous op that is a
+Somebody has to wait for the ops and fill the Future, since DDP waits for it in C++. For an asynchronous op that is a
 thread of `Finishers`; a synchronous one is finished by the caller in `wait`, which saves two switches of thread.
 
 Callbacks of a Future run in the thread that fills it, and some hooks (PowerSGD's) start an op there and wait for it.
@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._C._distributed_c10d import Work
 
-from ultima.errors import NotDone
+from ultima.errors import ClosedHandle, NotDone
 from ultima.torch.receipts import ReceiptLog
 
 if TYPE_CHECKING:
-    from ultima import Handle, Receipt
+    from ultima import Receipt
 
 
 CLOSE_S = 1.0
@@ -75,24 +75,40 @@ class Finishers:
                 self._idle += 1
 
 
+class Part(Protocol):
+    """Something to wait for: a Handle of Ultima's, or what `TorchPart` makes of another Work."""
+
+    def wait(self) -> Receipt | None: ...
+
+
+class TorchPart:
+    """A Work of torch's own, of which there is no receipt."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        self._work.wait()
+
+
 class UltimaWork(Work):
-    """An all-reduce of one tensor, in one piece or in several ops."""
+    """A collective in one or several parts. |copy_back| runs when all have succeeded; |tensors| is its result."""
 
     def __init__(
         self,
-        tensors: list[torch.Tensor],
-        handles: Sequence[Handle],
+        tensors: list[Any],
+        parts: Sequence[Part],
         copy_back: Callable[[], None] | None,
         log: ReceiptLog,
         finishers: Finishers,
     ) -> None:
         super().__init__()
         self._tensors = tensors
-        self._handles = handles
+        self._parts = parts
         self._copy_back = copy_back
         self._log = log
         self._finishers = finishers
-        self._future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        self._future: torch.futures.Future[list[Any]] = torch.futures.Future()
         self._error: Exception | None = None
         self._claim = threading.Lock()
         self._claimed = False
@@ -112,7 +128,7 @@ class UltimaWork(Work):
         if timeout > timedelta(0):
             self.start()
             if not self._ended.wait(timeout.total_seconds()):
-                raise NotDone(f"the all-reduce has not ended within {timeout.total_seconds():g} s; it goes on")
+                raise NotDone(f"the collective has not ended within {timeout.total_seconds():g} s; it goes on")
         elif self._take():
             self._finish()
         else:
@@ -121,7 +137,7 @@ class UltimaWork(Work):
             raise self._error
         return True
 
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+    def get_future(self) -> torch.futures.Future[list[Any]]:
         self.start()
         return self._future
 
@@ -135,7 +151,7 @@ class UltimaWork(Work):
     def exception(self) -> Exception | None:
         return self._error
 
-    def result(self) -> list[torch.Tensor]:
+    def result(self) -> list[Any]:
         """The tensors; waits for them."""
         self.wait()
         return self._tensors
@@ -151,21 +167,30 @@ class UltimaWork(Work):
             return True
 
     def _finish(self) -> None:
-        """Waits for every op, even after one has failed: until then the daemon may still write into the tensor."""
-        for handle in self._handles:
-            try:
-                receipt = handle.wait()
-            except Exception as error:
-                self._error = self._error or error
-                self._log.add_failure()
+        """Waits for every part, even after one has failed: until then the daemon may still write into the tensor."""
+        try:
+            for part in self._parts:
+                self._finish_part(part)
+            self._parts = ()
+            if self._error is None and self._copy_back is not None:
+                self._copy_back()
+        except BaseException as error:  # Ctrl-C in the caller's wait: others may wait for the Future
+            self._error = ClosedHandle(f"the wait was interrupted ({type(error).__name__})")
+            raise
+        finally:
+            self._ended.set()
+            if self._error is None:
+                self._future.set_result(self._tensors)
             else:
+                self._future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so
+
+    def _finish_part(self, part: Part) -> None:
+        try:
+            receipt = part.wait()
+        except Exception as error:
+            self._error = self._error or error
+            self._log.add_failure()
+        else:
+            if receipt is not None:
                 self.receipts.append(receipt)
                 self._log.add(receipt)
-        self._handles = ()
-        if self._error is None and self._copy_back is not None:
-            self._copy_back()
-        self._ended.set()
-        if self._error is None:
-            self._future.set_result(self._tensors)
-        else:
-            self._future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so

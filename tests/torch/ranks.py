@@ -43,8 +43,18 @@ def run_ranks(
     """Starts |world| ranks of |case| of |module|, rank r at socket r modulo their number, and waits for all; kills
     those that linger.
     """
+    return wait_for(start_ranks(case, world, sockets, environment, module), timeout_s)
+
+
+def start_ranks(
+    case: str,
+    world: int,
+    sockets: Sequence[Path | str],
+    environment: Mapping[str, str] | None = None,
+    module: str = "tests.torch.cases",
+) -> list[subprocess.Popen[str]]:
+    """The processes of `run_ranks`, each in a process group of its own."""
     port = free_port()
-    started = time.monotonic()
     processes = []
     for rank in range(world):
         variables = {
@@ -67,8 +77,15 @@ def run_ranks(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                process_group=0,
             )
         )
+    return processes
+
+
+def wait_for(processes: Sequence[subprocess.Popen[str]], timeout_s: float) -> list[Outcome]:
+    """What the ranks brought back; those that do not end within |timeout_s| are killed."""
+    started = time.monotonic()
     outcomes = []
     try:
         for process in processes:

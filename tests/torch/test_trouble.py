@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trouble under torch: ranks that disagree, leave, fork, lose their daemon, or are told to stop. `trouble.py` has what
+the ranks do.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.hosts import running
+from tests.torch.ranks import Outcome, run_ranks, start_ranks, wait_for
+from ultima.demo.cluster import Cluster
+
+pytestmark = pytest.mark.timeout(150)
+MODULE = "tests.torch.trouble"
+run = partial(run_ranks, module=MODULE)
+
+
+def results(outcomes: list[Outcome]) -> list[dict]:
+    for outcome in outcomes:
+        assert outcome.status == 0 and outcome.result is not None, outcome.errors
+    return [outcome.result for outcome in outcomes]
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    limit = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < limit, f"it did not happen within a minute: {what}"
+        time.sleep(0.01)
+
+
+def test_disagreement__is_a_desync_that_names_it_on_both_ranks(cluster: Cluster) -> None:
+    fields = {"shape": ["count"], "dtype": ["dtype"], "operation": ["op"], "order": ["count", "count"]}
+    values = {
+        "shape": [(12, 15)],
+        "dtype": [("float32", "float64")],
+        "operation": [("sum", "max")],
+        "order": [(12, 7), (7, 12)],
+    }
+    for rank, found in enumerate(results(run("disagreements", 2, cluster.sockets))):
+        for name, errors in found.items():
+            assert [error["kind"] for error in errors] == ["Desync"] * len(errors), (name, errors)
+            assert [error["rank"] for error in errors] == [1 - rank] * len(errors), name
+            if name != "operation":  # the modes differ as well then, and either may be named
+                assert [error["field"] for error in errors] == fields[name]
+                mine = [(error["mine"], error["theirs"])[:: 1 - 2 * rank] for error in errors]
+                assert mine == values[name], name
+
+
+@pytest.mark.parametrize("case", ["calls", "exits"])
+def test_rank_that_leaves__is_named_to_the_one_that_calls_again(cluster: Cluster, case: str) -> None:
+    """By leaving the group, or by ending without a word: in reliable mode that is an error, not a wait."""
+    first, second = run(case, 2, cluster.sockets, environment={"ULTIMA_MODE": "reliable"})
+    assert (first.status, second.status) == (0, 0), first.errors + second.errors
+    assert first.result["kind"] == "RanksGone", first.result
+    assert "rank 1" in first.result["text"]
+
+
+def test_destroy__with_ops_in_flight(cluster: Cluster) -> None:
+    found = results(run("destroy_in_flight", 2, cluster.sockets))[0]
+    assert found["waited"]["kind"] == "ClosedHandle"
+    assert "closed" in found["future"]
+
+
+def test_data_loader__workers_may_fork_and_may_not_reduce(cluster: Cluster) -> None:
+    """12 items twice, each of which tried; and the session of the parent outlives the workers' ends."""
+    first, second = results(run("data_loader", 2, cluster.sockets))
+    assert (first["refused"], second["refused"]) == (24, 24)
+    assert (first["total"], second["total"]) == (2, 2)
+    assert first["weights"] == second["weights"]
+
+
+@pytest.mark.parametrize("victims", [(1,), (0, 1)])
+def test_restarted_daemon__between_two_steps_the_next_one_works(tmp_path: Path, victims: tuple[int, ...]) -> None:
+    with running(2) as hosts:
+        sockets = [host.socket for host in hosts]
+        processes = start_ranks("restart", 2, sockets, {"ULTIMA_TEST_FOLDER": str(tmp_path)}, MODULE)
+        for step in range(3):
+            until(
+                lambda step=step: (
+                    all((tmp_path / f"step{step}-{rank}").exists() for rank in range(2))
+                    or any(process.poll() is not None for process in processes)
+                ),
+                f"step {step}",
+            )
+            for victim in victims if step < 2 else ():
+                # Killed in one step, told to end in the other.
+                hosts[victim].kill() if step else hosts[victim].stop()
+            for victim in victims if step < 2 else ():
+                hosts[victim].launch()
+                hosts[victim].wait_until_ready()
+            (tmp_path / f"go{step}").touch()
+        for found in results(wait_for(processes, 60)):
+            assert found["sums"] == [2 * step + 1 for step in range(3)]
+            assert found["alone"] == 0 or len(victims) == 1
+
+
+@pytest.mark.parametrize("how", ["ddp", "all_reduce", "barrier"])
+def test_interrupt__ends_all_ranks_wherever_they_wait(cluster: Cluster, tmp_path: Path, how: str) -> None:
+    """The groups have five minutes left; the ranks have what a busy machine needs to end two processes."""
+    variables = {"ULTIMA_TEST_WAIT": how, "ULTIMA_TEST_FOLDER": str(tmp_path)}
+    processes = start_ranks("interrupted", 2, cluster.sockets, variables, MODULE)
+    until(
+        lambda: (
+            all((tmp_path / f"ready{rank}").exists() for rank in range(2))
+            or any(process.poll() is not None for process in processes)
+        ),
+        "both ranks wait",
+    )
+    time.sleep(0.5)  # a step between the file and the wait itself, that nothing shows from outside
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    outcomes = wait_for(processes, 30)
+    assert outcomes[1].status == 130, outcomes[1].errors
+    # Torch makes a RuntimeError of a KeyboardInterrupt that reaches it in the middle of a backward pass.
+    assert outcomes[0].status == 130 or "KeyboardInterrupt" in outcomes[0].errors, outcomes[0].errors
+    assert all(outcome.status > 0 for outcome in outcomes), "killed, for they did not end"
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+
+def test_interrupt__of_a_program_that_handles_it(cluster: Cluster) -> None:
+    assert results(run("handled", 2, cluster.sockets)) == [{"heard": [signal.SIGINT], "still": True}] * 2

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank does in the tests of trouble: ranks that disagree, leave, fork, or lose their daemon. As `cases.py`."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import ultima
+import ultima.torch
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+
+
+def start(seconds: float = 20) -> None:
+    dist.init_process_group("ultima", timeout=timedelta(seconds=seconds))
+
+
+def raised(call: Callable[[], Any]) -> dict[str, Any]:
+    """The error that a call ends with, as the test compares it."""
+    try:
+        call()
+    except ultima.Desync as error:
+        return {"kind": "Desync", "field": error.field, "rank": error.rank, "mine": error.mine, "theirs": error.theirs}
+    except ultima.UltimaError as error:
+        return {"kind": type(error).__name__, "text": str(error)}
+    return {"kind": ""}
+
+
+def disagreements() -> dict[str, Any]:
+    """One difference after the other, each in a group of its own, for it is of no use afterwards."""
+    start()
+    asked: dict[str, list[tuple[torch.Tensor, Any]]] = {
+        "shape": [(torch.ones(3, 4 + RANK), SUM)],
+        "dtype": [(torch.ones(12, dtype=(torch.float32, torch.float64)[RANK]), SUM)],
+        "operation": [(torch.ones(12, dtype=torch.int32), (SUM, MAX)[RANK])],
+        "order": [(torch.ones(12), SUM), (torch.ones(7), SUM)][:: 1 - 2 * RANK],
+    }
+    found: dict[str, Any] = {}
+    for name, calls in asked.items():
+        group = dist.new_group(list(range(WORLD)))
+        works = [dist.all_reduce(tensor, op=op, group=group, async_op=True) for tensor, op in calls]
+        found[name] = [raised(work.wait) for work in works]
+    return found
+
+
+def calls() -> dict[str, Any]:
+    """Rank 0 makes one call more than rank 1, which leaves the group as if all were done."""
+    start()
+    dist.all_reduce(torch.ones(10))
+    found: dict[str, Any] = {}
+    if RANK == 0:
+        found = raised(lambda: dist.all_reduce(torch.ones(10)))
+    dist.destroy_process_group()
+    return found
+
+
+def exits() -> dict[str, Any]:
+    """Rank 1 ends without a word."""
+    start()
+    dist.all_reduce(torch.ones(10))
+    if RANK == 1:
+        sys.exit(0)
+    return raised(lambda: dist.all_reduce(torch.ones(10)))
+
+
+def destroy_in_flight() -> dict[str, Any]:
+    """Rank 0 destroys the group while an op of its is under way that rank 1 never calls."""
+    start(60)
+    dist.all_reduce(torch.ones(10))
+    found: dict[str, Any] = {}
+    if RANK == 0:
+        first, second = (dist.all_reduce(torch.ones(10), async_op=True) for _ in range(2))
+        dist.destroy_process_group()
+        found = {"waited": raised(first.wait), "future": ""}
+        try:
+            second.get_future().wait()
+        except Exception as error:
+            found["future"] = str(error)
+    return found
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """Items that say what a collective in a data loader's worker ends with."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        error = raised(lambda: dist.all_reduce(torch.ones(4)))
+        return torch.tensor([float(index + RANK), float(error["kind"] == "ForkedHandle")])
+
+
+def data_loader() -> dict[str, Any]:
+    """Two epochs with forked workers, which come and go while the group works on."""
+    start()
+    model = DistributedDataParallel(nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    refused = 0.0
+    for _ in range(2):
+        for batch in DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork"):
+            refused += float(batch[:, 1].sum())
+            optimizer.zero_grad()
+            model(batch[:, :1]).square().mean().backward()
+            optimizer.step()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return {"refused": refused, "total": float(total), "weights": [float(p.sum()) for p in model.parameters()]}
+
+
+def restart() -> dict[str, Any]:
+    """Steps of a training; the test restarts a daemon, or both, between two of them.
+
+    The daemon that stayed does not wait for the other: its rank may end an op alone, and says so in the receipt. Then
+    the step is made again.
+    """
+    start(40)
+    folder = Path(os.environ["ULTIMA_TEST_FOLDER"])
+    sums, alone = [], 0
+    for step in range(3):
+        while True:
+            tensor = torch.full((1000,), float(RANK + step))
+            dist.all_reduce(tensor)
+            if ultima.torch.last_receipts(1)[0].complete:
+                break
+            alone += 1
+            time.sleep(0.01)
+        sums.append(float(tensor[0]))
+        (folder / f"step{step}-{RANK}").touch()
+        while not (folder / f"go{step}").exists():
+            time.sleep(0.01)
+    dist.destroy_process_group()
+    return {"sums": sums, "alone": alone}
+
+
+def interrupted() -> dict[str, Any]:
+    """Waits for a peer that does not come, in the way that the test names, until Ctrl-C ends it."""
+    start(300)
+    how, folder = os.environ["ULTIMA_TEST_WAIT"], Path(os.environ["ULTIMA_TEST_FOLDER"])
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    loss = model(torch.ones(1, 4)).sum()
+    dist.barrier()
+    (folder / f"ready{RANK}").touch()
+    if RANK == 1:
+        time.sleep(300)
+    {
+        "ddp": loss.backward,
+        "all_reduce": lambda: dist.all_reduce(torch.ones(4)),
+        "barrier": dist.barrier,
+    }[how]()
+    return {"ended": True}
+
+
+def handled() -> dict[str, Any]:
+    """A program that handles Ctrl-C itself keeps its groups: what is under way ends as if nothing had happened."""
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    start()
+    work = dist.all_reduce(torch.ones(4), async_op=True) if RANK == 0 else None
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1.0)
+    tensor = torch.ones(4)
+    work = work or dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"heard": heard, "still": signal.getsignal(signal.SIGINT) is not signal.default_int_handler}
+
+
+CASES = {
+    function.__name__: function
+    for function in (
+        disagreements,
+        calls,
+        exits,
+        destroy_in_flight,
+        data_loader,
+        restart,
+        interrupted,
+        handled,
+    )
+}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with suppress(KeyboardInterrupt):
+        print(json.dumps(CASES[sys.argv[1]]()), flush=True)
+        sys.exit(0)
+    sys.exit(130)
