@@ -13,17 +13,21 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from ultima.receipt import Receipt
-from ultima.torch.backend import PIECE_BYTES_MAX, UltimaProcessGroup, group_of, register
+from ultima.torch.backend import UltimaProcessGroup, group_of, register
+from ultima.torch.capabilities import Capability, capabilities
+from ultima.torch.elements import PIECE_BYTES_MAX
 from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard
 from ultima.torch.receipts import ReceiptSummary
 
 __all__ = [
     "PIECE_BYTES_MAX",
+    "Capability",
     "HookState",
     "ReceiptSummary",
     "UltimaProcessGroup",
     "allreduce_hook",
     "average_hook",
+    "capabilities",
     "guard",
     "last_receipts",
     "receipt_summary",

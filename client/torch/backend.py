@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process group "ultima" on stock torch: its own all-reduce, and Gloo for everything else.
+"""The process group "ultima" on stock torch: its own collectives, and Gloo for the rest.
 
 A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those that
 are not here go to an inner Gloo group (delegate.py), which takes as well the all-reduces that Ultima has no elements or
 operation for.
 
-How long an op may take: ULTIMA_DEADLINE if that is set, else the timeout of the group (30 minutes unless you say
-otherwise), so a script that names no deadline is as patient as it was with Gloo. A timeout on the call itself goes
-first.
+How long an op may take: what ULTIMA_MODE is about as long as ULTIMA_DEADLINE says; all else, and that too where the
+variable is not set, the timeout of the group (30 minutes unless you say otherwise), so a script that names no deadline
+is as patient as it was with Gloo. A timeout on the call itself goes first.
 
 What may be lossy: sums and averages of floating-point numbers, in the mode that ULTIMA_MODE names (bounded). Integers
 are counts and indices, MIN, MAX and PRODUCT have no meaning in part: they always go in reliable mode.
@@ -19,7 +19,7 @@ import atexit
 import math
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -29,34 +29,31 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions, PrefixStore, Store, Work
 
 import ultima
+from ultima.attachment import ENGINE_SHARE
 from ultima.config import DEFAULT_SOCKET, socket_path
 from ultima.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
-from ultima.torch.forms import Copies, FormsProcessGroup
+from ultima.torch.elements import (
+    FLOATS,
+    INTEGERS,
+    OPS,
+    PIECE_BYTES_MAX,
+    Copies,
+    as_real,
+    check_reducible,
+    copier,
+    packed_in_place,
+    pieces,
+    reducible,
+)
 from ultima.torch.interrupt import InterruptWatch
+from ultima.torch.native import NativeProcessGroup
 from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rendezvous import Meeting, meet
 from ultima.torch.work import Finishers, Part, UltimaWork
 from ultima.words import MODES
 
 NAME = "ultima"
-# A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
-# desync.
-PIECE_BYTES_MAX = 64 << 20
-
-FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
-INTEGERS = frozenset({torch.int32, torch.int64})
-COMPLEX = frozenset({torch.complex64, torch.complex128})
-GLOO_ONLY = frozenset({torch.uint8, torch.int8, torch.bool})
-
-_OPS: dict[Any, str] = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "avg",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-    dist.ReduceOp.PRODUCT: "prod",
-}
-
 _open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
 _watch: InterruptWatch | None = None
 
@@ -100,7 +97,7 @@ def _after_fork() -> None:
         _watch.after_fork()
 
 
-class UltimaProcessGroup(FormsProcessGroup):
+class UltimaProcessGroup(NativeProcessGroup):
     """Ranks that all-reduce through the daemons of their hosts.
 
     Raises DaemonError when a rank's daemon does not answer, JoinTimeout when a rank does not come, InvalidArgument
@@ -175,11 +172,11 @@ class UltimaProcessGroup(FormsProcessGroup):
         """
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         opts = _options(opts, timeout)
-        op = _OPS.get(opts.reduceOp.op)
-        job = self._job
-        if job is None or op is None or len(tensors) != 1 or not _ours(tensors[0], op):
+        op = OPS.get(opts.reduceOp.op)
+        job = self._live_job()
+        if job is None or op is None or len(tensors) != 1 or not reducible(tensors[0], op):
             return self._by_gloo(tensors, opts)
-        return self._by_ultima(job, tensors, op, self._mode, self._patience_s(opts.timeout), opts.asyncOp)
+        return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
 
     def allreduce_with(
         self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
@@ -190,15 +187,15 @@ class UltimaProcessGroup(FormsProcessGroup):
         The Work is an UltimaWork, with receipts, unless the group has one rank. Raises as `allreduce`, and
         InvalidArgument for elements that only Gloo reduces.
         """
-        job = self._job
+        job = self._live_job()
         if job is None:
             # One rank: its own value is the average, too, for which Gloo has no word.
             return self._by_gloo([tensor], _options(None, None))
-        if not _ours(tensor, op):
+        if not reducible(tensor, op):
             allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
             raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
-        seconds = self._patience_s(timedelta(0)) if deadline is None else deadline_s(deadline, "deadline")
-        return self._by_ultima(job, [tensor], op, mode or self._mode, seconds, True)
+        limit = None if deadline is None else deadline_s(deadline, "deadline")
+        return self._by_ultima(job, [tensor], op, mode or self._mode, timedelta(0), True, limit)
 
     def in_background(self, task: Callable[[], None]) -> None:
         """Runs |task|, which must not raise, in a thread that ends with the group."""
@@ -207,10 +204,10 @@ class UltimaProcessGroup(FormsProcessGroup):
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """Reduces several tensors, each as `allreduce` does, with one Work for all."""
         opts = _options(opts, None)
-        op = _OPS.get(opts.reduceOp.op)
-        job = self._job
-        if job is not None and op is not None and all(_ours(tensor, op) for tensor in tensors):
-            return self._by_ultima(job, tensors, op, self._mode, self._patience_s(opts.timeout), opts.asyncOp)
+        op = OPS.get(opts.reduceOp.op)
+        job = self._live_job()
+        if job is not None and op is not None and all(reducible(tensor, op) for tensor in tensors):
+            return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
         works = [self.allreduce([tensor], opts) for tensor in tensors]
         return self._joined(tensors, works, opts)
 
@@ -226,11 +223,7 @@ class UltimaProcessGroup(FormsProcessGroup):
     # --- how it is done ---------------------------------------------------------------------------------------------
 
     def _by_gloo(self, tensors: list[torch.Tensor], opts: AllreduceOptions) -> Work:
-        for tensor in tensors:
-            if tensor.dtype not in FLOATS | INTEGERS | GLOO_ONLY:
-                raise InvalidArgument(
-                    "tensor.dtype", tensor.dtype, ", ".join(sorted(map(str, FLOATS | INTEGERS | GLOO_ONLY)))
-                )
+        check_reducible(tensors)
         work: Work = self._gloo.allreduce(tensors, opts)  # type: ignore[attr-defined]  # torch's stub leaves it out
         return work
 
@@ -240,23 +233,20 @@ class UltimaProcessGroup(FormsProcessGroup):
         tensors: list[torch.Tensor],
         op: str,
         mode: str,
-        seconds: float,
+        timeout: timedelta,
         asynchronous: bool,
+        seconds: float | None = None,
     ) -> Work:
-        deadline = NO_DEADLINE if math.isinf(seconds) else seconds
+        """|seconds|: the deadline, where the caller has one; else the call's |timeout| and the environment say."""
         handles: list[ultima.Handle] = []
         copies: Copies = []
-        # A look: a daemon that was restarted between two steps costs none of them.
-        _ = job.connected
         try:
             for tensor in tensors:
-                real = _real(tensor.detach())
-                packed = real if real.is_contiguous() else real.contiguous()
-                if packed is not real:
-                    copies.append((real, packed))
-                lossy = op in ("sum", "avg") and real.dtype in FLOATS
+                flat = packed_in_place(as_real(tensor.detach()), copies)
+                lossy = op in ("sum", "avg") and flat.dtype in FLOATS
                 how = mode if lossy else "reliable"
-                for piece in _pieces(packed.view(-1), job.bucket_bytes_max):
+                deadline = self._deadline(timeout, lossy) if seconds is None else seconds
+                for piece in pieces(flat, job.bucket_bytes_max):
                     handles.append(job.allreduce_async(piece, op=op, mode=how, deadline=deadline))
         except Exception:
             # The pieces that went out must end before their memory may be touched again.
@@ -267,16 +257,28 @@ class UltimaProcessGroup(FormsProcessGroup):
         return self._work(tensors, handles, copies, asynchronous)
 
     def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
-        work = UltimaWork(tensors, parts, _copier(copies) if copies else None, self.log, self._finishers)
+        work = UltimaWork(tensors, parts, copier(copies) if copies else None, self.log, self._finishers)
         if asynchronous:
             work.start()
         return work
 
-    def _patience_s(self, timeout: timedelta) -> float:
-        """Seconds that an op may take. Torch says -1 ms (or nothing) when the call named no timeout."""
-        if timeout > timedelta(0):
-            return _seconds(timeout)
-        return _seconds(self._timeout) if self._deadline_s is None else self._deadline_s
+    def _live_job(self) -> ultima.Job | None:
+        """The job; None for a group of one rank, or one that was destroyed."""
+        job = self._job
+        if job is not None:
+            # A look: a daemon that was restarted between two steps costs none of them.
+            _ = job.connected
+        return job
+
+    def _deadline(self, timeout: timedelta, lossy: bool = False) -> Duration:
+        """How long an op may take. Torch says -1 ms when the call named no timeout."""
+        seconds = _seconds(timeout if timeout > timedelta(0) else self._timeout)
+        if not lossy:
+            # The engine gives up a little before a deadline, and what is reliable may have all of the timeout.
+            return min(seconds / ENGINE_SHARE, DURATION_MAX_S)
+        if timeout <= timedelta(0) and self._deadline_s is not None:
+            seconds = self._deadline_s
+        return NO_DEADLINE if math.isinf(seconds) else seconds
 
     def _close(self) -> None:
         job, self._job = self._job, None
@@ -322,32 +324,3 @@ def _options(opts: Any, timeout: timedelta | None) -> AllreduceOptions:
     if timeout is not None:
         made.timeout = timeout
     return made
-
-
-def _ours(tensor: torch.Tensor, op: str) -> bool:
-    """Whether Ultima reduces such a tensor by such an operation. Complex numbers go as pairs of real ones."""
-    kind = tensor.dtype
-    return (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and (kind in FLOATS or kind in INTEGERS or (kind in COMPLEX and op in ("sum", "avg")))
-    )
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def _pieces(flat: torch.Tensor, bucket_bytes_max: int) -> Iterator[torch.Tensor]:
-    """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
-    length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // flat.element_size())
-    for start in range(0, max(1, flat.numel()), length):
-        yield flat[start : start + length]
-
-
-def _copier(copies: Copies) -> Callable[[], None]:
-    def copy() -> None:
-        for target, source in copies:
-            target.copy_(source)
-
-    return copy

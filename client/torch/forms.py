@@ -15,10 +15,8 @@ import torch
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, ReduceScatterOptions, Work
 
 from ultima.torch.delegate import DelegatingProcessGroup
+from ultima.torch.elements import Copies
 from ultima.torch.work import Part, TorchPart
-
-# What must be copied when a collective has ended: (target, source).
-Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class FormsProcessGroup(DelegatingProcessGroup):

@@ -395,8 +395,9 @@ def copies() -> dict[str, Any]:
             ddp.zero_grad()
             loss_of(ddp, data(RANK, step)).backward()
         moved = [0, 0]
-        with patch.object(Op, "stage", counting(Op.stage, moved, 0)), patch.object(
-            Op, "copy_out", counting(Op.copy_out, moved, 1)
+        with (
+            patch.object(Op, "stage", counting(Op.stage, moved, 0)),
+            patch.object(Op, "copy_out", counting(Op.copy_out, moved, 1)),
         ):
             ddp.zero_grad()
             loss_of(ddp, data(RANK, 2)).backward()

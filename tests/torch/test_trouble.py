@@ -35,12 +35,12 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 
 def test_disagreement__is_a_desync_that_names_it_on_both_ranks(cluster: Cluster) -> None:
-    fields = {"shape": ["count"], "dtype": ["dtype"], "operation": ["op"], "order": ["count", "count"]}
+    fields = {"shape": ["count"], "dtype": ["dtype"], "order": ["count", "count"], "number": ["collective"]}
     values = {
         "shape": [(12, 15)],
         "dtype": [("float32", "float64")],
-        "operation": [("sum", "max")],
         "order": [(12, 7), (7, 12)],
+        "number": [("allreduce", "barrier")],
     }
     for rank, found in enumerate(results(run("disagreements", 2, cluster.sockets))):
         for name, errors in found.items():
@@ -59,6 +59,12 @@ def test_rank_that_leaves__is_named_to_the_one_that_calls_again(cluster: Cluster
     assert (first.status, second.status) == (0, 0), first.errors + second.errors
     assert first.result["kind"] == "RanksGone", first.result
     assert "rank 1" in first.result["text"]
+
+
+def test_deadline__is_for_what_may_be_lossy(cluster: Cluster) -> None:
+    """The environment's; a barrier or a count has the patience of the group, as it had with Gloo."""
+    found = results(run("slow_rank", 2, cluster.sockets, environment={"ULTIMA_DEADLINE": "200ms"}))
+    assert found == [{"alone": 1.0, "number": 2, "copied": 0.0}] * 2
 
 
 def test_destroy__with_ops_in_flight(cluster: Cluster) -> None:

@@ -54,6 +54,11 @@ def disagreements() -> dict[str, Any]:
         group = dist.new_group(list(range(WORLD)))
         works = [dist.all_reduce(tensor, op=op, group=group, async_op=True) for tensor, op in calls]
         found[name] = [raised(work.wait) for work in works]
+    # One call more on rank 0: it meets what rank 1 calls next.
+    group = dist.new_group(list(range(WORLD)))
+    dist.all_reduce(torch.ones(3), group=group)
+    work = dist.all_reduce(torch.ones(3), group=group, async_op=True) if RANK == 0 else dist.barrier(group, True)
+    found["number"] = [raised(work.wait)]
     return found
 
 
@@ -102,6 +107,24 @@ class Numbers(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         error = raised(lambda: dist.all_reduce(torch.ones(4)))
         return torch.tensor([float(index + RANK), float(error["kind"] == "ForkedHandle")])
+
+
+def slow_rank() -> dict[str, Any]:
+    """ULTIMA_DEADLINE is short, and rank 1 late: for what may be lossy a result in part, for the rest no error."""
+    start()
+    dist.barrier()
+    time.sleep(1.0 * RANK)
+    tensor, number, copied = torch.ones(10), torch.ones(10, dtype=torch.int64), torch.full((3,), float(RANK))
+    if RANK == 0:
+        dist.all_reduce(tensor)
+    reliable = dist.new_group(list(range(WORLD)))
+    time.sleep(1.0 * RANK)
+    dist.all_reduce(number, group=reliable)
+    time.sleep(1.0 * RANK)
+    dist.broadcast(copied, 0, group=reliable)
+    time.sleep(1.0 * RANK)
+    dist.barrier(group=reliable)
+    return {"alone": float(tensor[0]), "number": int(number[0]), "copied": float(copied[0])}
 
 
 def data_loader() -> dict[str, Any]:
@@ -188,6 +211,7 @@ CASES = {
         calls,
         exits,
         destroy_in_flight,
+        slow_rank,
         data_loader,
         restart,
         interrupted,

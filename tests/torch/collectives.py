@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank does in the tests of the collectives besides all-reduce. As `cases.py`.
+
+Every collective is called on every type, form and odd shape against values made here; `who` says for each whether
+Ultima had a part in it.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed._functional_collectives import all_gather_tensor
+
+import ultima
+import ultima.torch
+from tests.torch.cases import part_of
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+MOVED = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
+REDUCED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+COUNTS = (0, 1, 7, 1000)
+RANKS = range(WORLD)
+
+
+def filled(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    return part_of(rank, count, torch.float32).to(dtype)
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in every other element of some memory."""
+    memory = tensor.new_zeros(2 * tensor.numel())
+    memory[::2] = tensor
+    return memory[::2]
+
+
+def ops() -> int:
+    return ultima.torch.receipt_summary().ops
+
+
+class Calls:
+    """Each collective as a function of (rank's tensor) -> result, and what it must be."""
+
+    @staticmethod
+    def broadcast(mine: torch.Tensor) -> list[torch.Tensor]:
+        dist.broadcast(mine, src=1)
+        return [mine]
+
+    @staticmethod
+    def all_gather(mine: torch.Tensor) -> list[torch.Tensor]:
+        out = [torch.empty_like(mine) for _ in RANKS]
+        dist.all_gather(out, mine)
+        return out
+
+    @staticmethod
+    def all_gather_into_tensor(mine: torch.Tensor) -> list[torch.Tensor]:
+        out = mine.new_empty(WORLD * mine.numel())
+        dist.all_gather_into_tensor(out, mine)
+        return list(out.split(mine.numel())) if mine.numel() else [mine] * WORLD
+
+    @staticmethod
+    def all_to_all_single(mine: torch.Tensor) -> list[torch.Tensor]:
+        out = mine.new_empty(mine.numel() * WORLD)
+        dist.all_to_all_single(out, torch.cat([mine] * WORLD))
+        return list(out.split(mine.numel())) if mine.numel() else [mine] * WORLD
+
+    @staticmethod
+    def all_to_all(mine: torch.Tensor) -> list[torch.Tensor]:
+        out = [torch.empty_like(mine) for _ in RANKS]
+        dist.all_to_all(out, [mine] * WORLD)
+        return out
+
+
+def moved() -> dict[str, Any]:
+    """What is only moved, of every type; and in memory that is not one run."""
+    wrong, used = [], {}
+    for name, call in ((name, getattr(Calls, name)) for name in vars(Calls) if not name.startswith("_")):
+        before = ops()
+        for dtype in MOVED:
+            for count in COUNTS:
+                for form in (torch.Tensor.clone, strided):
+                    found = call(form(filled(RANK, count, dtype)))
+                    expected = (
+                        [filled(1, count, dtype)] if name == "broadcast" else [filled(r, count, dtype) for r in RANKS]
+                    )
+                    if not all(torch.equal(got, want) for got, want in zip(found, expected, strict=True)):
+                        wrong.append(f"{name} {dtype} {count} {form.__name__}")
+        used[name] = ops() - before
+    return {"wrong": wrong, "used": used, "calls": len(MOVED) * len(COUNTS) * 2}
+
+
+def reduced() -> dict[str, Any]:
+    """reduce_scatter in both forms, of every type and operation."""
+    wrong = []
+    before = ops()
+    for dtype in REDUCED:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.AVG):
+            for count in COUNTS:
+                whole = [filled(rank, WORLD * count, dtype).double() for rank in RANKS]
+                stacked = torch.stack(whole)
+                total = stacked.amax(0) if op == dist.ReduceOp.MAX else stacked.sum(0)
+                if op == dist.ReduceOp.AVG:
+                    total = total / WORLD if dtype.is_floating_point else (total / WORLD).trunc()
+                want = total[RANK * count : (RANK + 1) * count].to(dtype)
+                out = torch.empty(count, dtype=dtype)
+                mine = filled(RANK, WORLD * count, dtype)
+                dist.reduce_scatter_tensor(out, strided(mine), op=op)
+                listed = strided(torch.zeros(count, dtype=dtype))
+                dist.reduce_scatter(listed, [mine[r * count : (r + 1) * count] for r in RANKS], op=op)
+                if not torch.equal(out, want) or not torch.equal(listed, want):
+                    wrong.append(f"{dtype} {op} {count}: {out[:4]} {listed[:4]} {want[:4]}")
+    return {"wrong": wrong, "ops": ops() - before, "calls": 2 * len(REDUCED) * 3 * len(COUNTS)}
+
+
+def odd() -> dict[str, Any]:
+    """Parts of given sizes, sparse, complex and 8-bit floating-point tensors, and a broadcast of several pieces."""
+    found: dict[str, Any] = {}
+    sizes = [2, 5]
+    taken = torch.zeros(2 * sizes[RANK])
+    dist.all_to_all_single(taken, torch.full((7,), float(RANK)), [sizes[RANK]] * 2, sizes)
+    found["split all_to_all"] = taken.tolist() == [float(r) for r in RANKS for _ in range(sizes[RANK])]
+    sparse = torch.sparse_coo_tensor(torch.tensor([[RANK, 2]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=True)
+    dist.all_reduce(sparse)
+    found["sparse"] = sparse.to_dense().tolist() == [1.0, 1.0, 4.0, 0.0]
+    numbers = torch.complex(filled(RANK, 9, torch.float32), torch.full((9,), float(RANK)))
+    both = dist.group.WORLD.allreduce([numbers], dist.AllreduceOptions())
+    both.wait()
+    found["complex"] = bool(
+        torch.equal(numbers, torch.complex(sum(filled(r, 9, torch.float32) for r in RANKS), torch.ones(9)))
+    )
+    small = torch.full((6,), float(RANK)).to(torch.float8_e4m3fn)
+    dist.broadcast(small, src=1)
+    found["float8 moved"] = small.float().tolist() == [1.0] * 6
+    eight = torch.float8_e4m3fn
+    for name, call in {
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(torch.zeros(3, dtype=eight), small),
+        "reduce": lambda: dist.reduce(small, 0),
+        "all_reduce": lambda: dist.all_reduce(small),
+    }.items():
+        try:
+            call()
+            found[f"float8 {name}"] = "no error"
+        except ultima.InvalidArgument as error:
+            found[f"float8 {name}"] = "tensor.dtype is torch.float8_e4m3fn" in str(error)
+    large = torch.full((ultima.torch.PIECE_BYTES_MAX + 5,), RANK, dtype=torch.uint8)
+    before = ops()
+    dist.broadcast(large, src=1)
+    found["large"] = (int(large.min()), int(large.max()), ops() - before) == (1, 1, 2)
+    return {"wrong": [name for name, right in found.items() if right is not True]}
+
+
+def coalesced() -> dict[str, Any]:
+    """Several at once, by the coalescing manager and by the functional collectives."""
+    found: dict[str, Any] = {}
+    tensors = [filled(RANK, 10 + i, torch.float32) for i in range(3)]
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    found["all_reduce"] = all(
+        torch.equal(t, sum(filled(r, 10 + i, torch.float32) for r in RANKS)) for i, t in enumerate(tensors)
+    )
+    outs = [torch.zeros(2 * (i + 1)) for i in range(3)]
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        for i, out in enumerate(outs):
+            dist.all_gather_into_tensor(out, torch.full((i + 1,), float(RANK)))
+    manager.wait()
+    found["all_gather"] = [out.tolist() for out in outs] == [[0.0] * i + [1.0] * i for i in (1, 2, 3)]
+    gathered = all_gather_tensor(torch.full((3,), float(RANK)), 0, list(RANKS))
+    found["functional"] = gathered.tolist() == [0.0] * 3 + [1.0] * 3
+    return {"wrong": [name for name, right in found.items() if right is not True]}
+
+
+def together() -> dict[str, Any]:
+    """Different collectives of two groups, all under way at once and waited for in another order."""
+    other = dist.new_group(list(RANKS))
+    works, checks = [], []
+    for i in range(6):
+        for group in (None, other):
+            total, copied = filled(RANK, 50 + i, torch.float32), filled(RANK, 30 + i, torch.float32)
+            rows = torch.zeros(WORLD * (20 + i))
+            works += [
+                dist.all_reduce(total, group=group, async_op=True),
+                dist.broadcast(copied, src=0, group=group, async_op=True),
+                dist.all_gather_into_tensor(rows, filled(RANK, 20 + i, torch.float32), group=group, async_op=True),
+                dist.barrier(group=group, async_op=True),
+            ]
+            checks += [
+                (total, sum(filled(r, 50 + i, torch.float32) for r in RANKS)),
+                (copied, filled(0, 30 + i, torch.float32)),
+                (rows, torch.cat([filled(r, 20 + i, torch.float32) for r in RANKS])),
+            ]
+    for work in reversed(works):
+        work.wait()
+    dist.destroy_process_group(other)
+    return {"right": all(torch.equal(got, want) for got, want in checks), "checked": len(checks)}
+
+
+def who() -> dict[str, Any]:
+    """For each collective, whether it left receipts of Ultima's."""
+    ones, halves = torch.ones(WORLD * 2), [torch.ones(2) for _ in RANKS]
+    other = 1 - RANK
+    calls: dict[str, Callable[[], Any]] = {
+        "all_reduce": lambda: dist.all_reduce(ones.clone()),
+        "all_reduce_coalesced": lambda: dist.all_reduce_coalesced([ones.clone()]),
+        "broadcast": lambda: dist.broadcast(ones.clone(), 0),
+        "all_gather": lambda: dist.all_gather(halves, torch.ones(2)),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(ones, torch.ones(2)),
+        "reduce_scatter": lambda: dist.reduce_scatter(torch.ones(2), halves),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(torch.ones(2), ones),
+        "all_to_all_single": lambda: dist.all_to_all_single(ones.clone(), ones),
+        "barrier": dist.barrier,
+        "all_to_all": lambda: dist.all_to_all([torch.ones(2) for _ in RANKS], halves),
+        "all_gather_coalesced": lambda: dist.all_gather_coalesced([[torch.ones(2)] for _ in RANKS], [torch.ones(2)]),
+        "reduce": lambda: dist.reduce(ones.clone(), 0),
+        "gather": lambda: dist.gather(torch.ones(2), halves if RANK == 0 else None),
+        "scatter": lambda: dist.scatter(torch.ones(2), halves if RANK == 0 else None),
+        "send": lambda: dist.send(ones, 1) if RANK == 0 else dist.recv(ones, 0),
+        "recv": lambda: dist.recv(ones, 1) if RANK == 0 else dist.send(ones, 0),
+        "isend": lambda: (dist.isend(ones, 1) if RANK == 0 else dist.irecv(ones, 0)).wait(),
+        "irecv": lambda: (dist.irecv(ones, 1) if RANK == 0 else dist.isend(ones, 0)).wait(),
+        "batch_isend_irecv": lambda: [
+            work.wait()
+            for work in dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, ones, other), dist.P2POp(dist.irecv, torch.ones(4), other)]
+            )
+        ],
+    }
+    found = {}
+    for name, call in calls.items():
+        before = ops()
+        call()
+        found[name] = "ultima" if ops() > before else "gloo"
+    return found
+
+
+SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, coalesced, together, who)
+
+
+def shared() -> dict[str, Any]:
+    dist.init_process_group("ultima", timeout=timedelta(seconds=30))
+    results: dict[str, Any] = {}
+    traces: dict[str, str] = {}
+    for case in SHARED:
+        try:
+            results[case.__name__] = case()
+        except Exception:
+            traces[case.__name__] = traceback.format_exc()
+            break
+    dist.destroy_process_group()
+    return {"results": results, "traces": traces}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    assert sys.argv[1] == "shared"
+    print(json.dumps(shared()), flush=True)
