@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from ultima.errors import DaemonError, DaemonUnavailable, JoinTimeout
@@ -53,10 +54,15 @@ def meet(store: Store, rank: int, size: int, group_name: str, socket_path: str, 
     except DaemonError as error:
         mine["error"], failure = str(error), error
         limit = min(limit, time.monotonic() + HEARD_S)
-    if rank == 0:
-        job, said = _ask(store, size, _job_name(group_name), mine, limit)
-    else:
-        job, said = _answer(store, rank, size, mine, limit)
+    try:
+        if rank == 0:
+            job, said = _ask(store, size, _job_name(group_name), mine, limit)
+        else:
+            job, said = _answer(store, rank, size, mine, limit)
+    except dist.DistError:
+        # The rank that holds the store has heard of our failure, and is gone with it.
+        if failure is None:
+            raise
     if failure is not None:
         raise failure
     for other, word in enumerate(said):
