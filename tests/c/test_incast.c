@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-#include "../../transport_c/core/engine.h"
+#include "../../transport_c/core/op.h"
 #include "../../transport_c/core/wire.h"
 
 enum {
@@ -112,10 +112,55 @@ static void incast__lets_another_in_for_one_that_is_silent(void)
     end();
 }
 
+/* An op of host 0 that ended: |done| of ten slots came from each of the others, the rest was lost. */
+static void learn(ut_job *j, const uint32_t *done)
+{
+    static ut_op op;
+    static uint64_t came[HOSTS];
+    memset(&op, 0, sizeof op);
+    op.schedule.steps = HOSTS - 1;
+    for (uint32_t p = 1; p < HOSTS; p++) {
+        op.schedule.step[p - 1] = (ut_step){.kind = UT_STEP_RECEIVE, .peer = (uint8_t)p, .bytes = 10 * 1440};
+        came[p] = (1ULL << done[p]) - 1;
+        ut_transfer *t = &op.transfer[p - 1];
+        t->slots = 10;
+        t->done = done[p];
+        t->bytes_last = 1440;
+        t->bits = &came[p];
+        t->why = done[p] < 10 ? UT_MISSING_LOST : 0;
+    }
+    ut_incast_learn(j, &op);
+}
+
+/* Several that are short mean that too many send at once; one alone has a trouble of its own and stops to count. */
+static void incast__learns_from_several_not_from_one(void)
+{
+    static ut_job j;
+    static const struct {
+        uint32_t done[HOSTS];
+        uint8_t from, factor;
+        uint64_t slow;
+    } rows[] = {
+        {{0, 10, 10, 10, 10}, 2, 3, 0},     {{0, 10, 10, 10, 10}, 4, 4, 0}, /* there are no more */
+        {{0, 10, 3, 5, 10}, 3, 2, 0},       {{0, 0, 0, 0, 0}, 1, 1, 0},
+        {{0, 10, 3, 10, 10}, 3, 3, 1 << 2}, {{0, 10, 10, 10, 10}, 3, 4, 0}, /* it has caught up */
+    };
+    memset(&j, 0, sizeof j);
+    j.config.hosts = HOSTS;
+    j.payload = 1440;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        j.incast.dynamic = rows[i].from;
+        learn(&j, rows[i].done);
+        CHECK_MSG(j.incast.dynamic == rows[i].factor && j.incast.slow == rows[i].slow, "row %zu: %u, %zx", i,
+                  j.incast.dynamic, (size_t)j.incast.slow);
+    }
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(incast__gives_windows_to_as_many_as_the_factor_says);
     RUN(incast__lets_another_in_for_one_that_is_silent);
+    RUN(incast__learns_from_several_not_from_one);
     return check_end();
 }

@@ -26,15 +26,22 @@ uint8_t ut_incast_in_force(const ut_job *j)
 
 void ut_incast_learn(ut_job *j, const ut_op *op)
 {
-    uint64_t expected = 0, lost = 0;
+    uint64_t expected = 0, lost = 0, short_hosts = 0;
     bool expired = op->bounded_by_t_b && (op->stage_end[0] == UT_END_DEADLINE || op->stage_end[1] == UT_END_DEADLINE);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_transfer *t = &op->transfer[i];
         if (op->schedule.step[i].kind != UT_STEP_RECEIVE)
             continue;
+        uint64_t missing = ut_transfer_missing(t, j->payload);
         expected += op->schedule.step[i].bytes;
-        lost += t->why == UT_MISSING_LOST ? ut_transfer_missing(t, j->payload) : 0;
+        lost += t->why == UT_MISSING_LOST ? missing : 0;
+        short_hosts |= missing ? ut_bit(op->schedule.step[i].peer) : 0;
     }
+    /* One of several that is short has a trouble of its own. Nobody must wait for its turn to end. */
+    bool one = j->config.hosts > 2 && short_hosts && (short_hosts & (short_hosts - 1)) == 0;
+    j->incast.slow = one ? short_hosts : 0;
+    if (one)
+        return;
     if (expired || lost > expected / 64)
         j->incast.dynamic = (uint8_t)UT_MAX2(j->incast.dynamic - 1, 1);
     else
@@ -70,14 +77,15 @@ static void look_at_transfer(ut_job *j, turn *turn, uint32_t host, ut_transfer *
     ut_conn *c = &j->conn[host];
     if (ut_transfer_over(t) || (t->open_at == 0) != open)
         return;
+    bool slow = j->incast.slow & ut_bit(host);
     if (open) {
-        turn->full = turn->full || !may_begin(turn, host);
+        turn->full = turn->full || (!slow && !may_begin(turn, host));
         if (turn->full)
             return;
         t->open_at = UT_MAX2(now, 1);
         ut_conn_speak_at(c, now); /* it may begin */
     }
-    if (t->tail)
+    if (t->tail || slow)
         return;
     ut_ns silent_at = UT_MAX2(t->open_at, t->last) + patience(c);
     turn->begun |= ut_bit(host);

@@ -5,7 +5,8 @@
  * earlier one's tail has been seen. A window once granted cannot be taken back, so it is never larger than what its
  * transfer still needs.
  *
- * A sender that is silent for a few round trips does not hold up the others: one more is let in for it. So the factor
+ * A sender that is silent for a few round trips does not hold up the others: one more is let in for it. Nor does one
+ * that alone was short in the op before. So the factor
  * is a bound on who competes for the link, and nobody waits for somebody who is not there.
  *
  * All hosts use the least factor that any advertises. A dynamic factor starts at all senders at once: with rotation,
@@ -23,6 +24,7 @@ enum { UT_TRICKLE_PACKETS = 4 };
 
 typedef struct ut_incast {
     uint8_t dynamic; /* present factor, 1 .. hosts - 1 */
+    uint64_t slow;   /* the one host that was short in the newest op, if it was one: it does not count */
     bool gated;      /* fewer than all: windows are handed out in turn */
     bool stale;      /* something ended or began: look again */
     ut_ns look_at;   /* when a silent sender stops counting; UT_NEVER for none */
