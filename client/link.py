@@ -74,6 +74,9 @@ class Link:
         self._fds_open = True
         self._fds_wanted = True
         self._next_seq = attachment.next_op_seq
+        # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
+        self._behind = 0
+        self._unheard = False
         self.options = attachment.options
         self._flying: dict[int, Op] = {}
         self._in_lane = [0] * len(attachment.submit_fds)
@@ -98,7 +101,17 @@ class Link:
             with self._lock:
                 if self.state is LinkState.OPEN and not self._someone_polls and self._hung_up():
                     self._lose("hangup", "the daemon hung up between two ops")
+                    self._unheard = True
         return self.state
+
+    def take_over(self, before: Link) -> None:
+        """Continues where `before` ended, if its end came between two ops and so no caller heard of it.
+
+        The other ranks may have gone on meanwhile. What this rank calls next is then not what they call next, and to
+        number it so would add up different buckets: it is answered alone until the calls are level again.
+        """
+        if before._unheard:
+            self._behind = max(0, self._next_seq - (before._next_seq - before._behind))
 
     # Submitting
 
@@ -114,6 +127,10 @@ class Link:
         if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
+            if self._behind:
+                op.answer_alone(self._next_seq - self._behind, self.hosts, self.rank)
+                self._behind -= 1
+                return
             lane = self._next_seq % len(self._in_lane)
             if self._in_lane[lane] >= RING_ENTRIES:
                 self._wait_for_slot(op, lane)

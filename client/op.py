@@ -21,7 +21,7 @@ from .errors import (
     ResourceExhausted,
     UltimaError,
 )
-from .receipt import Host, Receipt, ranks_text
+from .receipt import Host, Receipt, StageEnd, Status, ranks_text
 from .words import (
     AGREE,
     COLLECTIVES,
@@ -192,6 +192,43 @@ class Op:
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
             self.block = None
+
+    def answer_alone(self, seq: int, hosts: tuple[Host, ...], rank: int) -> None:
+        """Ends it as the op `seq` that the other ranks did while this host's daemon was away: the result is this rank's
+        own contribution, as for a rank that calls too late. A reliable one fails.
+        """
+        self.seq = seq
+        self.submitted_ns = time.monotonic_ns()
+        others = tuple(other for host in hosts for other in host.ranks if other != rank)
+        if self.mode == MODES["reliable"]:
+            self.fail(RanksGone(f"op {seq}: the other ranks did it while this host's daemon was away", others))
+            return
+        if self.target is not self.source:
+            np.copyto(as_bytes(self.target), as_bytes(self.source))
+        expected = 2 * (len(hosts) - 1) * self.nbytes // len(hosts)
+        self.receipt = Receipt(
+            op_seq=seq,
+            status=Status.INSUFFICIENT,
+            world_size=len(others) + 1,
+            contributors=(rank,),
+            partly=(),
+            weight_min=1,
+            peers=(),
+            culprit=(),
+            stage_ends=(StageEnd.ABSENT, StageEnd.ABSENT),
+            stage_s=(0.0, 0.0),
+            elapsed_s=0.0,
+            bytes_expected=expected,
+            bytes_used=0,
+            bytes_missing=expected,
+            bytes_repaired=0,
+            bytes_duplicate=0,
+            nonfinite=0,
+            drops_host=0,
+            submitted_ns=self.submitted_ns,
+            ended_ns=self.submitted_ns,
+        )
+        self.state = OpState.DONE
 
     def asked(self) -> dict[str, int]:
         """The numbers that must be the same on all ranks, by the name of the field."""

@@ -393,6 +393,7 @@ class Job(Collectives):
         try:
             if self._link.state is LinkState.LOST:
                 fresh = Link(self._connector.attach(self._settings, until, until))
+                fresh.take_over(self._link)
                 if self._closed.is_set():
                     fresh.close(LEAVE_TIMEOUT_S)
                 self._link = fresh

@@ -14,7 +14,16 @@ import pytest
 
 import ultima
 from tests.client.conftest import Pair
-from ultima import ClosedHandle, DaemonLost, DaemonUnavailable, InvalidArgument, Job, ResourceExhausted, Status
+from ultima import (
+    ClosedHandle,
+    DaemonLost,
+    DaemonUnavailable,
+    InvalidArgument,
+    Job,
+    RanksGone,
+    ResourceExhausted,
+    Status,
+)
 from ultima.testing import FakeDaemon
 
 MakeJob = Callable[..., Job]
@@ -157,6 +166,30 @@ def test_reconnect__by_the_op_after_the_loss(pair: Pair) -> None:
     assert kept.tolist() == mine.tolist() == [3.0] * 8
     assert (left.reconnects, right.reconnects) == (1, 1)
     assert [handle.op_seq for handle in handles] == [first + 1] * 2
+
+
+def test_reconnect__unnoticed_keeps_the_calls_level(pair: Pair) -> None:
+    """The other rank has gone on: what this one calls next is an older op, and must not be added to a newer one."""
+    daemon, left, right = pair
+    first = [job.allreduce_async(np.ones(4), "sum") for job in pair[1:]]
+    assert [handle.wait().status for handle in first] == [Status.COMPLETE] * 2
+    daemon.kill()
+    daemon.restart()
+    assert not left.connected and not right.connected
+    for _ in range(3):
+        assert left.allreduce(np.ones(4), "sum", deadline="50ms").status is not Status.COMPLETE
+    late, out = np.full(4, 7.0), np.zeros(4)
+    receipt = right.allreduce(late, "sum")
+    assert (receipt.status, receipt.op_seq, receipt.contributors) == (Status.INSUFFICIENT, 1, (1,))
+    assert late.tolist() == [7.0] * 4
+    assert receipt.bytes_missing == receipt.bytes_expected == late.nbytes
+    assert right.allreduce(late, "sum", out=out).op_seq == 2 and out.tolist() == [7.0] * 4
+    with pytest.raises(RanksGone, match="op 3: the other ranks did it"):
+        right.allreduce(late, "sum", mode="reliable")
+    mine, its = np.full(4, 1.0), np.full(4, 4.0)
+    receipts = [handle.wait() for handle in (left.allreduce_async(mine, "sum"), right.allreduce_async(its, "sum"))]
+    assert [(each.status, each.op_seq) for each in receipts] == [(Status.COMPLETE, 4)] * 2
+    assert mine.tolist() == its.tolist() == [5.0] * 4
 
 
 def test_reconnect__waits_for_the_daemon_within_the_deadline(pair: Pair) -> None:
