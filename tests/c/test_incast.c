@@ -143,7 +143,8 @@ static void incast__learns_from_several_not_from_one(void)
     } rows[] = {
         {{0, 10, 10, 10, 10}, 2, 3, 0},     {{0, 10, 10, 10, 10}, 4, 4, 0}, /* there are no more */
         {{0, 10, 3, 5, 10}, 3, 2, 0},       {{0, 0, 0, 0, 0}, 1, 1, 0},
-        {{0, 10, 3, 10, 10}, 3, 3, 1 << 2}, {{0, 10, 10, 10, 10}, 3, 4, 0}, /* it has caught up */
+        {{0, 10, 3, 10, 10}, 3, 3, 1 << 2}, {{0, 9, 0, 10, 9}, 3, 3, 1 << 2}, /* most of what is missing is its */
+        {{0, 10, 10, 10, 10}, 3, 4, 0},                                       /* it has caught up */
     };
     memset(&j, 0, sizeof j);
     j.config.hosts = HOSTS;

@@ -63,6 +63,17 @@ static void ut_pace_pulse__believes_no_burst_after_a_pause(void)
     CHECK_EQ(p.most, LINK);
 }
 
+/* Ops that are over within three pulses tell of the link together. */
+static void ut_pace_pulse__short_ops_count(void)
+{
+    fresh(0);
+    for (unsigned op = 0; op < UT_PACE_MEAN + UT_PACE_MEANS_MIN; op++) {
+        ut_pace_pulse(&p, 2 * LINK, true);
+        pulses(1, LINK, false);
+    }
+    CHECK_EQ(p.rate, LINK / 1024 * 992);
+}
+
 static void ut_pace_pulse__one_good_pulse_is_no_rate(void)
 {
     found();
@@ -158,6 +169,7 @@ int main(void)
 {
     RUN(ut_pace_pulse__waits_until_it_has_seen_enough);
     RUN(ut_pace_pulse__believes_no_burst_after_a_pause);
+    RUN(ut_pace_pulse__short_ops_count);
     RUN(ut_pace_pulse__one_good_pulse_is_no_rate);
     RUN(ut_pace_pulse__cycles_about_the_link);
     RUN(ut_pace_pulse__follows_a_link_that_changes);

@@ -26,20 +26,29 @@ uint8_t ut_incast_in_force(const ut_job *j)
 
 void ut_incast_learn(ut_job *j, const ut_op *op)
 {
-    uint64_t expected = 0, lost = 0, short_hosts = 0;
+    uint64_t expected = 0, lost = 0, missing = 0, most = 0;
+    uint64_t of[UT_HOSTS_MAX] = {0};
+    uint32_t slowest = 0;
     bool expired = op->bounded_by_t_b && (op->stage_end[0] == UT_END_DEADLINE || op->stage_end[1] == UT_END_DEADLINE);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_transfer *t = &op->transfer[i];
+        uint32_t host = op->schedule.step[i].peer;
         if (op->schedule.step[i].kind != UT_STEP_RECEIVE)
             continue;
-        uint64_t missing = ut_transfer_missing(t, j->payload);
+        uint64_t short_of = ut_transfer_missing(t, j->payload);
         expected += op->schedule.step[i].bytes;
-        lost += t->why == UT_MISSING_LOST ? missing : 0;
-        short_hosts |= missing ? ut_bit(op->schedule.step[i].peer) : 0;
+        lost += t->why == UT_MISSING_LOST ? short_of : 0;
+        missing += short_of;
+        of[host] += short_of;
+        if (of[host] > most) {
+            most = of[host];
+            slowest = host;
+        }
     }
-    /* One of several that is short has a trouble of its own. Nobody must wait for its turn to end. */
-    bool one = j->config.hosts > 2 && short_hosts && (short_hosts & (short_hosts - 1)) == 0;
-    j->incast.slow = one ? short_hosts : 0;
+    /* One of several that has most of what is missing has a trouble of its own. Nobody must wait for its turn to end.
+     */
+    bool one = j->config.hosts > 2 && most > missing / 3 * 2;
+    j->incast.slow = one ? ut_bit(slowest) : 0;
     if (one)
         return;
     if (expired || lost > expected / 64)

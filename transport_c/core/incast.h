@@ -6,7 +6,7 @@
  * transfer still needs.
  *
  * A sender that is silent for a few round trips does not hold up the others: one more is let in for it. Nor does one
- * that alone was short in the op before. So the factor
+ * that had most of what was missing in the op before. So the factor
  * is a bound on who competes for the link, and nobody waits for somebody who is not there.
  *
  * All hosts use the least factor that any advertises. A dynamic factor starts at all senders at once: with rotation,
@@ -24,7 +24,7 @@ enum { UT_TRICKLE_PACKETS = 4 };
 
 typedef struct ut_incast {
     uint8_t dynamic; /* present factor, 1 .. hosts - 1 */
-    uint64_t slow;   /* the one host that was short in the newest op, if it was one: it does not count */
+    uint64_t slow;   /* the host that had most of what was missing in the newest op, if one had: it does not count */
     bool gated;      /* fewer than all: windows are handed out in turn */
     bool stale;      /* something ended or began: look again */
     ut_ns look_at;   /* when a silent sender stops counting; UT_NEVER for none */

@@ -59,9 +59,10 @@ ut_ns ut_pace_wake(const ut_pace *p, uint32_t packet)
 
 static void note_carried(ut_pace *p, uint64_t carried, bool begun)
 {
-    p->fresh = begun ? UT_PACE_MEAN : p->fresh - (p->fresh > 0);
+    if (begun)
+        return;
     p->carried[p->pulses++ % UT_PACE_MEAN] = carried;
-    if (p->fresh)
+    if (p->pulses < UT_PACE_MEAN)
         return;
     uint64_t sum = 0;
     for (unsigned i = 0; i < UT_PACE_MEAN; i++)

@@ -21,8 +21,8 @@ enum {
     UT_PACE_BURST_PACKETS = 16,      /* and no less than this */
     UT_PACE_BURST_BYTES = 128 << 10, /* a thread that woke late makes up for so much */
     UT_PACE_MBYTES_MAX = 300,        /* per second: above 2.4 Gbit/s not paced */
-    UT_PACE_MEAN = 3,                /* pulses in a row that are looked at together: one alone is off by its ends */
-    UT_PACE_MEANS_MIN = 20,          /* that must have been seen before there is a pace: two ops of 200 ms */
+    UT_PACE_MEAN = 3,                /* pulses that are looked at together: one alone is off by its ends */
+    UT_PACE_MEANS_MIN = 10,          /* that must have been seen before there is a pace */
     UT_PACE_LEAST = 992,             /* of 1024 parts of the most, where a cycle begins */
     UT_PACE_CYCLE = 44,              /* pulses held up, a part more with each */
     UT_PACE_STEP = 128,              /* that part of the most is a difference */
@@ -38,11 +38,10 @@ typedef struct ut_pace {
     bool spent;           /* a quantum is used up: the next must be whole */
     bool held;            /* data waits for tokens alone */
     bool was_held;        /* and did so in the pulse that runs */
-    uint64_t most;        /* that the link carried in UT_PACE_MEAN pulses in a row, bytes per second */
+    uint64_t most;        /* that the link carried in UT_PACE_MEAN pulses, bytes per second */
     uint64_t most_before; /* when the cycle began */
     uint32_t means;
-    uint32_t lift;  /* pulses of this cycle */
-    uint32_t fresh; /* pulses still to come before the last ones make a mean */
+    uint32_t lift; /* pulses of this cycle */
     uint32_t pulses;
     uint64_t carried[UT_PACE_MEAN];
 } ut_pace;
