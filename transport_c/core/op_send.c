@@ -174,6 +174,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
                 return true;
             if (most)
                 continue;
+            j->window.full = true;
             if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
                 c->blocked_since == UT_NEVER)
                 c->blocked_since = now;

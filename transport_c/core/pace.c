@@ -57,9 +57,9 @@ ut_ns ut_pace_wake(const ut_pace *p, uint32_t packet)
     return p->tokens_at + (ut_ns)((double)lacking * 1e9 / (double)rate) + UT_US;
 }
 
-static void note_carried(ut_pace *p, uint64_t carried, bool begun)
+static void note_carried(ut_pace *p, uint64_t carried, bool idle)
 {
-    if (begun)
+    if (idle)
         return;
     p->carried[p->pulses++ % UT_PACE_MEAN] = carried;
     if (p->pulses < UT_PACE_MEAN)
@@ -82,9 +82,9 @@ static void end_cycle(ut_pace *p)
     p->lift = 0;
 }
 
-void ut_pace_pulse(ut_pace *p, uint64_t carried, bool begun)
+void ut_pace_pulse(ut_pace *p, uint64_t carried, bool idle)
 {
-    note_carried(p, carried, begun);
+    note_carried(p, carried, idle);
     p->lift += p->was_held;
     p->was_held = false;
     if (p->lift == UT_PACE_CYCLE)

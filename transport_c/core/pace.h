@@ -58,8 +58,8 @@ uint32_t ut_pace_take(ut_pace *p, uint32_t n, uint32_t packet, ut_ns now);
 void ut_pace_sent(ut_pace *p, uint32_t bytes);
 /* When data that waits may go; UT_NEVER if none does. */
 ut_ns ut_pace_wake(const ut_pace *p, uint32_t packet);
-/* The end of a pulse in which the link carried |carried| bytes per second. |begun|: it was idle before, and a shaper
- * that was idle lets a burst through that is no rate. */
-void ut_pace_pulse(ut_pace *p, uint64_t carried, bool begun);
+/* The end of a pulse in which the link carried |carried| bytes per second. |idle|: for a time in it or just before it
+ * had nothing to carry, so this is not what it can; and a shaper that was idle lets a burst through that is no rate. */
+void ut_pace_pulse(ut_pace *p, uint64_t carried, bool idle);
 
 #endif

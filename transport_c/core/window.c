@@ -6,7 +6,7 @@
 static void begin(ut_window *w, ut_ns now)
 {
     w->acked = w->gone = 0;
-    w->held = w->begun = false;
+    w->held = w->begun = w->full = w->dry = false;
     w->since = now;
 }
 
@@ -23,10 +23,19 @@ static void set_share(ut_conn *c, uint64_t bytes)
     ut_conn_expect(c, c->cc.share);
 }
 
+static bool nothing_flies(const ut_job *j)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && j->conn[h].tx_flying)
+            return false;
+    return true;
+}
+
 void ut_window_look(ut_job *j, ut_ns now, bool news)
 {
     ut_window *w = &j->window;
     ut_ns lasted = now - w->since;
+    w->dry = w->dry || (news && nothing_flies(j));
     if (lasted < (news ? UT_PULSE_NS : 2 * UT_PULSE_NS))
         return;
     uint64_t pulse = w->acked * UT_PULSE_NS / lasted;
@@ -35,7 +44,7 @@ void ut_window_look(ut_job *j, ut_ns now, bool news)
         if (h != j->config.self && ut_job_host_is_up(j, h))
             set_share(&j->conn[h], w->best * UT_WINDOW_NS / UT_PULSE_NS);
     if (w->acked)
-        ut_pace_pulse(&j->pace, w->gone * UT_SECOND / lasted, w->begun);
+        ut_pace_pulse(&j->pace, w->gone * UT_SECOND / lasted, w->begun || w->dry || !w->full);
     /* If peers kept their turn and much less came through than the link has shown that it can, the ops that are open
      * send to whoever takes data from now on. */
     if (w->held && pulse < w->best / 8 * 5)

@@ -27,6 +27,8 @@ typedef struct ut_window {
     uint64_t best;         /* the most of late */
     ut_ns since;           /* the pulse's start */
     bool begun;            /* it is an op's first */
+    bool full;             /* data waited in it for a window or the pace */
+    bool dry;              /* and there was a moment in it in which nothing was on its way */
     bool held;             /* a peer kept its turn in it: see op_send.c */
     uint64_t spread_below; /* ops below this op_seq send to all peers at once */
 } ut_window;
