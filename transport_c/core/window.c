@@ -23,8 +23,10 @@ static void set_share(ut_conn *c, uint64_t bytes)
     ut_conn_expect(c, c->cc.share);
 }
 
-static bool nothing_flies(const ut_job *j)
+static bool nothing_to_carry(const ut_job *j)
 {
+    if (j->pace.held)
+        return false;
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (h != j->config.self && j->conn[h].tx_flying)
             return false;
@@ -35,7 +37,7 @@ void ut_window_look(ut_job *j, ut_ns now, bool news)
 {
     ut_window *w = &j->window;
     ut_ns lasted = now - w->since;
-    w->dry = w->dry || (news && nothing_flies(j));
+    w->dry = w->dry || (news && nothing_to_carry(j));
     if (lasted < (news ? UT_PULSE_NS : 2 * UT_PULSE_NS))
         return;
     uint64_t pulse = w->acked * UT_PULSE_NS / lasted;

@@ -28,7 +28,7 @@ typedef struct ut_window {
     ut_ns since;           /* the pulse's start */
     bool begun;            /* it is an op's first */
     bool full;             /* data waited in it for a window or the pace */
-    bool dry;              /* and there was a moment in it in which nothing was on its way */
+    bool dry;              /* and there was a moment in it in which there was nothing to carry */
     bool held;             /* a peer kept its turn in it: see op_send.c */
     uint64_t spread_below; /* ops below this op_seq send to all peers at once */
 } ut_window;
