@@ -31,7 +31,7 @@ help:
 	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 30 minutes); ARGS=\"--only loss\", ARGS=--quick"
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours)"
 	@echo "make tta        time to accuracy beside Gloo on bad networks, with curves (root, 30 to 40 minutes); ARGS=--quick"
-	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 25 minutes); ARGS=\"--only mse\""
+	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 3 minutes); ARGS=\"--only mse\""
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 

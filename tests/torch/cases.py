@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ultima
 import ultima.torch
+from tests.torch.in_turn import in_turn
 from ultima.torch.work import UltimaWork
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -321,17 +321,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
 
 
 def shared() -> dict[str, Any]:
-    dist.init_process_group("ultima", timeout=timedelta(seconds=20))
-    results: dict[str, Any] = {}
-    traces: dict[str, str] = {}
-    for case in SHARED:
-        try:
-            results[case.__name__] = case()
-        except Exception:
-            traces[case.__name__] = traceback.format_exc()
-            break  # the other rank may be elsewhere by now
-    dist.destroy_process_group()
-    return {"results": results, "traces": traces}
+    return in_turn(SHARED, 20)
 
 
 def no_destroy() -> dict[str, Any]:

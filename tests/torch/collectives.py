@@ -8,9 +8,7 @@ Ultima had a part in it.
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from torch.distributed._functional_collectives import all_gather_tensor
 import ultima
 import ultima.torch
 from tests.torch.cases import part_of
+from tests.torch.in_turn import in_turn
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MOVED = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
@@ -243,17 +242,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, coalesc
 
 
 def shared() -> dict[str, Any]:
-    dist.init_process_group("ultima", timeout=timedelta(seconds=30))
-    results: dict[str, Any] = {}
-    traces: dict[str, str] = {}
-    for case in SHARED:
-        try:
-            results[case.__name__] = case()
-        except Exception:
-            traces[case.__name__] = traceback.format_exc()
-            break
-    dist.destroy_process_group()
-    return {"results": results, "traces": traces}
+    return in_turn(SHARED, 30)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ import json
 import os
 import pickle
 import time
-import traceback
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import ultima
 import ultima.torch
 from tests.torch.cases import RANK, WORLD
+from tests.torch.in_turn import in_turn
 from ultima.op import Op
 from ultima.torch import trace
 from ultima.torch.hooks import BucketOptions, HookState, LossBudget, allreduce_hook, average_hook, guard, hook_fsdp
@@ -473,17 +472,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
 
 
 def shared() -> dict[str, Any]:
-    dist.init_process_group("ultima", timeout=timedelta(seconds=30))
-    results: dict[str, Any] = {}
-    traces: dict[str, str] = {}
-    for case in SHARED:
-        try:
-            results[case.__name__] = case()
-        except Exception:
-            traces[case.__name__] = traceback.format_exc()
-            break  # the other rank may be elsewhere by now
-    dist.destroy_process_group()
-    return {"results": results, "traces": traces}
+    return in_turn(SHARED, 30)
 
 
 if __name__ == "__main__":
