@@ -133,6 +133,8 @@ class SessionMemory:
     arena: Region
     submit_fd: int
     complete_fd: int
+    place: int = 0
+    """Of the rank among those of its job on this host."""
 
 
 class Engine(Protocol):
@@ -324,6 +326,7 @@ class NativeEngine:
             memory.submit_fd,
             memory.complete_fd,
             first_op_seq,
+            memory.place,
         )
         return self._checked(result, "session_add")
 

@@ -86,6 +86,13 @@ const char *ut_strerror(int error);
 #define UT_HADAMARD_OFF ...
 #define UT_HADAMARD_ON ...
 #define UT_HADAMARD_AUTO ...
+#define UT_POLICY_NONE ...
+#define UT_POLICY_FULL ...
+#define UT_POLICY_SOLO ...
+#define UT_POLICY_MAJORITY ...
+#define UT_POLICY_QUORUM ...
+#define UT_POLICY_PROBE ...
+#define UT_POLICY_SEEDED ...
 size_t ut_dtype_bytes(unsigned dtype);
 
 /* ---- core/ring.h ---- */
@@ -103,11 +110,18 @@ typedef struct ut_submission {
     uint8_t collective;
     uint8_t root;
     uint16_t reserved;
-    uint64_t reserved2[2];
+    uint64_t wanted;
+    uint32_t oldest_step;
+    uint32_t newest_step;
 } ut_submission;
 
 #define UT_SUBMIT_AGREE ...
 #define UT_SUBMIT_ADAPTIVE ...
+#define UT_SUBMIT_GIVE ...
+#define UT_SUBMIT_REPLACE ...
+#define UT_SUBMIT_STICKY ...
+#define UT_SUBMIT_NOWAIT ...
+#define UT_SUBMIT_WORLD ...
 
 typedef struct ut_submission_ring {
     uint64_t head;
@@ -120,6 +134,11 @@ typedef struct ut_submission_ring {
 #define UT_PARTIAL ...
 #define UT_INSUFFICIENT ...
 #define UT_FAILED ...
+#define UT_EMPTY ...
+#define UT_OVERTAKEN ...
+#define UT_SLOT_NULL ...
+#define UT_SLOT_FRESH ...
+#define UT_SLOT_STALE ...
 #define UT_END_NONE ...
 #define UT_END_COMPLETE ...
 #define UT_END_DEADLINE ...
@@ -150,6 +169,9 @@ typedef struct ut_receipt_peer {
     uint32_t repaired;
     uint32_t lost;
     uint32_t drops;
+    uint16_t fresh;
+    uint16_t stale;
+    uint32_t oldest_step;
     uint32_t reserved;
 } ut_receipt_peer;
 
@@ -185,13 +207,25 @@ typedef struct ut_receipt {
     uint64_t digest;
     uint64_t differ_mask;
     uint64_t deadline_ns;
+    uint64_t call_seq;
+    uint64_t waited_ns;
+    uint16_t initiator;
+    uint16_t included;
+    uint8_t policy;
+    uint8_t slot;
+    uint8_t kept;
+    uint8_t eta;
+    uint64_t reserved;
     ut_receipt_peer peer[64];
 } ut_receipt;
 
 typedef struct ut_completion_ring {
     uint64_t head;
     uint64_t submissions_taken;
-    uint64_t reserved[6];
+    uint64_t taken;
+    uint64_t freed;
+    uint64_t results;
+    uint64_t reserved[3];
     ut_receipt entries[64];
 } ut_completion_ring;
 
@@ -218,11 +252,17 @@ typedef struct ut_job_options {
     uint8_t hadamard;
     uint8_t incast;
     uint8_t early_percent;
-    uint8_t reserved[3];
+    uint8_t policy;
+    uint8_t tau;
+    uint8_t eta;
     uint64_t t_b_ns;
     uint64_t t_c_ns;
     uint64_t delay_target_ns;
-    uint64_t reserved2[4];
+    uint32_t quorum;
+    uint32_t probes;
+    uint64_t policy_seed;
+    uint64_t policy_from;
+    uint64_t reserved;
 } ut_job_options;
 
 typedef struct ut_job_config {
@@ -234,6 +274,7 @@ typedef struct ut_job_config {
     uint64_t bucket_bytes_max;
     uint64_t rate_bytes_per_s;
     uint64_t first_op_seq;
+    uint8_t ranks_of[64];
     ut_job_options options;
 } ut_job_config;
 
@@ -246,6 +287,8 @@ size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 #define UT_EVENT_DIVERGED ...
 #define UT_EVENT_VIOLATION ...
 #define UT_EVENT_PATH ...
+#define UT_EVENT_READY ...
+#define UT_EVENT_ACTIVATED ...
 
 typedef struct ut_event {
     uint32_t kind;
@@ -356,7 +399,8 @@ int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt
 void *ut_driver_region_map(int fd, uint64_t bytes);
 void ut_driver_region_unmap(void *region, uint64_t bytes);
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
-                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq);
+                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq,
+                          uint32_t place);
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 uint64_t ut_driver_now(void);

@@ -71,7 +71,7 @@ __attribute__((unused)) static void attach(host *h, uint64_t first_op_seq)
     t->submit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->complete_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->session = ut_driver_session_add(h->driver, (uint32_t)h->job, t->submissions, t->completions, t->arena, ARENA,
-                                       t->submit_fd, t->complete_fd, first_op_seq);
+                                       t->submit_fd, t->complete_fd, first_op_seq, 0);
     CHECK_MSG(t->session >= 0, "%s", ut_driver_error(h->driver));
 }
 

@@ -63,7 +63,7 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
         x->job_memory = zeroed(ut_job_bytes(&config, &job));
         CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
         CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
-        ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA};
+        ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA, 0, 0};
         CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, 0, &x->session), UT_OK);
         for (uint32_t p = 0; p < n; p++)
             if (p != h)

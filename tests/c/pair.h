@@ -65,7 +65,7 @@ static void world(uint32_t ranks_of_0, uint64_t rate)
         CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_OK);
         CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_ERR_EXISTS);
         for (uint32_t r = 0; r < x->ranks; r++) {
-            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA};
+            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA, 0, 0};
             CHECK_EQ(ut_engine_session_add(x->engine, 3, &m, 0, &x->rank[r].session), UT_OK);
         }
         CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);

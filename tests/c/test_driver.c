@@ -156,12 +156,12 @@ static void calls__check_and_say(void)
     CHECK_EQ(stats.up, 0);
 
     _Alignas(64) static uint8_t region[64];
-    REFUSED(ut_driver_session_add(d, 9999, region, region, region, 64, 0, 0, 0), UT_ERR_UNKNOWN,
+    REFUSED(ut_driver_session_add(d, 9999, region, region, region, 64, 0, 0, 0, 0), UT_ERR_UNKNOWN,
             "job 9999: there is no such job");
-    REFUSED(ut_driver_session_add(d, 7, region, region, region, 64, 999, 998, 0), UT_ERR_SYSTEM,
+    REFUSED(ut_driver_session_add(d, 7, region, region, region, 64, 999, 998, 0, 0), UT_ERR_SYSTEM,
             "duplicate session eventfds 999 and 998: Bad file descriptor");
-    CHECK_EQ(ut_driver_session_add(d, 7, region, region, NULL, 64, 0, 0, 0), UT_ERR_ARGUMENT);
-    CHECK_EQ(ut_driver_session_add(d, 7, region + 1, region, region, 64, 0, 0, 0), UT_ERR_ARGUMENT);
+    CHECK_EQ(ut_driver_session_add(d, 7, region, region, NULL, 64, 0, 0, 0, 0), UT_ERR_ARGUMENT);
+    CHECK_EQ(ut_driver_session_add(d, 7, region + 1, region, region, 64, 0, 0, 0, 0), UT_ERR_ARGUMENT);
     REFUSED(ut_driver_session_remove(d, 0), UT_ERR_UNKNOWN, "session 0: there is no such session");
     REFUSED(ut_driver_session_remove(d, 64), UT_ERR_UNKNOWN, "session 64: there is no such session");
     ut_driver_close(d);

@@ -45,7 +45,7 @@ static void begin(uint8_t incast)
     memory[1] = zeroed(ut_job_bytes(&config, &job));
     CHECK_EQ(ut_engine_init(memory[0], &config, &engine), UT_OK);
     CHECK_EQ(ut_engine_job_add(engine, 0, &job, memory[1]), UT_OK);
-    ut_session_memory m = {&submissions, &completions, arena, sizeof arena};
+    ut_session_memory m = {&submissions, &completions, arena, sizeof arena, 0, 0};
     uint32_t session, cid;
     CHECK_EQ(ut_engine_session_add(engine, 0, &m, 0, &session), UT_OK);
     for (uint8_t p = 1; p < HOSTS; p++) {

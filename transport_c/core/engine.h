@@ -43,16 +43,22 @@ typedef struct ut_engine_config {
 /* How a job behaves. All zero is the default of everything. `algorithm` is fixed when the job is added and must be the
  * same on all hosts; the rest may be changed while it runs (ut_engine_job_tune), from the next op on. */
 typedef struct ut_job_options {
-    uint8_t algorithm;     /* enum ut_algorithm; 0: TAR */
-    uint8_t congestion;    /* enum ut_congestion; 0: Swift */
-    uint8_t hadamard;      /* enum ut_hadamard; 0: off */
-    uint8_t incast;        /* factor I, 1 .. 15: senders that a host hears at once; 0: dynamic */
-    uint8_t early_percent; /* x: share of t_C to wait after the tail was seen; 0: 10 */
-    uint8_t reserved[3];
+    uint8_t algorithm;        /* enum ut_algorithm; 0: TAR */
+    uint8_t congestion;       /* enum ut_congestion; 0: Swift */
+    uint8_t hadamard;         /* enum ut_hadamard; 0: off */
+    uint8_t incast;           /* factor I, 1 .. 15: senders that a host hears at once; 0: dynamic */
+    uint8_t early_percent;    /* x: share of t_C to wait after the tail was seen; 0: 10 */
+    uint8_t policy;           /* enum ut_policy; 0: NONE. From NONE to others and back it cannot be changed */
+    uint8_t tau;              /* ops that a rank may be absent from in a row before one waits for it; 0: 8 */
+    uint8_t eta;              /* not the engine's: trainers' bound on what they combine, told in receipts; 0: 4 */
     uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
     uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
     uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
-    uint64_t reserved2[4];
+    uint32_t quorum;          /* k of QUORUM, 1 .. ranks of the job; 0: half of them, rounded up */
+    uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: 2, or 1 of one */
+    uint64_t policy_seed;     /* of the picks of MAJORITY and SEEDED */
+    uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
+    uint64_t reserved;
 } ut_job_options;
 
 typedef struct ut_job_config {
@@ -64,6 +70,9 @@ typedef struct ut_job_config {
     uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
     uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */
     uint64_t first_op_seq;     /* 0, or where the job stands when a host joins again */
+    /* Ranks on each host; all 0: local_ranks here, and the rest of the world spread evenly. Ranks are numbered by host,
+     * and by place on their host. */
+    uint8_t ranks_of[UT_HOSTS_MAX];
     ut_job_options options;
 } ut_job_config;
 
@@ -73,6 +82,8 @@ typedef struct ut_session_memory {
     ut_completion_ring *completions;
     uint8_t *arena;
     uint64_t arena_bytes;
+    uint32_t place; /* of the rank among those of its job on this host, < local_ranks */
+    uint32_t reserved;
 } ut_session_memory;
 
 #define UT_BURST_BYTES 65507u /* of one burst: what one message of UDP holds */
@@ -100,6 +111,8 @@ enum ut_event_kind {
     UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
     UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: of those that were compared */
     UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
+    UT_EVENT_READY,     /* partial jobs: the next op is op_seq; a: ranks here that have given for it, bit per place */
+    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it */
 };
 typedef struct ut_event {
     uint32_t kind; /* enum ut_event_kind */
@@ -183,6 +196,12 @@ int ut_engine_peer_stats(const ut_engine *engine, uint32_t job, uint32_t host, u
 /* The receipt of the |back|-th newest op that ended here, 0 for the newest; of UT_RECEIPTS_KEPT they are kept. Rows of
  * `peer` beyond `hosts` are unspecified. UT_ERR_UNKNOWN if there is none. */
 int ut_engine_receipt(const ut_engine *engine, uint32_t job, uint32_t back, ut_receipt *ret);
+/* Partial jobs: starts op |op_seq| with this host as the initiator. Nothing happens if it has started already.
+ * UT_ERR_SEQUENCE if it is not the next one here, UT_ERR_ABSENT if no rank of this host has given anything for it. */
+int ut_engine_activate(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns now);
+/* The |n| different ranks, of |world|, that are drawn for op |op_seq|; n <= world. SPEC 2c: splitmix64, repeats
+ * skipped. */
+void ut_picks(uint64_t seed, uint64_t op_seq, uint32_t world, uint32_t n, uint32_t *ret);
 /* op_seq of the newest op that this job has seen here or heard of from a peer, plus one. */
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 

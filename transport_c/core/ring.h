@@ -32,7 +32,9 @@ typedef struct ut_submission {
     uint8_t collective;   /* enum ut_collective */
     uint8_t root;         /* host that a broadcast comes from; else 0 */
     uint16_t reserved;    /* 0 */
-    uint64_t reserved2[2];
+    uint64_t wanted;      /* partial jobs: the first op whose result the caller takes, or a later one's; else 0 */
+    uint32_t oldest_step; /* partial jobs: the trainer's own number of the oldest step in what it gives; else 0 */
+    uint32_t newest_step; /* and of the newest */
 } ut_submission;
 
 /* AGREE: all ranks that get a result get identical bytes. A host that cannot have all of every shard by the deadline
@@ -40,7 +42,23 @@ typedef struct ut_submission {
  */
 /* ADAPTIVE, bounded: the caller named no deadline; deadline_ns is the latest, and the op ends earlier once it is known
  * how long such an op takes. The other modes heed it not: reliable has no bound of its own, best effort t_B and t_C. */
-enum { UT_SUBMIT_AGREE = 0x01, UT_SUBMIT_ADAPTIVE = 0x02 };
+/* In a partial job a submission is no op but a word to the rank's slot, and `op_seq` counts the session's submissions.
+ * GIVE: `src` holds a contribution; it is the engine's until an op has taken it and ended (ut_completion_ring.freed),
+ * or another took its place. One waits at most. REPLACE, with GIVE: this one holds what waits as well, and takes its
+ * place; if an op was quicker, nothing is done and the receipt says OVERTAKEN. Without REPLACE the slot must be empty.
+ * STICKY, with GIVE: ops take it again and again, until it is replaced. NOWAIT: if no op from `wanted` on has ended,
+ * the answer comes at once, EMPTY. Else the call waits for one, until its deadline: then what it gave is taken back,
+ * if no op took it, and it is answered INSUFFICIENT with its own value. The deadline less the time of the submission
+ * is also what an op has that this contribution starts. */
+enum {
+    UT_SUBMIT_AGREE = 0x01,
+    UT_SUBMIT_ADAPTIVE = 0x02,
+    UT_SUBMIT_GIVE = 0x04,
+    UT_SUBMIT_REPLACE = 0x08,
+    UT_SUBMIT_STICKY = 0x10,
+    UT_SUBMIT_NOWAIT = 0x20,
+    UT_SUBMIT_WORLD = 0x40, /* AVG divides by the ranks of the job, not by those that are in it */
+};
 
 typedef struct ut_submission_ring {
     uint64_t head;              /* entries ever written; trainer only; release store */
@@ -54,7 +72,11 @@ enum ut_status {
     UT_PARTIAL = 2,      /* usable; divided by what arrived, see the peers */
     UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
+    UT_EMPTY = 5,        /* partial jobs: no such result yet; dst is untouched, what was given lies in the slot */
+    UT_OVERTAKEN = 6,    /* partial jobs: what was to be replaced is in an op already; nothing was done */
 };
+/* What a rank's slot held when an op was activated. STALE: given for an earlier op than the one that took it. */
+enum ut_slot { UT_SLOT_NULL, UT_SLOT_FRESH, UT_SLOT_STALE };
 /* What ended a stage: all is there; the deadline, or t_B; everybody else is gone; t_C, or in best effort the senders
  * have nothing more. */
 enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT, UT_END_EARLY };
@@ -63,7 +85,7 @@ enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBL
 /* Why bytes of a peer are missing. */
 enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
 
-/* One peer host's part in an op, as this host saw it. 64 bytes. Times in us after the op's start here. */
+/* One peer host's part in an op, as this host saw it. 72 bytes. Times in us after the op's start here. */
 typedef struct ut_receipt_peer {
     uint64_t expected[2]; /* bytes expected from it: stage 1 (its contribution to our shard), stage 2 (its shard) */
     uint32_t missing[2];  /* bytes of those that never came in time */
@@ -78,10 +100,13 @@ typedef struct ut_receipt_peer {
     uint32_t repaired;    /* bytes of it that came as repairs */
     uint32_t lost;        /* packets to it that were lost */
     uint32_t drops;       /* datagrams that its kernel dropped meanwhile, by its own word */
+    uint16_t fresh;       /* partial jobs: its ranks whose slot was fresh, bit per place among them */
+    uint16_t stale;       /* and those whose slot was stale */
+    uint32_t oldest_step; /* the oldest step in what it contributed, as its trainers number them */
     uint32_t reserved;
 } ut_receipt_peer;
 
-/* The account of one op on one host: 192 bytes and a row per host. Conservation: expected = used + missing. */
+/* The account of one op on one host: 224 bytes and a row per host. Conservation: expected = used + missing. */
 typedef struct ut_receipt {
     uint64_t op_seq;
     uint32_t status;      /* enum ut_status */
@@ -114,13 +139,27 @@ typedef struct ut_receipt {
     uint64_t digest;     /* of the result's bytes; equal digests: equal replicas */
     uint64_t differ_mask; /* hosts whose result of that op differs from ours */
     uint64_t deadline_ns; /* what it had from its start to its deadline, as that stood in the end; 0 for none */
+    uint64_t call_seq;    /* number of the submission that this answers; in a job that is not partial, op_seq */
+    uint64_t waited_ns;   /* partial jobs: from when this host had something to give (or was told) to the activation */
+    uint16_t initiator;   /* partial jobs: host that started the op; 0xffff: not known, or none (FULL) */
+    uint16_t included;    /* partial jobs: ranks whose slot was not null, on all hosts that were heard */
+    uint8_t policy;       /* enum ut_policy in force; NONE where the job is not partial */
+    uint8_t slot;         /* enum ut_slot: of the caller, in this op */
+    uint8_t kept;         /* 1: what was given with this call lies in the slot still, for the next op */
+    uint8_t eta;          /* bound of the job for contributions that are combined; 0: default */
+    uint64_t reserved;
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 
 typedef struct ut_completion_ring {
     uint64_t head;              /* entries ever written; engine only; release store */
     uint64_t submissions_taken; /* submissions ever consumed; engine only */
-    uint64_t reserved[6];
+    /* Partial jobs; engine only, release stores. Numbers are those of submissions that gave something, plus one. */
+    uint64_t taken;   /* the newest whose contribution an op took */
+    uint64_t freed;   /* the newest such that the engine reads neither it nor an earlier one any more, one that waits
+                         in the slot excepted */
+    uint64_t results; /* op_seq of the newest op that ended here with a result, plus one */
+    uint64_t reserved[3];
     ut_receipt entries[UT_RING_ENTRIES];
 } ut_completion_ring;
 

@@ -99,6 +99,18 @@ enum ut_collective {
 };
 /* The schedule of a job's allreduces. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
+/* What starts the ops of a job (activate.c). NONE: every rank calls every op. All others make the job partial: an op
+ * takes what lies in the ranks' slots when it is activated, and goes on without those who have given nothing. */
+enum ut_policy {
+    UT_POLICY_NONE = 1,
+    UT_POLICY_FULL,     /* nobody but the ranks themselves: each host joins when all its ranks have given */
+    UT_POLICY_SOLO,     /* the first rank that has given */
+    UT_POLICY_MAJORITY, /* one rank, drawn anew for each op from the job's seed */
+    UT_POLICY_QUORUM,   /* k ranks that have given */
+    UT_POLICY_PROBE,    /* whom the job's controller finds ready first among q (the daemon: ut_engine_activate) */
+    UT_POLICY_SEEDED,   /* the first ready of q ranks drawn from the job's seed; no controller */
+    UT_POLICIES_END
+};
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
 

@@ -33,6 +33,7 @@ enum ut_record_flag {
     UT_RECORD_FAILED = 0x08,
     UT_RECORD_RESULT = 0x10, /* the masks hold */
     UT_RECORD_DIGEST = 0x20, /* the op has ended, and the digest holds */
+    UT_RECORD_ACTIVE = 0x40, /* partial jobs: the op has started; without it, the sender's ranks are ready for it */
 };
 
 /* The paper's nine bytes (SPEC 1a.1). */
@@ -77,6 +78,12 @@ typedef struct ut_record {
     uint32_t time_left_us; /* UINT32_MAX for none */
     uint32_t digest;       /* of the sender's result */
     uint64_t full_mask, any_mask; /* with `field`: the two values instead */
+    /* Partial jobs, else 0. The ranks of the sender's host in it, bit per place; before it is ACTIVE, that are ready.
+     */
+    uint16_t fresh, stale;
+    uint32_t oldest_step; /* of what they contribute */
+    uint16_t initiator;   /* host; 0xffff: none known */
+    uint8_t policy;       /* enum ut_policy in force for this op */
 } ut_record;
 
 typedef struct ut_feedback {

@@ -58,7 +58,7 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
     r->arena = sim_alloc(r->arena_bytes);
     r->submissions = sim_alloc(sizeof *r->submissions);
     r->completions = sim_alloc(sizeof *r->completions);
-    ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes};
+    ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, 0, 0};
     uint64_t seq = UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), j->base);
     uint32_t session;
     int error = ut_engine_session_add(h->engine, r->job, &memory, seq, &session);

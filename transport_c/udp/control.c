@@ -275,7 +275,8 @@ static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int compl
 }
 
 int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *completions, void *arena,
-                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq)
+                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq,
+                          uint32_t place)
 {
     if (!ut_driver_enter(d))
         return FORKED;
@@ -292,7 +293,7 @@ int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *c
         return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "duplicate session eventfds %d and %d: %s", submit_fd,
                                        complete_fd, strerror(why));
     }
-    const ut_session_memory memory = {submissions, completions, arena, arena_bytes};
+    const ut_session_memory memory = {submissions, completions, arena, arena_bytes, place, 0};
     uint32_t session;
     const int result = ut_engine_session_add(d->engine, job, &memory, first_op_seq, &session);
     if (result != UT_OK) {

@@ -263,6 +263,12 @@ class OpReceipt(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
     DEADLINE_NS_FIELD_NUMBER: _builtins.int
+    CALL_SEQ_FIELD_NUMBER: _builtins.int
+    WAITED_NS_FIELD_NUMBER: _builtins.int
+    INITIATOR_FIELD_NUMBER: _builtins.int
+    INCLUDED_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    ETA_FIELD_NUMBER: _builtins.int
     op_seq: _builtins.int
     status: _builtins.int
     error: _builtins.int
@@ -293,6 +299,15 @@ class OpReceipt(_message.Message):
     hosts: _builtins.int
     deadline_ns: _builtins.int
     """0 for none."""
+    call_seq: _builtins.int
+    waited_ns: _builtins.int
+    """Partial jobs."""
+    initiator: _builtins.int
+    """Host; 65535 for none known."""
+    included: _builtins.int
+    policy: _builtins.int
+    """Number of types.proto's Policy."""
+    eta: _builtins.int
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -338,10 +353,16 @@ class OpReceipt(_message.Message):
         hosts: _builtins.int = ...,
         peer: _abc.Iterable[Global___OpReceiptPeer] | None = ...,
         deadline_ns: _builtins.int = ...,
+        call_seq: _builtins.int = ...,
+        waited_ns: _builtins.int = ...,
+        initiator: _builtins.int = ...,
+        included: _builtins.int = ...,
+        policy: _builtins.int = ...,
+        eta: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "weight_min", b"weight_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "policy", b"policy", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -366,6 +387,9 @@ class OpReceiptPeer(_message.Message):
     REPAIRED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     DROPS_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    OLDEST_STEP_FIELD_NUMBER: _builtins.int
     weight: _builtins.int
     why: _builtins.int
     trouble: _builtins.int
@@ -377,6 +401,10 @@ class OpReceiptPeer(_message.Message):
     repaired: _builtins.int
     lost: _builtins.int
     drops: _builtins.int
+    fresh: _builtins.int
+    """Partial jobs: its ranks that are in it, bit per place among the host's ranks."""
+    stale: _builtins.int
+    oldest_step: _builtins.int
     @_builtins.property
     def expected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -397,10 +425,13 @@ class OpReceiptPeer(_message.Message):
         repaired: _builtins.int = ...,
         lost: _builtins.int = ...,
         drops: _builtins.int = ...,
+        fresh: _builtins.int = ...,
+        stale: _builtins.int = ...,
+        oldest_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "last_us", b"last_us", "lost", b"lost", "missing", b"missing", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "last_us", b"last_us", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,6 +578,12 @@ class JobStatus(_message.Message):
     LANES_FIELD_NUMBER: _builtins.int
     OPS_DIVERGED_COUNT_FIELD_NUMBER: _builtins.int
     LAST_DIVERGED_OP_SEQ_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    PARTIAL_OPS_FIELD_NUMBER: _builtins.int
+    INCLUDED_MEAN_FIELD_NUMBER: _builtins.int
+    WAITED_P50_US_FIELD_NUMBER: _builtins.int
+    STRAGGLER_RANK_FIELD_NUMBER: _builtins.int
+    CONTROLLER_HOST_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -566,11 +603,25 @@ class JobStatus(_message.Message):
     ops_diverged_count: _builtins.int
     """Ops in which some other host was found to hold another result, and the newest of them; -1 for none."""
     last_diverged_op_seq: _builtins.int
+    partial_ops: _builtins.int
+    """Partial jobs, of the newest ops: how many they were; mean ranks in them; median time that this host, once it had something to give, waited
+    for the start, in microseconds.
+    """
+    included_mean: _builtins.float
+    waited_p50_us: _builtins.int
+    straggler_rank: _builtins.int
+    """Rank that is in the fewest of the newest ops, if it is in clearly fewer than the others; -1 for none."""
+    controller_host: _builtins.int
+    """Partial jobs under PROBE: index of the host whose daemon is the controller, as this one sees it; -1 for none."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
         """In force here, every field set; none while the job forms."""
+
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
+        """Partial jobs: how each rank took part in the newest ops, by rank. Empty in others."""
 
     def __init__(
         self,
@@ -593,14 +644,59 @@ class JobStatus(_message.Message):
         lanes: _builtins.int = ...,
         ops_diverged_count: _builtins.int = ...,
         last_diverged_op_seq: _builtins.int = ...,
+        ranks: _abc.Iterable[Global___RankStatus] | None = ...,
+        partial_ops: _builtins.int = ...,
+        included_mean: _builtins.float = ...,
+        waited_p50_us: _builtins.int = ...,
+        straggler_rank: _builtins.int = ...,
+        controller_host: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class RankStatus(_message.Message):
+    """One rank of a partial job, over the newest ops as the answering host saw them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    FRESH_COUNT_FIELD_NUMBER: _builtins.int
+    STALE_COUNT_FIELD_NUMBER: _builtins.int
+    NULL_COUNT_FIELD_NUMBER: _builtins.int
+    INITIATED_COUNT_FIELD_NUMBER: _builtins.int
+    LAST_OP_SEQ_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    fresh_count: _builtins.int
+    """Ops in which its slot was fresh, stale and null."""
+    stale_count: _builtins.int
+    null_count: _builtins.int
+    initiated_count: _builtins.int
+    """Ops that its host started."""
+    last_op_seq: _builtins.int
+    """Newest op that it was in; -1 for none."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        fresh_count: _builtins.int = ...,
+        stale_count: _builtins.int = ...,
+        null_count: _builtins.int = ...,
+        initiated_count: _builtins.int = ...,
+        last_op_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
 
 @_typing.final
 class JobHostStatus(_message.Message):

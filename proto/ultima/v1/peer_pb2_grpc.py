@@ -61,6 +61,16 @@ class PeerServiceStub:
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
                 _registered_method=True)
+        self.Probe = channel.unary_unary(
+                '/ultima.v1.PeerService/Probe',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ProbeRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ProbeResponse.FromString,
+                _registered_method=True)
+        self.Activate = channel.unary_unary(
+                '/ultima.v1.PeerService/Activate',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ActivateRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ActivateResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -112,6 +122,23 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Probe(self, request, context):
+        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
+        has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
+        life of the job here. Read-only: asking twice, or giving up, changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Activate(self, request, context):
+        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
+        no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -139,6 +166,16 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.ApplyOptions,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.SerializeToString,
+            ),
+            'Probe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Probe,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ProbeRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ProbeResponse.SerializeToString,
+            ),
+            'Activate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Activate,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ActivateRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ActivateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -277,6 +314,60 @@ class PeerService:
             '/ultima.v1.PeerService/ApplyOptions',
             ultima_dot_v1_dot_peer__pb2.ApplyOptionsRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ApplyOptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Probe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Probe',
+            ultima_dot_v1_dot_peer__pb2.ProbeRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ProbeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Activate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Activate',
+            ultima_dot_v1_dot_peer__pb2.ActivateRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ActivateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,15 @@ class PeerServiceStub:
     """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
     keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
     """
+    Probe: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]
+    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
+    has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
+    life of the job here. Read-only: asking twice, or giving up, changes nothing.
+    """
+    Activate: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]
+    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
+    no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -91,6 +100,15 @@ class PeerServiceAsyncStub(PeerServiceStub):
     ApplyOptions: _aio.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
     """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
     keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+    """
+    Probe: _aio.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]  # type: ignore[assignment]
+    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
+    has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
+    life of the job here. Read-only: asking twice, or giving up, changes nothing.
+    """
+    Activate: _aio.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]  # type: ignore[assignment]
+    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
+    no rank there has given anything for it. NOT_FOUND: no such life of the job here.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -149,6 +167,27 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_peer_pb2.ApplyOptionsResponse, _abc.Awaitable[_peer_pb2.ApplyOptionsResponse]]:
         """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
         keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+        """
+
+    @_abc_1.abstractmethod
+    def Probe(
+        self,
+        request: _peer_pb2.ProbeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.ProbeResponse, _abc.Awaitable[_peer_pb2.ProbeResponse]]:
+        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
+        has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
+        life of the job here. Read-only: asking twice, or giving up, changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def Activate(
+        self,
+        request: _peer_pb2.ActivateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.ActivateResponse, _abc.Awaitable[_peer_pb2.ActivateResponse]]:
+        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
+        no rank there has given anything for it. NOT_FOUND: no such life of the job here.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -83,6 +83,48 @@ HADAMARD_ON: Hadamard.ValueType  # 2
 HADAMARD_AUTO: Hadamard.ValueType  # 3
 Global___Hadamard: _TypeAlias = Hadamard  # noqa: Y015
 
+class _Policy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_UNSPECIFIED: _Policy.ValueType  # 0
+    POLICY_NONE: _Policy.ValueType  # 1
+    """Every rank calls every op."""
+    POLICY_FULL: _Policy.ValueType  # 2
+    """As NONE, but through slots: an op waits for all ranks."""
+    POLICY_SOLO: _Policy.ValueType  # 3
+    """The first rank that has given starts it (eager-SGD)."""
+    POLICY_MAJORITY: _Policy.ValueType  # 4
+    """One rank, drawn anew for each op from a shared seed (eager-SGD)."""
+    POLICY_QUORUM: _Policy.ValueType  # 5
+    """As many ranks as `quorum` says."""
+    POLICY_PROBE: _Policy.ValueType  # 6
+    """Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
+    POLICY_SEEDED: _Policy.ValueType  # 7
+    """The same without a controller: the ranks are drawn from a shared seed."""
+
+class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
+    """Numbers are those of enum ut_policy."""
+
+POLICY_UNSPECIFIED: Policy.ValueType  # 0
+POLICY_NONE: Policy.ValueType  # 1
+"""Every rank calls every op."""
+POLICY_FULL: Policy.ValueType  # 2
+"""As NONE, but through slots: an op waits for all ranks."""
+POLICY_SOLO: Policy.ValueType  # 3
+"""The first rank that has given starts it (eager-SGD)."""
+POLICY_MAJORITY: Policy.ValueType  # 4
+"""One rank, drawn anew for each op from a shared seed (eager-SGD)."""
+POLICY_QUORUM: Policy.ValueType  # 5
+"""As many ranks as `quorum` says."""
+POLICY_PROBE: Policy.ValueType  # 6
+"""Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
+POLICY_SEEDED: Policy.ValueType  # 7
+"""The same without a controller: the ranks are drawn from a shared seed."""
+Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
 class _HostState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -200,6 +242,13 @@ class JobOptions(_message.Message):
     T_C_NS_FIELD_NUMBER: _builtins.int
     DELAY_TARGET_NS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    QUORUM_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
+    TAU_FIELD_NUMBER: _builtins.int
+    ETA_FIELD_NUMBER: _builtins.int
+    POLICY_SEED_FIELD_NUMBER: _builtins.int
+    POLICY_FROM_FIELD_NUMBER: _builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops; the one option that cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
@@ -218,6 +267,26 @@ class JobOptions(_message.Message):
     """Queueing delay that the congestion control aims for, in ns; 0, the default: its own choice."""
     revision: _builtins.int
     """How often the options were changed since the job began. Of two hosts the one with fewer takes the other's."""
+    policy: Global___Policy.ValueType
+    """What starts the ops of the job. Any but NONE makes it partial, and from NONE to others and back it cannot be changed while the
+    job runs. Default: NONE.
+    """
+    quorum: _builtins.int
+    """Ranks that must have given for an op to start, under QUORUM: 1 to the ranks of the job; 0, the default: half of them, rounded up."""
+    probes: _builtins.int
+    """Ranks that are asked, or drawn, for each op under PROBE and SEEDED: 1 to the ranks of the job; 0, the default: 2, or 1 of one."""
+    tau: _builtins.int
+    """Ops that a rank may be absent from in a row before the next one waits for it, 1 to 255; 0, the default: 8."""
+    eta: _builtins.int
+    """How many of its own steps apart the oldest and the newest contribution may be that a rank combines, 1 to 255; 0, the
+    default: 4. Older ones are dropped.
+    """
+    policy_seed: _builtins.int
+    """Of the picks of MAJORITY, PROBE and SEEDED; 0, the default: from the job's generation."""
+    policy_from: _builtins.int
+    """op_seq from which policy, quorum, probes and tau hold. The daemon that makes a change says it, so that it comes on all hosts at
+    the same op.
+    """
     def __init__(
         self,
         *,
@@ -230,10 +299,17 @@ class JobOptions(_message.Message):
         t_c_ns: _builtins.int | None = ...,
         delay_target_ns: _builtins.int | None = ...,
         revision: _builtins.int = ...,
+        policy: Global___Policy.ValueType | None = ...,
+        quorum: _builtins.int | None = ...,
+        probes: _builtins.int | None = ...,
+        tau: _builtins.int | None = ...,
+        eta: _builtins.int | None = ...,
+        policy_seed: _builtins.int | None = ...,
+        policy_from: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_hadamard", b"_hadamard", "_incast", b"_incast", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "hadamard", b"hadamard", "incast", b"incast", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_hadamard", b"_hadamard", "_incast", b"_incast", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "hadamard", b"hadamard", "incast", b"incast", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
     _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
@@ -243,14 +319,28 @@ class JobOptions(_message.Message):
     _WhichOneofArgType__delay_target_ns: _TypeAlias = _typing.Literal["_delay_target_ns", b"_delay_target_ns"]  # noqa: Y015
     _WhichOneofReturnType__early_percent: _TypeAlias = _typing.Literal["early_percent"]  # noqa: Y015
     _WhichOneofArgType__early_percent: _TypeAlias = _typing.Literal["_early_percent", b"_early_percent"]  # noqa: Y015
+    _WhichOneofReturnType__eta: _TypeAlias = _typing.Literal["eta"]  # noqa: Y015
+    _WhichOneofArgType__eta: _TypeAlias = _typing.Literal["_eta", b"_eta"]  # noqa: Y015
     _WhichOneofReturnType__hadamard: _TypeAlias = _typing.Literal["hadamard"]  # noqa: Y015
     _WhichOneofArgType__hadamard: _TypeAlias = _typing.Literal["_hadamard", b"_hadamard"]  # noqa: Y015
     _WhichOneofReturnType__incast: _TypeAlias = _typing.Literal["incast"]  # noqa: Y015
     _WhichOneofArgType__incast: _TypeAlias = _typing.Literal["_incast", b"_incast"]  # noqa: Y015
+    _WhichOneofReturnType__policy: _TypeAlias = _typing.Literal["policy"]  # noqa: Y015
+    _WhichOneofArgType__policy: _TypeAlias = _typing.Literal["_policy", b"_policy"]  # noqa: Y015
+    _WhichOneofReturnType__policy_from: _TypeAlias = _typing.Literal["policy_from"]  # noqa: Y015
+    _WhichOneofArgType__policy_from: _TypeAlias = _typing.Literal["_policy_from", b"_policy_from"]  # noqa: Y015
+    _WhichOneofReturnType__policy_seed: _TypeAlias = _typing.Literal["policy_seed"]  # noqa: Y015
+    _WhichOneofArgType__policy_seed: _TypeAlias = _typing.Literal["_policy_seed", b"_policy_seed"]  # noqa: Y015
+    _WhichOneofReturnType__probes: _TypeAlias = _typing.Literal["probes"]  # noqa: Y015
+    _WhichOneofArgType__probes: _TypeAlias = _typing.Literal["_probes", b"_probes"]  # noqa: Y015
+    _WhichOneofReturnType__quorum: _TypeAlias = _typing.Literal["quorum"]  # noqa: Y015
+    _WhichOneofArgType__quorum: _TypeAlias = _typing.Literal["_quorum", b"_quorum"]  # noqa: Y015
     _WhichOneofReturnType__t_b_ns: _TypeAlias = _typing.Literal["t_b_ns"]  # noqa: Y015
     _WhichOneofArgType__t_b_ns: _TypeAlias = _typing.Literal["_t_b_ns", b"_t_b_ns"]  # noqa: Y015
     _WhichOneofReturnType__t_c_ns: _TypeAlias = _typing.Literal["t_c_ns"]  # noqa: Y015
     _WhichOneofArgType__t_c_ns: _TypeAlias = _typing.Literal["_t_c_ns", b"_t_c_ns"]  # noqa: Y015
+    _WhichOneofReturnType__tau: _TypeAlias = _typing.Literal["tau"]  # noqa: Y015
+    _WhichOneofArgType__tau: _TypeAlias = _typing.Literal["_tau", b"_tau"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__algorithm) -> _WhichOneofReturnType__algorithm | None: ...
     @_typing.overload
@@ -260,12 +350,26 @@ class JobOptions(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__early_percent) -> _WhichOneofReturnType__early_percent | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__eta) -> _WhichOneofReturnType__eta | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hadamard) -> _WhichOneofReturnType__hadamard | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__incast) -> _WhichOneofReturnType__incast | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_from) -> _WhichOneofReturnType__policy_from | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_seed) -> _WhichOneofReturnType__policy_seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__probes) -> _WhichOneofReturnType__probes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum) -> _WhichOneofReturnType__quorum | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_b_ns) -> _WhichOneofReturnType__t_b_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_c_ns) -> _WhichOneofReturnType__t_c_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tau) -> _WhichOneofReturnType__tau | None: ...
 
 Global___JobOptions: _TypeAlias = JobOptions  # noqa: Y015
