@@ -53,7 +53,13 @@ def measure(plan: Plan, console: Console) -> Study:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("starting")
-        return Bench(plan, lambda text: progress.update(task, description=text)).run()
+
+        def note(text: str) -> None:
+            progress.update(task, description=text)
+            if not console.is_terminal:  # half an hour without a word looks like a hang
+                print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+        return Bench(plan, note).run()
 
 
 def main() -> int:
