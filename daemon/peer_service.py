@@ -7,6 +7,8 @@ import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
+
 from ultima.daemon.config import BUCKET_BYTES_MAX, LANES_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
@@ -116,6 +118,16 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """See peer.proto."""
         options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
         return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
+
+    async def Probe(self, request: peer_pb2.ProbeRequest, context: Any) -> peer_pb2.ProbeResponse:
+        """See peer.proto. initiator.py will answer it."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this daemon answers no probes")
+        raise AssertionError("abort raises")
+
+    async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
+        """See peer.proto. initiator.py will answer it."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this daemon starts no ops")
+        raise AssertionError("abort raises")
 
     async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
         """See peer.proto."""

@@ -275,8 +275,7 @@ static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int compl
 }
 
 int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *completions, void *arena,
-                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq,
-                          uint32_t place)
+                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place)
 {
     if (!ut_driver_enter(d))
         return FORKED;

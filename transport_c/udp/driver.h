@@ -82,8 +82,7 @@ void ut_driver_region_unmap(void *region, uint64_t bytes);
  * returned. The driver keeps duplicates of the two eventfds, watches |submit_fd| and rings |complete_fd|. Returns the
  * session's number, or an error. */
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
-                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq,
-                          uint32_t place);
+                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place);
 /* After it neither the regions nor the eventfds are touched. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
