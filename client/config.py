@@ -144,7 +144,7 @@ def resolve(
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
         reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
         adaptive=adaptive,
-        options=job_options.resolve(options, environment),
+        options=job_options.resolve(options, environment, world),
     )
 
 

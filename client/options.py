@@ -10,6 +10,13 @@
     t_b              ULTIMA_T_B                auto (measured), off, a duration: hard bound of a stage
     t_c              ULTIMA_T_C                auto (measured), off, a duration: expected time of a stage
     delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing that the congestion control aims for
+    policy           ULTIMA_POLICY             none, full, solo, majority, quorum, probe, seeded: what starts an op; any
+                                               but none makes the job partial, and that is fixed while it runs
+    quorum           ULTIMA_QUORUM             auto (half of the ranks, rounded up), 1 to the ranks: that must be ready
+    probes           ULTIMA_PROBES             auto (2), 1 to the ranks: that are asked, or drawn, for each op
+    tau              ULTIMA_TAU                auto (8), 1 to 255: ops in a row without a rank, before one waits for it
+    eta              ULTIMA_ETA                auto (4), 1 to 255: steps between the parts that a rank combines
+    policy_seed      ULTIMA_POLICY_SEED        auto (a new one), a whole number: of the draws; fixed while the job runs
 
 All ranks of a job must say the same. docs/transport.md says when to touch which.
 """
@@ -19,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .durations import duration_s
 from .errors import InvalidArgument
@@ -28,8 +35,10 @@ if TYPE_CHECKING:
     from ultima.v1 import types_pb2
 
 INCAST_MAX = 15
+RANKS_MAX = 1024
 SPAN_MAX_S = 3600.0
 OFF = -1
+AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,12 @@ class Options:
     t_b: float | str | timedelta | None = None
     t_c: float | str | timedelta | None = None
     delay_target: float | str | timedelta | None = None
+    policy: str | None = None
+    quorum: int | str | None = None
+    probes: int | str | None = None
+    tau: int | str | None = None
+    eta: int | str | None = None
+    policy_seed: int | str | None = None
 
 
 class Option(NamedTuple):
@@ -54,6 +69,8 @@ class Option(NamedTuple):
     read: Callable[[object, str], int]
     write: Callable[[int], str]
     default: int = 0
+    of_ranks: bool = False
+    """Counts ranks of the job: it cannot be more than there are."""
 
     @property
     def variable(self) -> str:
@@ -85,6 +102,23 @@ def _whole(name: str, low: int, high: int, zero: str = "", default: int = 0) -> 
         raise InvalidArgument(field, value, allowed)
 
     return Option(name, name, read, lambda number: zero if zero and not number else str(number), default)
+
+
+def _count(name: str, high: int, of_ranks: bool = False) -> Option:
+    """A whole number from 1 on. The default is 0 in the message and a word here, so that a 0 is never meant as it."""
+    allowed = f"a whole number from 1 to {high}, or 'auto'"
+
+    def read(value: object, field: str) -> int:
+        number = value
+        if isinstance(value, str):
+            number = int(value) if value.isascii() and value.isdigit() else 0
+            if value == AUTO:
+                return 0
+        if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= high:
+            return number
+        raise InvalidArgument(field, value, allowed)
+
+    return Option(name, name, read, lambda number: str(number) if number else AUTO, of_ranks=of_ranks)
 
 
 def _span(name: str, may_be_off: bool) -> Option:
@@ -119,14 +153,25 @@ TABLE = (
     _span("t_b", may_be_off=True),
     _span("t_c", may_be_off=True),
     _span("delay_target", may_be_off=False),
+    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded"),
+    _count("quorum", RANKS_MAX, of_ranks=True),
+    _count("probes", RANKS_MAX, of_ranks=True),
+    _count("tau", 255),
+    _count("eta", 255),
+    _count("policy_seed", 2**64 - 1),
 )
 BY_NAME = {option.name: option for option in TABLE}
-FIXED = ("algorithm",)
+FIXED = ("algorithm", "policy_seed")
 """Cannot be changed while the job runs."""
+PARTIAL = ("policy", "quorum", "probes", "tau", "eta", "policy_seed")
+"""Of partial jobs; all but the first mean nothing in others."""
+TAR = POLICY_NONE = 1
 
 
-def resolve(options: Options | None, environment: Mapping[str, str]) -> dict[str, int]:
-    """What is said of the job's options, by field of the message, as numbers. Raises InvalidArgument."""
+def resolve(options: Options | None, environment: Mapping[str, str], world_size: int = RANKS_MAX) -> dict[str, int]:
+    """What is said of the options of a job of so many ranks, by field of the message, as numbers. Raises
+    InvalidArgument.
+    """
     if options is not None and not isinstance(options, Options):
         raise InvalidArgument("options", options, "ultima.Options(...)")
     said: dict[str, int] = {}
@@ -134,9 +179,17 @@ def resolve(options: Options | None, environment: Mapping[str, str]) -> dict[str
         given = getattr(options, option.name) if options is not None else None
         text = environment.get(option.variable) or None
         if given is not None:
-            said[option.field] = option.read(given, option.name)
+            name, value = option.name, given
         elif text is not None:
-            said[option.field] = option.read(text.strip(), option.variable)
+            name, value = option.variable, text.strip()
+        else:
+            continue
+        number = said[option.field] = option.read(value, name)
+        if option.of_ranks and number > world_size:
+            raise InvalidArgument(name, value, f"1 to {world_size}, the ranks of the job, or '{AUTO}'")
+    if said.get("policy", POLICY_NONE) != POLICY_NONE and said.get("algorithm", TAR) != TAR:
+        policy, algorithm = (BY_NAME[name].write(said[name]) for name in ("policy", "algorithm"))
+        raise InvalidArgument("algorithm", algorithm, f"tar, for the job is partial: its policy is {policy}")
     return said
 
 
@@ -147,7 +200,7 @@ def changes(pairs: list[str]) -> dict[str, int]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or name not in names:
-            why = "; algorithm cannot be changed while the job runs" if name in FIXED else ""
+            why = f"; {name} cannot be changed while the job runs" if name in FIXED else ""
             raise InvalidArgument("KEY=VALUE", pair, f"KEY one of {', '.join(names)}{why}")
         said[BY_NAME[name].field] = BY_NAME[name].read(text, name)
     return said
@@ -163,6 +216,14 @@ def message(said: Mapping[str, int]) -> types_pb2.JobOptions:
     return made
 
 
-def words(message: object) -> dict[str, str]:
+def words(message: Any) -> dict[str, str]:
     """A JobOptions message for people: option by option, in words."""
-    return {option.name: option.write(getattr(message, option.field)) for option in TABLE}
+    return {
+        row.name: row.write(getattr(message, row.field) if message.HasField(row.field) else row.default)
+        for row in TABLE
+    }
+
+
+def is_partial(message: types_pb2.JobOptions) -> bool:
+    """Whether the job has a policy. Daemons of before there were any say none."""
+    return message.policy > POLICY_NONE

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ultima import InvalidArgument, Options
 from ultima.cli import main
-from ultima.options import OFF, TABLE, changes, message, resolve, words
+from ultima.options import FIXED, OFF, TABLE, changes, message, resolve, words
 from ultima.rings import lib
 from ultima.testing import FakeDaemon
 from ultima.v1 import types_pb2
@@ -28,6 +28,15 @@ READ = [
     ("t_c", timedelta(milliseconds=2), 2_000_000),
     ("t_c", 0.5, 500_000_000),
     ("delay_target", "50us", 50_000),
+    ("policy", "none", 1),
+    ("policy", "solo", 3),
+    ("policy", "seeded", 7),
+    ("quorum", "auto", 0),
+    ("quorum", "1", 1),
+    ("probes", 2, 2),
+    ("tau", "255", 255),
+    ("eta", "4", 4),
+    ("policy_seed", 2**64 - 1, 2**64 - 1),
 ]
 REFUSED: list[tuple[str, object, str]] = [
     ("algorithm", "tree", "one of tar, ring, bcube, ps"),
@@ -46,6 +55,19 @@ REFUSED: list[tuple[str, object, str]] = [
     ("t_c", "soon", "auto, off, or a duration"),
     ("t_c", float("nan"), "auto, off, or a duration"),
     ("delay_target", "off", "auto, or a duration"),
+    ("policy", "first", "one of none, full, solo, majority, quorum, probe, seeded"),
+    ("policy", 3, "one of none, full"),
+    ("quorum", 0, "a whole number from 1 to 1024, or 'auto'"),
+    ("quorum", "0", "a whole number from 1 to 1024, or 'auto'"),
+    ("quorum", -1, "a whole number from 1 to 1024, or 'auto'"),
+    ("quorum", True, "a whole number from 1"),
+    ("probes", 0, "a whole number from 1 to 1024, or 'auto'"),
+    ("probes", 1.5, "a whole number from 1"),
+    ("tau", 0, "a whole number from 1 to 255, or 'auto'"),
+    ("tau", 256, "a whole number from 1 to 255, or 'auto'"),
+    ("eta", "0", "a whole number from 1 to 255, or 'auto'"),
+    ("eta", "none", "a whole number from 1 to 255, or 'auto'"),
+    ("policy_seed", 2**64, "a whole number from 1 to 18446744073709551615, or 'auto'"),
 ]
 
 
@@ -55,7 +77,7 @@ def test_resolve__what_a_value_means(name: str, value: Any, number: int) -> None
     assert resolve(Options(**{name: value}), {}) == {field: number}
     if isinstance(value, str):
         assert resolve(None, {f"ULTIMA_{name.upper()}": f" {value} "}) == {field: number}
-        if name != "algorithm":
+        if name not in FIXED:
             assert changes([f"{name}={value}"]) == {field: number}
 
 
@@ -77,25 +99,50 @@ def test_resolve__argument_before_environment_before_default() -> None:
         resolve({"incast": 4}, {})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pair", ["algorithm=ring", "incast", "speed=3", "=3", "Incast=3"])
+def test_resolve__more_than_there_are_ranks_is_named_with_their_number() -> None:
+    assert resolve(Options(quorum=8, probes=8), {}, 8) == {"quorum": 8, "probes": 8}
+    for name in ("quorum", "probes"):
+        with pytest.raises(InvalidArgument) as caught:
+            resolve(Options(**{name: 9}), {}, 8)
+        assert str(caught.value) == f"{name} is 9; allowed: 1 to 8, the ranks of the job, or 'auto'"
+        with pytest.raises(InvalidArgument, match=f"^ULTIMA_{name.upper()} is '9'; allowed: 1 to 8, the ranks"):
+            resolve(None, {f"ULTIMA_{name.upper()}": "9"}, 8)
+    with FakeDaemon(world_size=2) as daemon, pytest.raises(InvalidArgument, match="quorum is 3; allowed: 1 to 2"):
+        daemon.connect(options=Options(policy="quorum", quorum=3))
+
+
+def test_resolve__a_partial_job_is_tar() -> None:
+    assert resolve(Options(policy="none", algorithm="ring"), {}) == {"policy": 1, "algorithm": 2}
+    with pytest.raises(InvalidArgument) as caught:
+        resolve(Options(policy="solo"), {"ULTIMA_ALGORITHM": "ring"})
+    assert str(caught.value) == "algorithm is 'ring'; allowed: tar, for the job is partial: its policy is solo"
+
+
+@pytest.mark.parametrize("pair", ["algorithm=ring", "policy_seed=3", "incast", "speed=3", "=3", "Incast=3"])
 def test_changes__refused_and_named(pair: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         changes(["incast=2", pair])
     assert repr(pair) in str(caught.value) and "congestion, hadamard, incast" in caught.value.allowed
-    assert ("cannot be changed" in caught.value.allowed) == pair.startswith("algorithm")
+    name = pair.partition("=")[0]
+    assert (f"{name} cannot be changed" in caught.value.allowed) == (name in FIXED)
 
 
 def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
     said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0}
+    said |= {"policy": 1, "quorum": 0, "probes": 3, "tau": 9, "eta": 0, "policy_seed": 2**63}
     told = words(message(said))
     assert told["t_c"] == "1.5ms" and told["t_b"] == "off" and told["incast"] == "dynamic"
+    assert told["quorum"] == told["eta"] == "auto" and told["probes"] == "3" and told["policy_seed"] == str(2**63)
     assert resolve(Options(**told), {}) == said
+    unsaid = words(types_pb2.JobOptions())
+    assert unsaid["policy"] == "none" and unsaid["early_percent"] == "10", "an older daemon says less"
 
 
 def test_numbers__are_those_of_the_messages_and_of_the_core() -> None:
     enums = {"algorithm": types_pb2.Algorithm, "congestion": types_pb2.Congestion, "hadamard": types_pb2.Hadamard}
-    prefixes = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_"}
+    enums["policy"] = types_pb2.Policy
+    prefixes = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "policy": "POLICY_"}
     for row in TABLE:
         assert row.field in types_pb2.JobOptions.DESCRIPTOR.fields_by_name
         if row.name in enums:
@@ -104,7 +151,8 @@ def test_numbers__are_those_of_the_messages_and_of_the_core() -> None:
                     word = name.removeprefix(row.name.upper() + "_")
                     assert row.read(word.lower(), "") == number
                     assert getattr(lib, f"UT_{prefixes[row.name]}{word}") == number
-    assert len(TABLE) == len(types_pb2.JobOptions.DESCRIPTOR.fields) - 1, "all but the revision"
+    beyond = set(types_pb2.JobOptions.DESCRIPTOR.fields_by_name) - {row.field for row in TABLE}
+    assert beyond == {"revision", "policy_from"}, "which only daemons say"
 
 
 def test_job__says_what_is_in_force() -> None:
