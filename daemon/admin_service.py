@@ -14,6 +14,7 @@ from ultima.daemon.hosts import Host, State
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes, add_up
+from ultima.daemon.partial_stats import NOBODY
 from ultima.daemon.recorder import selected
 from ultima.daemon.tuning import Tuning
 from ultima.v1 import admin_pb2, admin_pb2_grpc
@@ -93,7 +94,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     def _job_status(self, job: Job) -> admin_pb2.JobStatus:
         membership = job.membership
-        return admin_pb2.JobStatus(
+        status = admin_pb2.JobStatus(
             job=job.name,
             generation=job.generation,
             world_size=membership.world_size if membership else 0,
@@ -112,7 +113,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             lanes=membership.lanes if membership else 0,
             ops_diverged_count=job.stats.diverged,
             last_diverged_op_seq=job.stats.last_diverged,
+            straggler_rank=NOBODY,
+            controller_host=NOBODY,
         )
+        if job.partial is not None:
+            job.partial.fill(status)
+        return status
 
     def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:
         status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)

@@ -89,6 +89,8 @@ class JobConfig:
     rate_bytes_per_s: int
     first_op_seq: int
     options: Options = DEFAULTS
+    ranks_of: tuple[int, ...] = ()
+    """How many ranks each host has, by its index; empty: `local_ranks` here, and the others spread evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +356,7 @@ class NativeEngine:
             "bucket_bytes_max": config.bucket_bytes_max,
             "rate_bytes_per_s": config.rate_bytes_per_s,
             "first_op_seq": config.first_op_seq,
+            "ranks_of": config.ranks_of,
             "options": _job_options(config.options),
         }
         return self._ffi.new("ut_job_config *", values)
@@ -367,7 +370,7 @@ class NativeEngine:
 
 def _job_options(options: Options) -> dict[str, int]:
     """The fields of struct ut_job_options."""
-    values = {name: getattr(options, name) for name in NAMES}
+    values = {name: getattr(options, name) for name in (*NAMES, "policy_from")}
     for name in ("t_b_ns", "t_c_ns"):
         values[name] = NEVER if values[name] == OFF else values[name]
     return values

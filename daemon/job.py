@@ -11,10 +11,12 @@ import time
 from dataclasses import dataclass, field
 
 from ultima.daemon.attach import Trainer
+from ultima.daemon.engine import JobConfig
 from ultima.daemon.errors import Refused
 from ultima.daemon.hosts import Host, Membership, State, fresh_number
 from ultima.daemon.links import Links
 from ultima.daemon.options import DEFAULTS, InForce, Options
+from ultima.daemon.partial_stats import PartialStats
 from ultima.daemon.stats import OpStats
 from ultima.v1 import peer_pb2, types_pb2
 
@@ -90,6 +92,8 @@ class Job:
     left: set[int] = field(default_factory=set)
     """Ranks that left in good order: they want the next life of the job, not this one."""
     stats: OpStats = field(default_factory=OpStats)
+    partial: PartialStats | None = None
+    """Of a partial job, once there is a membership."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -135,3 +139,19 @@ class Job:
             ranks=sorted(self.sessions),
             incarnation=self.incarnation,
         )
+
+
+def engine_config(membership: Membership, own: Host, rate_asked: int, rate_limit: int) -> JobConfig:
+    """A job as the engine needs it; of the rates, in bytes per second, 0 is none and the lower one holds."""
+    return JobConfig(
+        hosts=len(membership.hosts),
+        self_index=own.index,
+        local_ranks=len(own.ranks),
+        packet_bytes=min(host.packet_bytes for host in membership.hosts),
+        world=membership.world_size,
+        bucket_bytes_max=membership.bucket_bytes_max,
+        rate_bytes_per_s=min(rate_asked or rate_limit, rate_limit or rate_asked),
+        first_op_seq=membership.next_op_seq,
+        options=membership.options.seeded(membership.generation),
+        ranks_of=tuple(len(host.ranks) for host in membership.hosts),
+    )

@@ -18,7 +18,6 @@ from dataclasses import replace
 from ultima.daemon.attach import Trainer
 from ultima.daemon.budget import Budget
 from ultima.daemon.config import DaemonConfig
-from ultima.daemon.engine import JobConfig
 from ultima.daemon.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -29,10 +28,11 @@ from ultima.daemon.errors import (
     Unavailable,
 )
 from ultima.daemon.hosts import Host, Membership, State
-from ultima.daemon.job import Job, Joined, Joiner, JoinSpec, Session
+from ultima.daemon.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
 from ultima.daemon.options import InForce, Options, from_proto
+from ultima.daemon.partial_stats import PartialStats
 from ultima.daemon.peers import Peers, Place
 from ultima.daemon.recorder import Recorder
 from ultima.daemon.rendezvous import Coordinator, Registration, check_options
@@ -78,6 +78,10 @@ class JobTable:
         """What the engine remembers of a job's ops."""
         world_size = job.membership.world_size if job.membership else 0
         return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
+
+    def next_op_seq(self, job: Job) -> int:
+        """The number that follows the newest op seen here or heard of."""
+        return self._engine.next_op_seq(job.number)
 
     def by_number(self, number: int) -> Job | None:
         """The job that the engine knows by this number."""
@@ -210,7 +214,8 @@ class JobTable:
             raise ResourceExhausted(
                 f"limits.bucket_bytes = {limit}: job {job.name!r} needs {membership.bucket_bytes_max}"
             )
-        config = self._job_config(job, membership, own)
+        asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
+        config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
         memory_bytes = self._engine.job_bytes(config, membership.lanes)
         self._budget.take_job(job.name, memory_bytes)
         try:
@@ -220,6 +225,8 @@ class JobTable:
             raise
         self._by_number[job.number] = job
         job.memory_bytes, job.membership, job.own = memory_bytes, membership, own
+        if membership.options.partial:
+            job.partial = PartialStats([host.ranks for host in membership.hosts])
         job.in_force = InForce(membership.options, lambda options: self._tune(job, options))
         assert self._peers is not None
         job.links = Links(
@@ -245,23 +252,8 @@ class JobTable:
         self._links_changed(job)
         self.watch()
 
-    def _job_config(self, job: Job, membership: Membership, own: Host) -> JobConfig:
-        limit = self._config.limits.rate_bytes_per_s
-        asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
-        return JobConfig(
-            hosts=len(membership.hosts),
-            self_index=own.index,
-            local_ranks=len(own.ranks),
-            packet_bytes=min(host.packet_bytes for host in membership.hosts),
-            world=membership.world_size,
-            bucket_bytes_max=membership.bucket_bytes_max,
-            rate_bytes_per_s=min(asked or limit, limit or asked),
-            first_op_seq=membership.next_op_seq,
-            options=membership.options,
-        )
-
     def _tune(self, job: Job, options: Options) -> None:
-        self._engine.job_tune(job.number, options)
+        self._engine.job_tune(job.number, options.seeded(job.generation))
         log.info("options job=%s %s", job.name, " ".join(f"{name}={value}" for name, value in options.words().items()))
 
     async def _connected(self, job: Job, deadline: float) -> None:
@@ -280,14 +272,16 @@ class JobTable:
             raise ResourceExhausted(f"limits.sessions = {limit}: as many trainers are in jobs already")
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
-        assert job.links is not None and job.membership is not None
+        assert job.links is not None and job.membership is not None and job.own is not None
         next_op_seq = job.membership.next_op_seq
         if job.membership.under_way or rank in job.seen:
             # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
             next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
         self._budget.take_job(job.name, trainer.size)
         try:
-            session = self._engine.session_add(job.number, trainer.memory, next_op_seq)
+            place = job.own.ranks.index(rank)
+            memory = [replace(lane, place=place) for lane in trainer.memory]
+            session = self._engine.session_add(job.number, memory, next_op_seq)
         except Refused:
             self._budget.give_back_job(job.name, trainer.size)
             raise

@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from ultima.daemon.engine import (
     NOBODY,
@@ -202,6 +203,11 @@ class Lanes:
                 receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
                 receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
                 yield receipt
+
+    def receipt(self, job: int, back: int) -> Any | None:
+        """Of a job with one lane: the struct of its `back`-th newest op or None, valid until the next call."""
+        ((engine, number),) = self._each(job)
+        return engine.receipt(number, back)
 
     def poll_event(self, lane: int) -> Event | None:
         """The next event of a lane in the numbers of this class, or None."""

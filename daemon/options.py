@@ -4,6 +4,9 @@
 A change is a whole new set with a `revision` one higher. Each host keeps the highest it has heard of, and every message
 in which two hosts could find out that they differ carries the set; so a host that was away when the operator spoke
 takes over what holds when it connects again. Two changes at once end with the same one of them on all hosts.
+
+A job is *partial* when it has a policy; whether it is, cannot be changed while it runs. A change of the policy or of
+its numbers comes with an op, not at an instant: `policy_from` says which (tuning.py).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
+from ultima.daemon.config import WORLD_SIZE_MAX
 from ultima.daemon.errors import InvalidArgument
 from ultima.v1 import types_pb2
 
@@ -19,8 +23,15 @@ OFF = -1
 INCAST_MAX = 15
 PERCENT_MAX = 100
 SPAN_NS_MAX = 3600 * 10**9
+BYTE_MAX = 255
+SEED_MAX = 2**64 - 1
 
-_ENUMS = {"algorithm": types_pb2.Algorithm, "congestion": types_pb2.Congestion, "hadamard": types_pb2.Hadamard}
+_ENUMS = {
+    "algorithm": types_pb2.Algorithm,
+    "congestion": types_pb2.Congestion,
+    "hadamard": types_pb2.Hadamard,
+    "policy": types_pb2.Policy,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +46,59 @@ class Options:
     t_b_ns: int = 0
     t_c_ns: int = 0
     delay_target_ns: int = 0
+    policy: int = types_pb2.POLICY_NONE
+    quorum: int = 0
+    probes: int = 0
+    tau: int = 0
+    eta: int = 0
+    policy_seed: int = 0
+    policy_from: int = 0
     revision: int = 0
+
+    @property
+    def partial(self) -> bool:
+        """Ops start by a policy, with what lies in the ranks' slots."""
+        return self.policy != types_pb2.POLICY_NONE
 
     def with_changes(self, message: types_pb2.JobOptions) -> Options:
         """These with what is set in `message`, its revision too unless that is 0. Raises InvalidArgument."""
         changes = named(message)
         for name, value in changes.items():
             check(name, value)
-        return replace(self, **changes, revision=message.revision or self.revision)
+        policy_from = message.policy_from if message.HasField("policy_from") else self.policy_from
+        return replace(self, **changes, policy_from=policy_from, revision=message.revision or self.revision)
+
+    def seeded(self, generation: int) -> Options:
+        """These as the engine needs them: all hosts of a partial job draw alike, and each life of it anew."""
+        return replace(self, policy_seed=self.policy_seed or generation) if self.partial else self
 
     def to_proto(self) -> types_pb2.JobOptions:
         """As a message with every field set."""
         message = types_pb2.JobOptions()
-        for name in (*NAMES, "revision"):
+        for name in (*NAMES, *CARRIED):
             setattr(message, name, getattr(self, name))
         return message
 
     def words(self) -> dict[str, str]:
         """For people, by name; the revision too."""
-        return {name: word(name, getattr(self, name)) for name in (*NAMES, "revision")}
+        return {name: word(name, getattr(self, name)) for name in (*NAMES, *CARRIED)}
 
     def newer_than(self, other: Options) -> bool:
         """Whether a host that has `other` is to take these."""
         return self._order() > other._order()
 
     def _order(self) -> tuple[int, ...]:
-        return (self.revision, *(getattr(self, name) for name in NAMES))
+        return (self.revision, *(getattr(self, name) for name in NAMES), self.policy_from)
 
 
 DEFAULTS = Options()
-NAMES = tuple(field.name for field in fields(Options) if field.name != "revision")
+CARRIED = ("policy_from", "revision")
+"""Told with the options by the daemons; nobody asks for them."""
+NAMES = tuple(field.name for field in fields(Options) if field.name not in CARRIED)
+FIXED = ("algorithm", "policy_seed")
+"""Cannot be changed while the job runs."""
+TIMED = ("policy", "quorum", "probes", "tau", "eta")
+"""Hold from the op `policy_from` on."""
 
 
 def named(message: types_pb2.JobOptions) -> dict[str, int]:
@@ -90,9 +124,43 @@ def check(name: str, value: int) -> None:
         "delay_target_ns": (0, SPAN_NS_MAX, "up to an hour, or 0 for automatic"),
         "t_b_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
         "t_c_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
+        "quorum": (0, WORLD_SIZE_MAX, "1 to the ranks of the job, or 0 for half of them, rounded up"),
+        "probes": (0, WORLD_SIZE_MAX, "1 to the ranks of the job, or 0 for 2"),
+        "tau": (0, BYTE_MAX, "1 to 255, or 0 for 8"),
+        "eta": (0, BYTE_MAX, "1 to 255, or 0 for 4"),
+        "policy_seed": (0, SEED_MAX, "any number of 64 bits, or 0 for one that is made from the job's generation"),
     }[name]
     if not low <= value <= high:
         raise InvalidArgument(f"{name} = {value}: allowed: {meaning}")
+
+
+def check_job(options: Options, world_size: int) -> None:
+    """Raises InvalidArgument for what no job of so many ranks can have."""
+    for name in ("quorum", "probes"):
+        if (value := getattr(options, name)) > world_size:
+            raise InvalidArgument(f"{name} = {value}: allowed: 1 to {world_size}, the ranks of the job")
+    if options.partial and options.algorithm != types_pb2.ALGORITHM_TAR:
+        raise InvalidArgument(
+            f"algorithm = {word('algorithm', options.algorithm)}: allowed: tar: "
+            f"the job is partial, policy = {word('policy', options.policy)}"
+        )
+
+
+def check_change(before: Options, after: Options) -> None:
+    """Raises InvalidArgument for a change that a running job cannot make."""
+    for name in FIXED:
+        old, new = getattr(before, name), getattr(after, name)
+        if new != old:
+            raise InvalidArgument(
+                f"{name} = {word(name, new)}: allowed: {word(name, old)}: it cannot be changed while the job runs"
+            )
+    if after.partial != before.partial:
+        partial = [word("policy", n) for n in types_pb2.Policy.values() if n > types_pb2.POLICY_NONE]
+        allowed = ", ".join(partial) if before.partial else "none"
+        raise InvalidArgument(
+            f"policy = {word('policy', after.policy)}: allowed: {allowed}: "
+            f"a job that began {'partial stays so' if before.partial else 'without a policy gets none'} while it runs"
+        )
 
 
 def word(name: str, value: int) -> str:
@@ -123,11 +191,7 @@ class InForce:
     def hear(self, other: Options) -> Options:
         """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
         if other.newer_than(self.options):
-            if other.algorithm != self.options.algorithm:
-                raise InvalidArgument(
-                    f"algorithm = {word('algorithm', other.algorithm)}: allowed: "
-                    f"{word('algorithm', self.options.algorithm)}: it cannot be changed while the job runs"
-                )
+            check_change(self.options, other)
             self._apply(other)
             self.options = other
         return self.options

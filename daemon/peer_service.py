@@ -13,7 +13,7 @@ from ultima.daemon.config import BUCKET_BYTES_MAX, LANES_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
 from ultima.daemon.jobs import JobTable
-from ultima.daemon.options import from_proto
+from ultima.daemon.options import check_job, from_proto
 from ultima.daemon.rendezvous import Coordinator, Record, Registration
 from ultima.daemon.trainer_service import JOB_NAME_MAX, inner_deadline
 from ultima.daemon.tuning import Tuning
@@ -68,6 +68,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
         if not 1 <= request.bucket_bytes_max <= BUCKET_BYTES_MAX:
             raise InvalidArgument(f"bucket_bytes_max = {request.bucket_bytes_max}: allowed: 1 to {BUCKET_BYTES_MAX}")
+        options = from_proto(request.options)
+        check_job(options, request.world_size)
         registration = Registration(
             job=checked_job(request.job),
             rank=host.ranks[0],
@@ -75,7 +77,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             host=host,
             bucket_bytes_max=request.bucket_bytes_max,
             left_generation=request.left_generation,
-            options=from_proto(request.options),
+            options=options,
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
         membership = await self._coordinator.register(registration, deadline)

@@ -297,7 +297,8 @@ class Coordinator:
             formed_at=asyncio.get_running_loop().time(),
             options_asked=registrations[0].options,
             options=registrations[0].options,
-            lanes=min(len(host.lanes) for host in hosts),
+            # At most one op of a partial job is open at a time: there is nothing to spread.
+            lanes=1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts),
         )
         self._records[job] = record
         self._forming.pop(job, None)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import grp
 import logging
 import os
@@ -239,6 +240,8 @@ class Daemon:
         if event.kind == EventKind.OP_DONE:
             if job is not None:
                 job.stats.op_done(event)
+                if job.partial is not None:
+                    job.partial.read(functools.partial(self.engine.receipt, job.number))
             if event.a != Status.COMPLETE and (lines := self._seldom.allows((name, event.a))):
                 log.warning(
                     "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d alike=%d",

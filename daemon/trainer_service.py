@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.attach import AttachServer
@@ -13,7 +14,7 @@ from ultima.daemon.errors import InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.hosts import split_target
 from ultima.daemon.job import JoinSpec
 from ultima.daemon.jobs import JobTable
-from ultima.daemon.options import from_proto
+from ultima.daemon.options import check_job, from_proto
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 
 JOB_NAME_MAX = 128
@@ -45,6 +46,8 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int)
         )
     if request.rate_bytes_per_s < 0:
         raise InvalidArgument(f"rate_bytes_per_s = {request.rate_bytes_per_s}: allowed: 0 or more")
+    options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
+    check_job(options, request.world_size)
     rendezvous, advertise = _where(request, grpc_port)
     return JoinSpec(
         job=request.job,
@@ -54,7 +57,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int)
         advertise=advertise,
         bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID),
         rate_bytes_per_s=request.rate_bytes_per_s,
-        options=from_proto(request.options),
+        options=options,
     )
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from ultima.daemon.engine import (
@@ -30,6 +31,7 @@ from ultima.daemon.engine import (
 )
 from ultima.daemon.errors import InvalidArgument, NotFound, ResourceExhausted
 from ultima.daemon.options import Options
+from ultima.v1 import admin_pb2
 
 SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
 JOB_BYTES = 1 << 20
@@ -111,12 +113,17 @@ class FakeEngine:
 
     def job_add(self, config: JobConfig) -> int:
         self._check(config.options, config.hosts)
+        assert len(config.ranks_of) in (0, config.hosts), "ranks_of: one number per host"
+        assert not config.ranks_of or config.ranks_of[config.self_index] == config.local_ranks
+        assert not config.ranks_of or sum(config.ranks_of) == config.world
         number = next(n for n in itertools.count() if n not in self.jobs)
         self.jobs[number] = FakeJob(config, next_op_seq=config.first_op_seq)
         return number
 
     def job_tune(self, job: int, options: Options) -> None:
-        self._check(options, self.jobs[job].config.hosts)
+        config = self.jobs[job].config
+        self._check(options, config.hosts)
+        assert options.partial == config.options.partial, "partial or not cannot change under the engine"
         self.jobs[job].tuned.append(options)
 
     @staticmethod
@@ -179,9 +186,11 @@ class FakeEngine:
     def session_add(self, job: int, memory: SessionMemory, first_op_seq: int) -> int:
         if self.fail_session_add:
             raise ResourceExhausted("session_add: as the test wants it")
-        here = sum(session.job == job for session in self.sessions.values())
-        if here >= self.jobs[job].config.local_ranks:
+        places = [session.memory.place for session in self.sessions.values() if session.job == job]
+        local_ranks = self.jobs[job].config.local_ranks
+        if len(places) >= local_ranks:
             raise ResourceExhausted("session_add: more sessions than local ranks")
+        assert memory.place < local_ranks and memory.place not in places, f"place {memory.place}: {places} are taken"
         number = next(n for n in itertools.count() if n not in self.sessions)
         self.sessions[number] = FakeSession(job, memory, first_op_seq)
         return number
@@ -222,3 +231,33 @@ class FakeEngine:
         op_seq = self.jobs[job].next_op_seq
         self.jobs[job].next_op_seq += 1
         self.emit(EventKind.OP_DONE, job, op_seq=op_seq, a=int(status), b=elapsed_ns, c=missing)
+
+    def partial_op(self, job: int, status: Status = Status.COMPLETE, **said: Any) -> None:
+        """One op of a partial job has ended; `said` is what `partial_receipt` takes."""
+        receipt = partial_receipt(self.jobs[job].next_op_seq, status=status, **said)
+        self.jobs[job].receipts.append(receipt)
+        self.op_done(job, status)
+
+
+def partial_receipt(
+    op_seq: int,
+    fresh: dict[int, int],
+    stale: dict[int, int] | None = None,
+    initiator: int = 0xFFFF,
+    waited_ns: int = 0,
+    status: Status = Status.COMPLETE,
+) -> Any:
+    """A struct ut_receipt, zeros but for what is said; masks of the ranks that were in the op, by host."""
+    rows = [_zeros(admin_pb2.OpReceiptPeer) for _ in range(64)]
+    for host, row in enumerate(rows):
+        row.fresh, row.stale = fresh.get(host, 0), (stale or {}).get(host, 0)
+    receipt = _zeros(admin_pb2.OpReceipt)
+    receipt.op_seq, receipt.status, receipt.peer = op_seq, int(status), rows
+    receipt.initiator, receipt.waited_ns = initiator, waited_ns
+    receipt.included = sum(row.fresh.bit_count() + row.stale.bit_count() for row in rows)
+    return receipt
+
+
+def _zeros(message: Any) -> Any:
+    fields = message.DESCRIPTOR.fields
+    return SimpleNamespace(**{field.name: [0, 0] if field.is_repeated else 0 for field in fields})

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,17 @@ import pytest
 
 from tests.daemon.helpers import HOSTS_SECONDS, House, engine, eventually, local_channel, rendezvous, status
 from ultima.daemon.errors import InvalidArgument
-from ultima.daemon.options import DEFAULTS, NAMES, InForce, Options, differing, from_proto, named
+from ultima.daemon.options import (
+    DEFAULTS,
+    NAMES,
+    InForce,
+    Options,
+    check_change,
+    check_job,
+    differing,
+    from_proto,
+    named,
+)
 from ultima.daemon.server import Daemon
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
@@ -43,6 +55,12 @@ def test_from_proto__says_what_is_set_and_defaults_for_the_rest() -> None:
         ({"t_b_ns": -2}, "t_b_ns = -2: allowed"),
         ({"t_c_ns": 3600 * 10**9 + 1}, "t_c_ns = 3600000000001: allowed: up to an hour"),
         ({"delay_target_ns": -1}, "delay_target_ns = -1: allowed: up to an hour, or 0 for automatic"),
+        ({"policy": 8}, "policy = 8: allowed: none, full, solo, majority, quorum, probe, seeded"),
+        ({"policy": 0}, "policy = 0: allowed: none, full"),
+        ({"quorum": -1}, "quorum = -1: allowed: 1 to the ranks of the job, or 0 for half of them, rounded up"),
+        ({"probes": 1025}, "probes = 1025: allowed: 1 to the ranks of the job, or 0 for 2"),
+        ({"tau": 256}, "tau = 256: allowed: 1 to 255, or 0 for 8"),
+        ({"eta": -1}, "eta = -1: allowed: 1 to 255, or 0 for 4"),
     ],
 )
 def test_from_proto__names_what_is_out_of_range(fields: dict[str, int], message: str) -> None:
@@ -55,6 +73,68 @@ def test_differing__names_field_and_both_values() -> None:
     assert differing(IN_FORCE, DEFAULTS) == ("algorithm", "ring", "tar")
     assert differing(Options(incast=3), DEFAULTS) == ("incast", "3", "0")
     assert differing(Options(revision=3), DEFAULTS) is None, "how often they were changed is not one of them"
+
+
+def test_with_changes__what_only_daemons_say_travels_with_a_set() -> None:
+    told = Options(policy=3, tau=2, policy_from=40, revision=3)
+    assert DEFAULTS.with_changes(told.to_proto()) == told
+    assert told.with_changes(Options(policy=3).to_proto()).policy_from == 0, "0 that is told: at once"
+    assert told.with_changes(types_pb2.JobOptions(tau=3)) == Options(policy=3, tau=3, policy_from=40, revision=3)
+    assert named(types_pb2.JobOptions(policy_from=7, revision=7)) == {}, "alone they ask for nothing"
+    assert told.newer_than(replace(told, policy_from=39)), "the same change from two hosts: one of them holds on both"
+
+
+def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
+    assert DEFAULTS.seeded(77) == DEFAULTS
+    assert Options(policy=4).seeded(77) == Options(policy=4, policy_seed=77)
+    assert Options(policy=4, policy_seed=5).seeded(77) == Options(policy=4, policy_seed=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(quorum=5), "quorum = 5: allowed: 1 to 4, the ranks of the job"),
+        (Options(policy=6, probes=5), "probes = 5: allowed: 1 to 4, the ranks of the job"),
+        (Options(policy=3, algorithm=2), "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
+    ],
+)
+def test_check_job__names_what_does_not_fit(options: Options, message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        check_job(options, 4)
+    assert str(caught.value) == message
+    check_job(Options(policy=5, quorum=4, probes=4), 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (DEFAULTS, Options(algorithm=2), "algorithm = ring: allowed: tar: it cannot be changed while the job runs"),
+        (
+            Options(policy=4, policy_seed=5),
+            Options(policy=4, policy_seed=6),
+            "policy_seed = 6: allowed: 5: it cannot be changed while the job runs",
+        ),
+        (
+            DEFAULTS,
+            Options(policy=3),
+            "policy = solo: allowed: none: a job that began without a policy gets none while it runs",
+        ),
+        (
+            Options(policy=2),
+            DEFAULTS,
+            "policy = none: allowed: full, solo, majority, quorum, probe, seeded: "
+            "a job that began partial stays so while it runs",
+        ),
+    ],
+)
+def test_check_change__names_what_is_fixed(before: Options, after: Options, message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        check_change(before, after)
+    assert str(caught.value) == message
+    check_change(before, before)
+    heard = InForce(before, lambda options: None)
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
+        heard.hear(replace(after, revision=1))
 
 
 def test_in_force__the_newest_wins_on_every_host() -> None:
