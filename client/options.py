@@ -39,6 +39,7 @@ RANKS_MAX = 1024
 SPAN_MAX_S = 3600.0
 OFF = -1
 AUTO = "auto"
+TAU_DEFAULT, ETA_DEFAULT = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +228,13 @@ def words(message: Any) -> dict[str, str]:
 def is_partial(message: types_pb2.JobOptions) -> bool:
     """Whether the job has a policy. Daemons of before there were any say none."""
     return message.policy > POLICY_NONE
+
+
+def policy_text(message: types_pb2.JobOptions, world_size: int) -> str:
+    """What starts the ops of a partial job, with the numbers that count under it: "quorum of 4, tau 8"."""
+    text = BY_NAME["policy"].write(message.policy)
+    if text == "quorum":
+        text += f" of {message.quorum or (world_size + 1) // 2}"
+    if text in ("probe", "seeded"):
+        text += f" of {message.probes or min(2, world_size)}"
+    return f"{text}, tau {message.tau or TAU_DEFAULT}, eta {message.eta or ETA_DEFAULT}"

@@ -11,7 +11,7 @@ import typer
 
 def set_options(
     job: Annotated[str, typer.Argument(help="Name of the job, as `ultima status` shows it.")],
-    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="incast=3 hadamard=auto t_b=300ms ...")],
+    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="incast=3 t_b=300ms policy=solo ...")],
     socket: Annotated[
         str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
     ] = None,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ultima.cli import partial_status
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from rich.console import Console
@@ -91,9 +93,15 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
         return
     console.print(_job_table(answer))
     console.print(_host_table(answer))
+    partial = [job for job in answer.jobs if job.ranks]
+    if partial:
+        console.print(partial_status.table(partial))
     for job in answer.jobs:
         if job.HasField("options"):
             _say(console, f"options of {job.job}: {options_text(job.options)}")
+    for job in partial:
+        for line in partial_status.lines(job):
+            _say(console, line)
 
 
 def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
@@ -159,10 +167,11 @@ def ports_text(engine: admin_pb2.EngineStatus) -> str:
 
 
 def options_text(options: types_pb2.JobOptions) -> str:
-    """All options in force, in words."""
-    from ultima.options import words
+    """All options in force, in words; what is of partial jobs only of those."""
+    from ultima.options import PARTIAL, is_partial, words
 
-    return ", ".join(f"{name} {word}" for name, word in words(options).items())
+    hidden = () if is_partial(options) else PARTIAL
+    return ", ".join(f"{name} {word}" for name, word in words(options).items() if name not in hidden)
 
 
 def _say(console: Console, text: str) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from ultima.admin import get_status
 from ultima.cli import main, status
 from ultima.errors import DaemonUnavailable, ProtocolError
+from ultima.options import policy_text
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
 runner = CliRunner()
@@ -98,6 +99,98 @@ def test_status__table_for_people(socket: str) -> None:
     assert "options of torch-0-1234: algorithm ring, " in text and "t_b off, t_c 2ms" in text
     for piece in ("torch-0-1234", "41", "1.50 ms", "2.75 ms", "4 KiB", "10.0.0.2:29520", "0-1", "118 MiB", "here"):
         assert piece in text, piece
+
+
+def a_partial_job(**options: Any) -> admin_pb2.GetStatusResponse:
+    answer = an_answer()
+    del answer.jobs[:]
+    job = answer.jobs.add(job="eager", world_size=3, next_op_seq=300, straggler_rank=2, controller_host=1)
+    job.options.MergeFrom(types_pb2.JobOptions(algorithm="ALGORITHM_TAR", policy="POLICY_PROBE"))
+    job.options.MergeFrom(types_pb2.JobOptions(**options))
+    job.partial_ops, job.included_mean, job.waited_p50_us = 200, 2.125, 3450
+    for rank, (fresh, stale, null, started, last) in enumerate(
+        ((199, 1, 0, 150, 299), (190, 10, 0, 48, 299), (10, 15, 175, 2, 297))
+    ):
+        job.ranks.add(
+            rank=rank,
+            fresh_count=fresh,
+            stale_count=stale,
+            null_count=null,
+            initiated_count=started,
+            last_op_seq=last,
+        )
+    return answer
+
+
+def told(answer: admin_pb2.GetStatusResponse) -> list[str]:
+    console = Console(width=140, record=True, file=io.StringIO())
+    status.show(console, answer)
+    return console.export_text().splitlines()
+
+
+def test_status__of_a_partial_job_says_who_is_in_its_ops_and_names_the_straggler() -> None:
+    text = told(a_partial_job())
+    assert (
+        "policy of eager: probe of 2, tau 8, eta 4, controlled by host 1; in the last 200 ops 2.12 of 3 ranks, "
+        "started 3.45 ms after this host was ready (median)" in text
+    )
+    assert (
+        "straggler of eager: rank 2, in 12 % of the last 200 ops and in time in 5 %; "
+        "the median rank in 100 % and 95 %" in text
+    )
+    rows = [line.split() for line in text if line.split()[:1] == ["eager"]]
+    assert ["eager", "0", "100", "%", "199", "1", "0", "150", "299"] in rows
+    assert ["eager", "2", "12", "%", "10", "15", "175", "2", "297"] in rows
+    assert any(line.startswith("options of eager: ") and "policy probe, quorum auto" in line for line in text)
+
+
+def test_status__of_a_partial_job_whose_policy_is_about_to_change() -> None:
+    text = told(a_partial_job(policy="POLICY_QUORUM", quorum=3, tau=2, policy_from=302))
+    assert any(
+        line.startswith("policy of eager: quorum of 3, tau 2, eta 4, from op 302 on; in the last") for line in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": "POLICY_QUORUM"}, "quorum of 4, tau 8, eta 4"),
+        ({"policy": "POLICY_SEEDED", "probes": 3}, "seeded of 3, tau 8, eta 4"),
+        ({"policy": "POLICY_SOLO", "tau": 3, "eta": 1, "probes": 3, "quorum": 5}, "solo, tau 3, eta 1"),
+    ],
+)
+def test_policy_text__says_what_counts_under_it(options: dict[str, Any], words: str) -> None:
+    assert policy_text(types_pb2.JobOptions(**options), 7) == words
+
+
+def test_status__of_a_partial_job_without_ops_or_straggler() -> None:
+    answer = a_partial_job(policy="POLICY_SOLO")
+    answer.jobs[0].straggler_rank = -1
+    assert not any("straggler" in line for line in told(answer))
+    answer.jobs[0].partial_ops = 0
+    assert "policy of eager: solo, tau 8, eta 4; no op has ended yet" in told(answer)
+
+
+def test_status__of_an_ordinary_job_is_silent_about_policies() -> None:
+    answer = an_answer()
+    answer.jobs[0].options.policy = types_pb2.POLICY_NONE
+    text = "\n".join(told(answer))
+    for word in ("policy", "quorum", "tau", "straggler", "Ranks"):
+        assert word not in text, word
+
+
+def test_status__json_of_a_partial_job(socket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "an_answer", lambda answer=a_partial_job(): answer)
+    (job,) = json.loads(runner.invoke(main.build(), ["status", "--json"]).output)["jobs"]
+    assert job["options"]["policy"] == "probe" and job["straggler_rank"] == 2 and job["included_mean"] == 2.125
+    assert job["ranks"][2] == {
+        "rank": 2,
+        "fresh_count": 10,
+        "stale_count": 15,
+        "null_count": 175,
+        "initiated_count": 2,
+        "last_op_seq": 297,
+    }
 
 
 def test_status__without_jobs(socket: str) -> None:

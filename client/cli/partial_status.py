@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of `ultima status` that is about partial jobs: by what their ops start, and who is in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ultima.v1 import admin_pb2
+
+
+def lines(job: admin_pb2.JobStatus) -> list[str]:
+    """What holds, what came of it in the newest ops, and the straggler, a line each."""
+    from ultima.options import policy_text
+    from ultima.v1 import types_pb2
+
+    text = f"policy of {job.job}: {policy_text(job.options, job.world_size)}"
+    if job.options.policy_from > job.next_op_seq:
+        text += f", from op {job.options.policy_from} on"
+    if job.options.policy == types_pb2.POLICY_PROBE and job.controller_host >= 0:
+        text += f", controlled by host {job.controller_host}"
+    if not job.partial_ops:
+        return [f"{text}; no op has ended yet"]
+    text += (
+        f"; in the last {job.partial_ops} ops {job.included_mean:.3g} of {job.world_size} ranks, started "
+        f"{job.waited_p50_us / 1e3:.2f} ms after this host was ready (median)"
+    )
+    return [text, *_straggler(job)]
+
+
+def _straggler(job: admin_pb2.JobStatus) -> list[str]:
+    from statistics import median
+
+    slow = next((row for row in job.ranks if row.rank == job.straggler_rank), None)
+    if slow is None:
+        return []
+    middle = median(row.fresh_count + row.stale_count for row in job.ranks)
+    in_time = median(row.fresh_count for row in job.ranks)
+    included, in_time_here = share(slow.fresh_count + slow.stale_count, job), share(slow.fresh_count, job)
+    return [
+        f"straggler of {job.job}: rank {slow.rank}, in {included} of the last {job.partial_ops} ops and in time in "
+        f"{in_time_here}; the median rank in {share(middle, job)} and {share(in_time, job)}"
+    ]
+
+
+def table(jobs: Sequence[admin_pb2.JobStatus]) -> Table:
+    """A row for each rank of each job."""
+    from rich import box
+    from rich.table import Table
+
+    ret = Table(title="Ranks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    ret.add_column("job", overflow="fold")
+    for name in ("rank", "included", "fresh", "stale", "absent", "started by its host", "last in op"):
+        ret.add_column(name, justify="right", no_wrap=True)
+    for job in jobs:
+        for row in job.ranks:
+            ret.add_row(
+                job.job,
+                str(row.rank),
+                share(row.fresh_count + row.stale_count, job),
+                str(row.fresh_count),
+                str(row.stale_count),
+                str(row.null_count),
+                str(row.initiated_count),
+                str(row.last_op_seq) if row.last_op_seq >= 0 else "-",
+            )
+    return ret
+
+
+def share(count: float, job: admin_pb2.JobStatus) -> str:
+    """Of the newest ops, in percent."""
+    return f"{100 * count / job.partial_ops:.0f} %" if job.partial_ops else "-"
