@@ -7,7 +7,7 @@ which is two ops and what the job does in TELL_SECONDS. A host that hears too la
 about the ops in between, which is harmless (an op starts once, whoever starts it), only not as asked.
 
 Two ops ahead may be for ever: perhaps the policy is changed just because nothing starts under the old one. Where no op
-has come for STILL_SECONDS the change is told again, to hold at once.
+has come for a second the change is told again, to hold at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ultima.v1 import peer_pb2, types_pb2
 CALL_SECONDS = 3.0
 TELL_SECONDS = 0.1
 MARGIN_OPS = 2  # one may be about to start, or be open on a host that is quicker than we
-STILL_SECONDS = 1.0
 LOOK_SECONDS = 0.02
+STILL_LOOKS = 50
 ATTEMPTS = 5  # at a change that another operator's was quicker than
 
 
@@ -80,18 +80,14 @@ class Tuning:
 
     async def _see_through(self, job: Job, in_force: InForce) -> Options:
         """Returns when a change holds here, after it was told again if no op brings it about. Raises Refused."""
-        loop = asyncio.get_running_loop()
-        told = in_force.options.policy_from
-        seen, since = -1, loop.time()
+        told, seen, still = in_force.options.policy_from, -1, 0
         while not job.over and in_force.options.policy_from == told and seen < told:
             now = self._jobs.next_op_seq(job)
-            if now != seen:
-                seen, since = now, loop.time()
-            elif loop.time() - since >= STILL_SECONDS:
+            seen, still = now, still + 1 if now == seen else 0
+            if still >= STILL_LOOKS:
                 in_force.hear(replace(in_force.options, policy_from=0, revision=in_force.options.revision + 1))
                 return await self._tell(job, in_force)
-            else:
-                await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
         return in_force.options
 
     async def _tell(self, job: Job, in_force: InForce) -> Options:

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ import ultima
 from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import ChildDaemon, House, rendezvous, status
 from tests.daemon.test_recorder import receipts
+from ultima._native import ffi
 from ultima.cli.explain import decoded
 from ultima.daemon.attach import create_memfd
 from ultima.daemon.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
+from ultima.daemon.options import Options
 from ultima.daemon.progress import judge
 
 JOB = JobConfig(
@@ -107,6 +110,20 @@ def test_job__life_and_errors(engine: Engine) -> None:
     engine.job_remove(number)
     with pytest.raises(Refused):
         engine.next_op_seq(number)
+
+
+def test_job_config__every_option_reaches_its_field() -> None:
+    options = Options(
+        policy=5, quorum=3, probes=4, tau=255, eta=6, policy_seed=2**64 - 1, policy_from=2**40, t_b_ns=-1, incast=2
+    )
+    config = replace(JOB, hosts=3, world=7, ranks_of=(1, 2, 4), options=options)
+    native = object.__new__(NativeEngine)
+    native._ffi = ffi
+    raw = native._job_config(config)
+    assert list(raw.ranks_of) == [1, 2, 4] + [0] * 61 and (raw.hosts, raw.world, raw.local_ranks) == (3, 7, 1)
+    for name in ("policy", "quorum", "probes", "tau", "eta", "policy_seed", "policy_from", "incast"):
+        assert getattr(raw.options, name) == getattr(options, name), name
+    assert raw.options.t_b_ns == NEVER and raw.options.algorithm == 1
 
 
 def test_job__limit_is_named(engine: Engine) -> None:

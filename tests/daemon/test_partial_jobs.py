@@ -276,7 +276,7 @@ def early_of(daemon: Daemon) -> int:
 
 def test_tune__a_job_that_stands_still_is_changed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quorum that never comes: no op brings the op from which another one would do."""
-    monkeypatch.setattr(tuning, "STILL_SECONDS", 0.2)
+    monkeypatch.setattr(tuning, "STILL_LOOKS", 5)
 
     async def story(house: House) -> None:
         daemons = [await house.daemon() for _ in range(3)]
@@ -291,16 +291,16 @@ def test_tune__a_job_that_stands_still_is_changed_at_once(tmp_path: Path, monkey
 
 
 def test_tune__a_job_that_moves_slowly_gets_there_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "STILL_SECONDS", 0.3)
+    monkeypatch.setattr(tuning, "STILL_LOOKS", 5)
 
     async def story(house: House) -> None:
         daemons = [await house.daemon() for _ in range(2)]
         await house.job(daemons, options=SOLO)
-        change = asyncio.create_task(tune(daemons[0], tau=9))
-        for _ in range(MARGIN_OPS):
-            await asyncio.sleep(0.2)
-            engine(daemons[0]).partial_op(0, fresh={0: 1})
-        assert from_proto(await change) == Options(policy=3, tau=9, policy_from=MARGIN_OPS, revision=1)
+        assert MARGIN_OPS == 2
+        looks = iter([0] + [0] * 5 + [1] * 5 + [2])
+        monkeypatch.setattr(daemons[0].jobs, "next_op_seq", lambda job: next(looks))
+        assert from_proto(await tune(daemons[0], tau=9)) == Options(policy=3, tau=9, policy_from=2, revision=1)
+        assert next(looks, None) is None, "it has looked until the op was there"
         assert len(engine(daemons[1]).jobs[0].tuned) == 1
 
     run(tmp_path, story)
@@ -328,7 +328,7 @@ def test_tune__refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_tune__a_host_that_was_away_joins_under_what_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "STILL_SECONDS", 0.1)
+    monkeypatch.setattr(tuning, "STILL_LOOKS", 5)
 
     async def story(house: House) -> None:
         daemons = [await house.daemon() for _ in range(3)]
