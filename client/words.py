@@ -64,6 +64,7 @@ FIELD_BY_CODE = {
     6: "algorithm",
     7: "collective",
     8: "root",
+    9: "divisor",
 }
 
 STATUS_FAILED = 4

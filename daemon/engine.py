@@ -28,6 +28,8 @@ class Status(IntEnum):
     PARTIAL = 2
     INSUFFICIENT = 3
     FAILED = 4
+    EMPTY = 5
+    OVERTAKEN = 6
 
 
 class EventKind(IntEnum):
@@ -39,9 +41,11 @@ class EventKind(IntEnum):
     VIOLATION = 4
     DIVERGED = 5
     PATH = 6
+    READY = 7
+    ACTIVATED = 8
 
 
-FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree", "algorithm", "collective", "root")  # enum ut_field
+FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree", "algorithm", "collective", "root", "divisor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,13 @@ class Engine(Protocol):
     def job_tune(self, job: int, options: Options) -> None:
         """Changes the options of a job from its next op on; `algorithm` stays what it was."""
 
+    def activate(self, job: int, op_seq: int) -> None:
+        """Starts an op of a partial job here; nothing happens if it has started. Refused if it is not the next one
+        here, or if no rank of this host has given anything for it."""
+
+    def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
+        """The `n` different ranks, of `world`, that are drawn for an op."""
+
     def job_remove(self, job: int) -> None:
         """Fails what is open, forgets connections and sessions of the job."""
 
@@ -278,6 +289,16 @@ class NativeEngine:
     def job_tune(self, job: int, options: Options) -> None:
         values = self._ffi.new("ut_job_options *", _job_options(options))
         self._checked(self._lib.ut_driver_job_tune(self._driver, job, values), "options")
+
+    def activate(self, job: int, op_seq: int) -> None:
+        self._checked(self._lib.ut_driver_activate(self._driver, job, op_seq), "activate")
+
+    def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
+        if not 0 <= n <= world:
+            raise ValueError(f"n {n}: must be 0 to world, which is {world}")
+        ranks = self._ffi.new("uint32_t[]", max(n, 1))
+        self._lib.ut_picks(seed, op_seq, world, n, ranks)
+        return tuple(ranks[0:n])
 
     def job_remove(self, job: int) -> None:
         self._checked(self._lib.ut_driver_job_remove(self._driver, job), "job_remove")

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 
+#include "../../transport_c/core/ring.h"
 #include "../../transport_c/core/wire.h"
 #include "../../transport_c/kernels/kernels.h"
 
@@ -177,14 +178,21 @@ static ut_feedback some_feedback(void)
                                   .dtype = 1,
                                   .redop = 2,
                                   .mode = 3,
-                                  .flags = 0x3f,
+                                  .flags = 0x7f,
                                   .weight = 9,
                                   .field = 3,
                                   .agree = 1,
                                   .time_left_us = 1234,
                                   .digest = (uint32_t)check_random(),
                                   .full_mask = check_random(),
-                                  .any_mask = check_random()};
+                                  .any_mask = check_random(),
+                                  .fresh = (uint16_t)check_random(),
+                                  .stale = (uint16_t)check_random(),
+                                  .oldest_step = (uint32_t)check_random(),
+                                  .initiator = (uint16_t)check_random(),
+                                  .policy = UT_POLICY_QUORUM,
+                                  .submitted = UT_SUBMIT_WORLD,
+                                  .attached = (uint16_t)check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();
     return f;
@@ -196,10 +204,15 @@ static void ut_feedback__round_trip_and_damage(void)
     for (int k = 0; k < 100; k++) {
         ut_feedback f = some_feedback(), back;
         size_t len = ut_feedback_encode(packet, &f);
-        CHECK_EQ(len, 72 + 48 * f.records + 8 * f.ack_words);
+        CHECK_EQ(len, 72 + 64 * f.records + 8 * f.ack_words);
         CHECK_EQ(ut_feedback_decode(&back, packet, len), UT_OK);
         CHECK_EQ(ut_feedback_encode(again, &back), len);
         CHECK_BYTES(again, packet, len);
+        for (unsigned i = 0; i < f.records; i++) {
+            CHECK_EQ(back.record[i].stale, f.record[i].stale);
+            CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
+            CHECK_EQ(back.record[i].attached, f.record[i].attached);
+        }
         size_t bit = check_below(len * 8);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
         CHECK_MSG(ut_feedback_decode(&back, packet, len) != UT_OK, "bit %zu", bit);

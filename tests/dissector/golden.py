@@ -52,12 +52,14 @@ PACKETS = [
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "12 00 02 03 deadbeef 80000000 05176e20 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        "12 00 02 03 deadbeef 80000000 7f8a2bb4 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
         " 00000041 00000011 00000022 00abcdef 000003e8 0002 d234"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
+        "   0000 0000 00000000 0000 00 00 0000 0000"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
+        "   0000 0000 00000000 0000 00 00 0000 0000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x05176E20,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x7F8A2BB4,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, word_count=2, decides=1, transform=1, transform_from=0x1234),
         records=(
@@ -71,11 +73,13 @@ PACKETS = [
     ),
     Golden(
         "feedback__a_broadcast_and_an_all_gather_that_failed",
-        "12 00 02 01 00000011 00000002 b2a6433b 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        "12 00 02 01 00000011 00000002 2f95fab3 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
         " 00000003 00000000 00000000 ffffffff 00000000 0000 0000"
         "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
-        "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005",
-        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0xB2A6433B, grant=131072,
+        "   0000 0000 00000000 0000 00 00 0000 0000"
+        "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005"
+        "   0000 0000 00000000 0000 00 00 0000 0000",
+        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0x2F95FAB3, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
              word_count=0, decides=0, transform=0, transform_from=0),
         records=(
@@ -83,6 +87,26 @@ PACKETS = [
                  collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
             dict(op_seq=10, count=64, dtype=5, reduction=0, mode=3, flags=0x0E, weight=1, field=7, algorithm=1,
                  collective=2, agree=0, left_us=50000, digest=0, full_mask=2, any_mask=5),
+        ),
+    ),
+    Golden(
+        "feedback__an_op_of_a_partial_job_and_who_is_ready_for_the_next",
+        "12 00 02 02 00000012 00000003 f4edd857 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 0000 0000"
+        "  0000000000000008 0000000000100000 01 02 01 51 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
+        "   0005 0002 0000002a 0003 05 42 000f 0000"
+        "  0000000000000009 0000000000000000 00 00 00 00 0002 0010 ffffffff 00000000 0000000000000000 0000000000000000"
+        "   0009 0000 00000000 ffff 05 00 000b 0000",
+        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0xF4EDD857, grant=131072,
+             received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
+             word_count=0, decides=0, transform=0, transform_from=0),
+        records=(
+            dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x51, weight=3, field=0, algorithm=1,
+                 collective=0, agree=0, left_us=50000, digest=0, full_mask=5, any_mask=7, fresh=5, stale=2,
+                 oldest_step=42, initiator=3, policy=5, submitted=0x42, attached=15),
+            dict(op_seq=9, count=0, dtype=0, reduction=0, mode=0, flags=0, weight=2, field=0, algorithm=1,
+                 collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0, fresh=9, stale=0,
+                 oldest_step=0, initiator=0xFFFF, policy=5, submitted=0, attached=11),
         ),
     ),
     Golden(

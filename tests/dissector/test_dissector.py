@@ -27,7 +27,8 @@ FEEDBACK_ORDER = (
     "hold_us word_count"
 ).split()
 RECORD_ORDER = (
-    "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask"
+    "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
+    "stale oldest_step initiator policy submitted attached"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 
@@ -158,6 +159,23 @@ def _random_request(rng: random.Random) -> dict[str, int]:
     return dict(collective=collective, reduction=root, dtype=rng.randint(1, 7), mode=3)
 
 
+def _random_partial(rng: random.Random) -> UltimaRecord:
+    """What is said of an op of a partial job: it runs, or ranks are ready for it."""
+    fresh = rng.getrandbits(16)
+    common = dict(
+        op_seq=rng.getrandbits(64), fresh=fresh, stale=rng.getrandbits(16) & ~fresh, policy=rng.randint(2, 7),
+        attached=rng.getrandbits(16), weight=fresh.bit_count(), algorithm=1,
+    )  # fmt: skip
+    if rng.getrandbits(1):
+        return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)
+    return UltimaRecord(
+        **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B)),
+        count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=rng.randint(1, 3),
+        oldest_step=rng.getrandbits(32), initiator=rng.choice((rng.randrange(64), 0xFFFF)),
+        submitted=rng.choice((0, 2, 0x40, 0x42)),
+    )  # fmt: skip
+
+
 def _random_feedback(rng: random.Random) -> bytes:
     full = rng.getrandbits(64)
     records = [
@@ -166,6 +184,8 @@ def _random_feedback(rng: random.Random) -> bytes:
             weight=rng.randint(1, 16), algorithm=rng.randint(1, 4), left_us=rng.getrandbits(32),
             digest=rng.getrandbits(32), full_mask=full, any_mask=full | rng.getrandbits(64),
         )
+        if rng.random() < 0.7
+        else _random_partial(rng)
         for _ in range(rng.randint(0, 4))
     ]  # fmt: skip
     packet = UltimaFeedback(

@@ -19,15 +19,17 @@ from scapy.fields import (
     PacketListField,
     ShortField,
     ThreeBytesField,
+    XByteField,
     XIntField,
     XLongField,
+    XShortField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 1
 KIND_DATA, KIND_FEEDBACK, KIND_PIECE = 1, 2, 3
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 72, 16, 48
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 72, 16, 64
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
 NOTHING_YET = 0xFFFFFFFF
@@ -45,6 +47,8 @@ COLLECTIVES = {
 }
 ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7, 64
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
+POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded"}
+TAR, SUM, AVG = 1, 1, 2
 
 
 def _crc32c_table() -> list[int]:
@@ -118,7 +122,7 @@ class UltimaRecord(Packet):
         ByteEnumField("dtype", 1, DTYPES),
         ByteEnumField("reduction", 1, REDUCTIONS),
         ByteEnumField("mode", 1, MODES),
-        FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "digest", "bit6", "bit7"]),
+        FlagsField("flags", 0, 8, ["seen", "receive_done", "send_done", "failed", "masks", "digest", "active", "bit7"]),
         ShortField("weight", 1),
         ByteField("field", 0),
         BitEnumField("algorithm", 1, 4, ALGORITHMS),
@@ -128,6 +132,14 @@ class UltimaRecord(Packet):
         XIntField("digest", 0),
         XLongField("full_mask", 0),
         XLongField("any_mask", 0),
+        XShortField("fresh", 0),
+        XShortField("stale", 0),
+        IntField("oldest_step", 0),
+        ShortField("initiator", 0),
+        ByteEnumField("policy", 0, POLICIES),
+        XByteField("submitted", 0),
+        XShortField("attached", 0),
+        ShortField("reserved", 0),
     ]
 
     def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
@@ -298,18 +310,51 @@ def _reduction_rule(record: UltimaRecord) -> tuple[bool, str]:
     return reduction == 0, f"reduction {reduction}: 0 where nothing is reduced"
 
 
+def _ready_problems(record: UltimaRecord) -> list[str]:
+    """Of a partial job's op that has not started: who is ready, and nothing of what it will be."""
+    shape = (record.count, record.dtype, record.reduction, record.mode, record.flags, record.digest, record.full_mask)
+    rules = [
+        (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
+        (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
+        (record.stale == 0 and record.submitted == 0, "what only an op that has started can say"),
+    ]
+    return [complaint for holds, complaint in rules if not holds]
+
+
+def _partial_problems(record: UltimaRecord) -> list[str]:
+    slots = record.fresh | record.stale
+    said = (slots, record.oldest_step, record.initiator, record.submitted, record.attached, record.flags & 0x40)
+    rules = [
+        (record.policy in POLICIES, f"policy {record.policy}: 0 or 2 to {max(POLICIES)}"),
+        (record.policy or not any(int(value) for value in said), "the words of a partial job, without a policy"),
+        (record.reserved == 0, f"reserved {record.reserved}: 0"),
+    ]
+    if record.policy:
+        rules += [
+            (record.collective == ALLREDUCE and record.algorithm == TAR, "only allreduce by TAR is partial"),
+            (record.reduction in (SUM, AVG), f"reduction {record.reduction}: 1 or 2 in a partial job"),
+            (record.fresh & record.stale == 0, "a slot that is both fresh and stale"),
+            (record.weight == int(slots).bit_count(), f"weight {record.weight}: as many as have given"),
+            (record.initiator in (*range(HOSTS_MAX), 0xFFFF), f"initiator {record.initiator}: a host, or 0xffff"),
+            (record.submitted & ~0x42 == 0, f"submitted {record.submitted:#04x}: 0x42 at most"),
+        ]
+    return [complaint for holds, complaint in rules if not holds]
+
+
 def _record_problems(record: UltimaRecord) -> list[str]:
+    if record.policy and not record.flags & 0x40:
+        return _ready_problems(record)
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
         _reduction_rule(record),
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
-        (record.flags & ~0x3F == 0, f"flags {int(record.flags):#04x}: 0x3f at most"),
+        (record.flags & ~0x7F == 0, f"flags {int(record.flags):#04x}: 0x7f at most"),
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
         (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
         (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (8 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 8, and 0 without flag 0x08"),
+        (record.field <= (9 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 9, and 0 without flag 0x08"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
-    return [complaint for holds, complaint in rules if not holds]
+    return [complaint for holds, complaint in rules if not holds] + _partial_problems(record)

@@ -59,6 +59,8 @@ static void show_feedback(const ut_feedback *f)
                r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
+        printf(" %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
+               r->attached);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

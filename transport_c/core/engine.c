@@ -73,7 +73,8 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         uint8_t *acc = carve(&c, held * 2);
         uint8_t *linger = carve(&c, held);
         uint8_t *encoded = config->hosts > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
-        uint8_t *bucket = config->local_ranks > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
+        bool combines = config->local_ranks > 1 || config->options.policy > UT_POLICY_NONE;
+        uint8_t *bucket = combines ? carve(&c, config->bucket_bytes_max) : NULL;
         if (!at)
             continue;
         ut_op *op = &j->op[k];
@@ -99,10 +100,35 @@ static bool engine_config_valid(const ut_engine_config *c)
            c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
 }
 
-static bool options_valid(const ut_job_options *o, uint32_t hosts)
+/* What does not go together with a policy: others would forward what is not there, or mix it with what is. */
+static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
-    return o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END &&
-           o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100;
+    bool partial = o->policy > UT_POLICY_NONE;
+    return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
+           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+}
+
+static bool options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
+{
+    return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
+           o->hadamard < UT_HADAMARD_END && o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) &&
+           o->early_percent <= 100;
+}
+
+static uint32_t world_of(const ut_job_config *c)
+{
+    return c->world ? c->world : c->hosts;
+}
+
+static bool ranks_valid(const ut_job_config *c)
+{
+    uint32_t sum = 0;
+    for (uint32_t h = 0; h < c->hosts; h++) {
+        sum += c->ranks_of[h];
+        if (c->ranks_of[h] > UT_LOCAL_MAX)
+            return false;
+    }
+    return sum == 0 || (sum == world_of(c) && c->ranks_of[c->self] == c->local_ranks);
 }
 
 static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
@@ -111,7 +137,8 @@ static bool job_config_valid(const ut_engine_config *engine, const ut_job_config
            c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN &&
            c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
            (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
-           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && options_valid(&c->options, c->hosts);
+           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && ranks_valid(c) &&
+           options_valid(&c->options, c->hosts, world_of(c));
 }
 
 size_t ut_engine_bytes(const ut_engine_config *config)
@@ -164,7 +191,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->number = job;
     j->engine = e;
     j->config = *config;
-    j->world = config->world ? config->world : config->hosts;
+    j->world = world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_pace_init(&j->pace, config->rate_bytes_per_s);
     ut_incast_init(j);
@@ -173,6 +200,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].seq = UINT64_MAX;
+    ut_slots_init(j);
     e->job[job] = j;
     e->stats.progress++;
     return UT_OK;
@@ -184,16 +212,24 @@ uint32_t ut_engine_hosts(const ut_engine *e, uint32_t job)
     return j ? j->config.hosts : 0;
 }
 
+uint32_t ut_engine_world(const ut_engine *e, uint32_t job)
+{
+    const ut_job *j = job_of(e, job);
+    return j ? j->world : 0;
+}
+
 int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options)
 {
     ut_job *j = job_of(e, job);
     if (!j)
         return UT_ERR_UNKNOWN;
-    if (!options_valid(options, j->config.hosts))
+    ut_job_options before = j->config.options, next = *options;
+    next.algorithm = before.algorithm;
+    if (!options_valid(&next, j->config.hosts, j->world) || (next.policy > UT_POLICY_NONE) != j->partial.on)
         return UT_ERR_ARGUMENT;
-    uint8_t algorithm = j->config.options.algorithm;
-    j->config.options = *options;
-    j->config.options.algorithm = algorithm;
+    j->config.options = next;
+    if (j->partial.on)
+        ut_policy_tune(j, &before);
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (j->conn[h].state == UT_CONN_UP)
             ut_cc_tune(&j->conn[h].cc, options->congestion, options->delay_target_ns);
@@ -210,6 +246,8 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         if (j->op[k].state == UT_OP_GATHERING || j->op[k].state == UT_OP_RUNNING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
+    if (j->partial.on)
+        ut_slots_close(j, now);
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
             e->session[s].used = false;
@@ -240,7 +278,7 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
 static void members_changed(ut_job *j)
 {
     ut_timing_reset(&j->timing);
-    j->incast.stale = true;
+    j->incast.stale = j->partial.stale = true;
 }
 
 int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
@@ -251,6 +289,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
         return UT_ERR_UNKNOWN;
     if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
         return UT_ERR_ARGUMENT;
+    e->job[job]->partial.attached_of[host] = 0xffff;
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
@@ -296,6 +335,13 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
     return UT_OK;
 }
 
+int ut_engine_activate(ut_engine *e, uint32_t job, uint64_t op_seq, ut_ns now)
+{
+    ut_job *j = job_of(e, job);
+    e->stats.progress++;
+    return j ? ut_partial_activate(j, op_seq, now) : UT_ERR_UNKNOWN;
+}
+
 uint64_t ut_engine_next_op_seq(const ut_engine *e, uint32_t job)
 {
     const ut_job *j = job_of(e, job);
@@ -318,6 +364,9 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     }
     if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
         return UT_ERR_FULL;
+    int error = j->partial.on ? ut_slot_attach(j, free_at, memory->place) : UT_OK;
+    if (error)
+        return error;
     e->session[free_at] = (ut_engine_session){.used = true,
                                               .job = job,
                                               .memory = *memory,
@@ -325,8 +374,9 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
                                               .taken = memory->submissions->head, /* nothing older counts */
                                               .written = memory->completions->head};
     memory->completions->submissions_taken = e->session[free_at].taken;
+    memory->completions->results = j->partial.results;
     /* Ops below have no part in it; a job whose host joins late starts here. */
-    if (n == 0 && j->next_open < first_op_seq) {
+    if (n == 0 && j->next_open < first_op_seq && !j->partial.on) {
         bool idle = true;
         for (unsigned k = 0; k < UT_OPS_MAX; k++)
             idle = idle && (j->op[k].state == UT_OP_FREE || j->op[k].state == UT_OP_LINGERING);

@@ -178,6 +178,8 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret);
 int ut_engine_job_add(ut_engine *engine, uint32_t job, const ut_job_config *config, void *mem);
 /* Hosts of the job; 0 if there is no such job. */
 uint32_t ut_engine_hosts(const ut_engine *engine, uint32_t job);
+/* Its ranks; 0 likewise. */
+uint32_t ut_engine_world(const ut_engine *engine, uint32_t job);
 /* Changes what may change while the job runs; all zero until then. UT_ERR_ARGUMENT, and nothing changed, if a value is
  * out of range. */
 int ut_engine_job_tune(ut_engine *engine, uint32_t job, const ut_job_options *options);

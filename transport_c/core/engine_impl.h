@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's own struct, for engine.c (tables), submit.c (what trainers ask) and engine_io.c (packets) alone.
+ * The engine's own struct, for engine.c (tables), submit.c and slot.c (what trainers ask) and engine_io.c
+ * (packets) alone.
  */
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H
@@ -12,7 +13,7 @@ enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
 _Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
                "ids hold any job and host");
 
-/* A submission that was taken and checked, until the job has room. */
+/* A submission that was taken and checked, until the job has room; in a partial job, until it is answered. */
 typedef struct ut_waiting {
     ut_submission submission; /* mode 0: has its receipt already */
     ut_ns since;
@@ -46,5 +47,8 @@ struct ut_engine {
 /* Requests that wait for room and whose deadline has come get their rank's own value back. */
 void ut_engine_expire(ut_engine *e, ut_ns now);
 ut_ns ut_engine_next_expiry(const ut_engine *e);
+
+/* slot.c */
+ut_ns ut_slot_next_expiry(const ut_job *j, const ut_engine_session *s);
 
 #endif

@@ -220,9 +220,14 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
     }
     retry_submissions(e, now);
     ut_engine_expire(e, now);
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
-        if (e->job[n])
-            ut_incast_tick(e->job[n], now);
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        if (j->partial.on && (j->partial.stale || now >= j->partial.look_at))
+            ut_partial_look(j, now);
+        ut_incast_tick(j, now);
+    }
 }
 
 static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -281,6 +286,8 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
         wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
                        ut_incast_next_wake(j));
+        if (j->partial.on)
+            wake = UT_MIN2(wake, j->partial.stale ? 0 : j->partial.look_at);
     }
     return wake;
 }

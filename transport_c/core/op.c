@@ -73,6 +73,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->field = UT_FIELD_NONE;
     op->value_here = op->value_there = 0;
     op->replica = (ut_replica){0};
+    op->partial = op->by_world = 0;
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
 }
 
@@ -107,6 +108,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         {UT_FIELD_MODE, op->mode, theirs->mode},
         {UT_FIELD_AGREE, op->agree, theirs->agree},
         {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
+        {UT_FIELD_DIVISOR, op->by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
@@ -135,6 +137,9 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, cons
     r.field = failed ? op->field : UT_FIELD_NONE;
     r.value_here = failed ? op->value_here : 0;
     r.value_there = failed ? op->value_there : 0;
+    r.call_seq = s->op_seq;
+    r.initiator = 0xffff;
+    r.policy = UT_POLICY_NONE;
     r.weight_min = 1;
     r.full_mask = r.any_mask = ut_bit(j->config.self);
     if (!failed && (s->mode == UT_RELIABLE || (s->flags & UT_SUBMIT_AGREE))) {
@@ -142,6 +147,21 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, cons
         r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
     }
     ut_engine_complete(j->engine, session, &r);
+}
+
+/* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
+static bool agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+{
+    ut_record theirs = {.count = s->count,
+                        .dtype = s->dtype,
+                        .redop = s->redop,
+                        .mode = s->mode,
+                        .collective = s->collective,
+                        .root = s->root,
+                        .algorithm = (uint8_t)ut_job_algorithm(j),
+                        .agree = s->flags & UT_SUBMIT_AGREE,
+                        .submitted = s->flags & UT_SUBMIT_WORLD};
+    return ut_op_agrees(j, op, j->config.self, &theirs, now);
 }
 
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
@@ -156,17 +176,8 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
         gather(j, op, s, now);
     assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
     op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
-    ut_op_time_call(j, op, s);
-    /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
-    ut_record theirs = {.count = s->count,
-                        .dtype = s->dtype,
-                        .redop = s->redop,
-                        .mode = s->mode,
-                        .collective = s->collective,
-                        .root = s->root,
-                        .algorithm = (uint8_t)ut_job_algorithm(j),
-                        .agree = s->flags & UT_SUBMIT_AGREE};
-    if (!ut_op_agrees(j, op, j->config.self, &theirs, now))
+    ut_op_time_call(j, op, s, op->calls == 1);
+    if (!agrees_here(j, op, s, now))
         return;
     if (op->latest != UT_NEVER && op->mode != UT_RELIABLE)
         op->gather_until = op->start + (op->latest > op->start ? (op->latest - op->start) / 4 : 0);
@@ -209,7 +220,9 @@ static void place_transfers(ut_job *j, ut_op *op)
 static void place_buffers(ut_job *j, ut_op *op)
 {
     op->weight = op->calls;
-    if (op->calls == 1) {
+    if (op->partial) {
+        ut_op_place_slots(j, op);
+    } else if (op->calls == 1) {
         op->src = op->call[0].src;
         op->dst = op->call[0].dst;
     } else if (op->collective == UT_BARRIER) { /* whoever calls brings the same: nothing */
@@ -224,8 +237,11 @@ static void place_buffers(ut_job *j, ut_op *op)
     }
     op->src_from = op->collective == UT_ALL_GATHER ? op->schedule.own_offset : 0;
     op->dst_from = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_offset : 0;
-    ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
-    ut_op_encode(j, op);
+    op->transformed = 0;
+    if (!op->partial) {
+        ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
+        ut_op_encode(j, op);
+    }
     bool half = op->acc_element != op->element;
     op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
     op->acc = half ? op->acc_memory : op->dst + (op->held_from - op->dst_from);
@@ -259,7 +275,9 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
+    if (op->partial)
+        ut_op_announce(j, op, now);
+    for (uint32_t h = 0; h < j->config.hosts && !op->partial; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
@@ -275,6 +293,31 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     }
     if (op->state == UT_OP_RUNNING)
         ut_op_check(j, op, now);
+}
+
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
+{
+    ut_op *op = ut_job_op(j, a->shape.op_seq);
+    gather(j, op, &a->shape, now);
+    op->partial = 1;
+    op->policy = a->policy;
+    op->by_world = !!(a->shape.flags & UT_SUBMIT_WORLD);
+    op->initiator = a->initiator;
+    op->heard_from = a->from;
+    op->waited = now - UT_MIN2(a->since, now);
+    memset(op->part, 0, sizeof op->part);
+    memset(op->least_of, 0xff, sizeof op->least_of);
+    ut_op_time_call(j, op, &a->shape, true);
+    const ut_submission *other = ut_slots_take(j, op);
+    const ut_part *own = &op->part[j->config.self];
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_ACTIVATED,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
+                                          .op_seq = op->seq,
+                                          .a = own->fresh | own->stale});
+    if (!other || agrees_here(j, op, other, now))
+        open_op(j, op, now);
 }
 
 /* ---- events from outside ---- */
@@ -296,6 +339,10 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
 {
+    if (j->partial.on) {
+        ut_slot_gone(j, session, now);
+        return;
+    }
     for (uint64_t seq = j->rx_floor; seq < j->rx_floor + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || (op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING))

@@ -7,7 +7,8 @@
  *
  * Files: job.c (across ops), op.c (calls, opening, death), op_time.c (when stages end), op_end.c (stages and results),
  * op_recv.c (packets in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out), op_hadamard.c (the
- * bucket transformed), replica.c (the digest of the result), witness.c (who held it up), receipt.c (the account).
+ * bucket transformed), op_partial.c (where not everybody contributes), replica.c (the digest of the result), witness.c
+ * (who held it up), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -18,6 +19,7 @@
 #include "incast.h"
 #include "pace.h"
 #include "schedule.h"
+#include "slot.h"
 #include "timing.h"
 #include "transfer.h"
 #include "window.h"
@@ -58,6 +60,14 @@ typedef struct ut_note {
     uint32_t drops_before;
 } ut_note;
 
+/* What a host has said that it brings to an op of a partial job. */
+typedef struct ut_part {
+    bool heard;
+    uint16_t weight;       /* ranks */
+    uint16_t fresh, stale; /* bit per place */
+    uint32_t oldest_step;
+} ut_part;
+
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint8_t dtype, redop, mode;
@@ -69,6 +79,14 @@ typedef struct ut_op {
     uint8_t incast;         /* factor in force when it opened */
     uint8_t complete_masks; /* full_mask and any_mask are final */
     uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
+    uint8_t partial;        /* 1: of a partial job; what follows is for these alone */
+    uint8_t policy;         /* enum ut_policy in force */
+    uint8_t by_world;       /* 1: UT_SUBMIT_WORLD */
+    uint16_t initiator;     /* host; 0xffff: not known, or none */
+    uint32_t heard_from;    /* host that told first; the own one: started here */
+    ut_ns waited;           /* from when there was something to give, or a peer told, to the start */
+    ut_part part[UT_HOSTS_MAX];
+    uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
     uint64_t seq;
     uint64_t count;
     uint64_t bytes;
@@ -141,7 +159,7 @@ typedef struct ut_op {
     size_t bitmap_words;
     uint8_t *acc_memory;     /* float32 sums of the halves */
     uint8_t *linger_memory;  /* copy of the results that peers still need */
-    uint8_t *bucket_memory;  /* combined local contributions; NULL with one local rank */
+    uint8_t *bucket_memory;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
     uint8_t *encoded_memory; /* the bucket transformed */
 } ut_op;
 
@@ -161,6 +179,7 @@ struct ut_job {
     ut_window window;
     ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
     ut_hadamard_switch hadamard;
+    ut_partial partial;
     /* The newest op of which the digests of all hosts that were up are known here. */
     bool agreed;
     uint64_t agreed_seq, agreed_differ;
@@ -191,6 +210,15 @@ static inline uint64_t ut_bit(uint32_t host)
     return 1ULL << host;
 }
 
+/* The newest record of |host| if it is of this op, and the op has started there; else NULL. */
+static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    const ut_conn *c = &j->conn[host];
+    unsigned at = op->seq % UT_OPS_MAX;
+    bool its = c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq;
+    return its && (!op->partial || (c->peer_record[at].flags & UT_RECORD_ACTIVE)) ? &c->peer_record[at] : NULL;
+}
+
 /* job.c */
 static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 {
@@ -205,6 +233,15 @@ void ut_job_raise_rx_floor(ut_job *j);
 uint64_t ut_job_tx_floor(const ut_job *j);
 
 /* op.c */
+/* An op of a partial job starts, with what lies in the slots. */
+typedef struct ut_activation {
+    ut_submission shape; /* its op_seq, count, dtype, redop, mode, flags and deadline */
+    uint32_t from;       /* host that told; the own one: started here */
+    uint16_t initiator;  /* host; 0xffff: not known, or none */
+    uint8_t policy;
+    ut_ns since; /* when there was something to give, or a peer told */
+} ut_activation;
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
 /* A local rank's call; the submission was checked. |session| belongs to the job. */
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
 /* True if this submission, which waits |since| then, can be taken now. May end a lingering op to make room. */
@@ -235,8 +272,8 @@ static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 
 /* op_time.c */
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
-/* A local rank's call: what it says of the deadline. op->calls counts it already. */
-void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s);
+/* A local rank's call: what it says of the deadline. */
+void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first);
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
 /* Another host was heard to have called the op, which runs here. */
 void ut_op_time_matched(ut_op *op, ut_ns now);
@@ -288,6 +325,8 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
 /* What a send of this slot carries, and the ranks in it. */
 const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
                                   unsigned *ret_ranks);
+/* One host less will contribute to |chunk|, of which nothing came. */
+void ut_op_slot_fewer(ut_job *j, ut_op *op, uint32_t chunk);
 /* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
  * more is sent up. */
 void ut_op_settle(ut_job *j, ut_op *op, bool ending);
@@ -322,10 +361,75 @@ void ut_op_decode(ut_job *j, ut_op *op);
 /* Adds to the job's losses what is missing of an op that ends. */
 void ut_op_account_loss(ut_job *j, const ut_op *op);
 
-/* The buffers that an op works in are the job's, not a trainer's. */
+/* What an op works on, and what it sends on of it, lies in the job's memory, not a trainer's. */
 static inline bool ut_op_in_job_memory(const ut_op *op)
 {
-    return op->transformed || op->src == op->bucket_memory;
+    return op->transformed || op->dst == op->bucket_memory;
+}
+
+/* op_partial.c */
+/* Ranks that are to be in it, by the word of all hosts that were heard; |ret_hosts|: of which hosts. */
+uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts);
+/* Ranks in a slot from which nobody is missing. */
+uint32_t ut_op_whole(const ut_job *j, const ut_op *op);
+/* Who sent a shard from which somebody is missing. */
+void ut_op_find_short(const ut_job *j, ut_op *op);
+/* |host| says what it brings. */
+void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now);
+/* Where what was taken from the slots lies, and where the result goes. */
+void ut_op_place_slots(ut_job *j, ut_op *op);
+/* The op has started: all peers are told, the activation tree's first. */
+void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now);
+/* A record's and a receipt's share of all this. */
+void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r);
+void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r);
+
+/* slot.c */
+void ut_slots_init(ut_job *j);
+/* Places that have a trainer; whose trainer has given something for op |seq|. */
+uint16_t ut_slots_attached(const ut_job *j);
+uint16_t ut_slots_ready(const ut_job *j, uint64_t seq);
+/* Some rank has given nothing, and was not in |tau| ops in a row. */
+bool ut_slots_overdue(const ut_job *j, uint32_t tau);
+/* When the first of what lies in the slots came; |at| if that was before. */
+ut_ns ut_slots_since(const ut_job *j, ut_ns at);
+/* Peers must hear of the slots before the op starts. */
+bool ut_slots_announce(const ut_job *j);
+/* The op that what lies in the slots asks for; and what of it must be as in |shape|, which a peer asks for. */
+ut_submission ut_slots_shape(const ut_job *j, ut_ns now);
+void ut_slots_reshape(const ut_job *j, ut_submission *shape);
+/* A rank's submission; it was checked. */
+void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now);
+void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now);
+/* |op| starts: takes all that lies there. Returns what was given to another op than this one; NULL: nothing. */
+const ut_submission *ut_slots_take(ut_job *j, ut_op *op);
+/* Where it lies; returns how many. */
+unsigned ut_slots_sources(const ut_job *j, const void **ret);
+/* |op| has ended; its receipt is kept. */
+void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
+/* UT_ERR_ARGUMENT: no such place; UT_ERR_EXISTS: it is taken. */
+int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place);
+void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now);
+/* All calls that wait fail: the job is going away. */
+void ut_slots_close(ut_job *j, ut_ns now);
+
+/* activate.c */
+/* Hosts that |self| tells at once that an op has started, which |from| (perhaps |self|) told it: its children in the
+ * union of the binomial trees of all hosts. In step k each tells the one whose number differs in bit k (that is 2^k
+ * further, where hosts is no power of two), and only in steps after the one in which it was told. */
+uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from);
+ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
+/* The options were |before| until now. */
+void ut_policy_tune(ut_job *j, const ut_job_options *before);
+uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
+/* Starts what is to start. */
+void ut_partial_look(ut_job *j, ut_ns now);
+/* For ut_engine_activate. */
+int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now);
+static inline bool ut_partial_busy(const ut_job *j)
+{
+    const ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
+    return op->state == UT_OP_RUNNING && op->seq == j->next_open - 1;
 }
 
 /* witness.c */

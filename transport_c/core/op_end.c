@@ -50,7 +50,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     close_receives(op, 1, UT_MISSING_LOST);
     ut_op_settle(j, op, false);
     /* Of a contribution that was summed on the way only the last sender is known to be in it. */
-    op->full_mask = op->any_mask = ut_bit(j->config.self);
+    op->full_mask = op->any_mask = op->weight ? ut_bit(j->config.self) : 0;
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *s = &op->schedule.step[i];
         const ut_transfer *t = &op->transfer[i];
@@ -67,7 +67,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     }
     op->complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (op->full_mask == op->any_mask && op->weight_min == j->world)
+    if (op->full_mask == op->any_mask && op->weight_min == ut_op_whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
 }
@@ -147,6 +147,8 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
             return;
         }
     }
+    if (op->partial)
+        ut_op_find_short(j, op);
     bool broken = is_broken(op);
     if ((op->stage_end[1] == UT_END_NONE && !broken) || !records_matched(j, op))
         return; /* broken or not: who has called something else is the better reason */
@@ -193,7 +195,9 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
         ut_engine_complete(j->engine, call->session, &r);
     }
     ut_receipt_keep(j, &r);
-    if (r.status != UT_FAILED && op->calls && !op->schedule.apart)
+    if (op->partial)
+        ut_slots_ended(j, op, &r, now);
+    if (r.status != UT_FAILED && (op->calls || op->partial) && !op->schedule.apart)
         ut_replica_ended(j, op); /* without a call nobody has the result */
     count_status(ut_engine_counters(j->engine), r.status);
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
@@ -224,6 +228,8 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_RUNNING);
     ut_incast_learn(j, op);
+    if (op->partial)
+        ut_op_find_short(j, op);
     close_sends(op, 1);
     ut_op_settle(j, op, true);
     ut_op_keep(j, op); /* before the receipt: with it the buffer is the trainer's again */

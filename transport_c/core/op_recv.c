@@ -96,11 +96,10 @@ static void close_to(ut_op *op, uint32_t host)
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    unsigned at = op->seq % UT_OPS_MAX;
     if (op->seq < c->peer_rx_floor)
         close_to(op, host);
-    if (c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq) {
-        const ut_record *r = &c->peer_record[at];
+    const ut_record *r = ut_op_record_of(j, op, host);
+    if (r) {
         if (r->flags & UT_RECORD_SEEN)
             op->record_known |= ut_bit(host);
         if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
@@ -113,6 +112,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         op->record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
             ut_op_time_matched(op, now);
+        if (op->partial && op->state == UT_OP_RUNNING)
+            ut_op_part(j, op, host, r, now);
         if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
             op->peer_masks |= ut_bit(host);
             op->peer_full &= r->full_mask;
@@ -153,6 +154,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         ut_replica_heard(j, host, r);
         c->peer_left_at[at] = now;
         j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+        if (j->partial.on)
+            j->partial.attached_of[host] = r->attached;
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);
         /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
@@ -163,7 +166,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (op->state == UT_OP_RUNNING)
-            ut_witness_word(op, host, c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq, now);
+            ut_witness_word(op, host, ut_op_record_of(j, op, host) != NULL, now);
         if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
             ut_op_record(j, op, host, now);
         if (op->state == UT_OP_RUNNING && op->schedule.lasting)
@@ -171,6 +174,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);
     }
+    if (j->partial.on)
+        ut_partial_look(j, now);
 }
 
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)

@@ -216,10 +216,24 @@ static bool waits_for(const ut_op *op, uint32_t host)
     return !(op->record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
 }
 
+/* What is said of the next op of a partial job before it starts. */
+static ut_record readiness(const ut_job *j)
+{
+    uint16_t ready = ut_slots_ready(j, j->next_open);
+    return (ut_record){.op_seq = j->next_open,
+                       .weight = (uint16_t)__builtin_popcount(ready),
+                       .algorithm = (uint8_t)ut_job_algorithm(j),
+                       .time_left_us = UINT32_MAX,
+                       .fresh = ready,
+                       .initiator = 0xffff,
+                       .policy = ut_policy_of(j, j->next_open).policy,
+                       .attached = ut_slots_attached(j)};
+}
+
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    bool unseen = false;
+    bool announce = ut_slots_announce(j), unseen = announce;
     ret->incast = ut_incast_own(j);
     if (j->incast.gated)
         ret->grant = c->rx_bytes - c->stash_bytes + ut_incast_window(j, host, c->rx_window);
@@ -230,10 +244,14 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         bool over = op->state == UT_OP_FREE || op->state == UT_OP_LINGERING;
+        if (announce && k == j->next_open % UT_OPS_MAX) {
+            ret->record[ret->records++] = readiness(j);
+            continue; /* whoever needs the one that was here before is four ops behind */
+        }
         if (op->state == UT_OP_GATHERING || (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
             continue;
         bool known = op->record_known & ut_bit(host);
-        bool seen = c->peer_record_seen[k] && c->peer_record[k].op_seq == op->seq;
+        bool seen = ut_op_record_of(j, op, host) != NULL;
         unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
                          (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
                          (over && op->replica.known ? UT_RECORD_DIGEST : 0);
@@ -256,6 +274,8 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
                          .full_mask = op->complete_masks ? op->full_mask : 0,
                          .any_mask = op->complete_masks ? op->any_mask : 0};
+        if (op->partial)
+            ut_op_tell_part(j, op, r);
         if (op->failed && op->field && op->culprit == j->config.self) {
             /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
             r->field = op->field;

@@ -50,13 +50,15 @@ static uint8_t *acc_at(const ut_op *op, uint64_t at)
     return op->acc + (op->acc_element == op->element ? into : 2 * into);
 }
 
-static uint32_t divisor_of(const ut_op *op, uint32_t g)
+static uint32_t divisor_of(const ut_job *j, const ut_op *op, uint32_t g)
 {
+    if (op->by_world)
+        return j->world;
 #ifdef UT_PLANT_WRONG_DIVISOR
     (void)g;
     return op->schedule.steps / 4 + 1;
 #else
-    return op->slot_weight[g];
+    return UT_MAX2(op->slot_weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
 #endif
 }
 
@@ -145,7 +147,7 @@ void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, cons
     uint8_t *acc = acc_at(op, at);
     size_t bad = ut_fold(op->dtype, own ? op->redop : redop_on_the_way(op),
                          (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? dst_at(op, at) : acc,
-                         first ? src_at(op, at) : acc, payload, len / op->element, divisor_of(op, g));
+                         first ? src_at(op, at) : acc, payload, len / op->element, divisor_of(j, op, g));
     if (!last)
         return;
     if (own) {
@@ -167,6 +169,7 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
     }
     uint32_t g = op->slot_first[s->chunk] + slot, up = op->up[s->chunk];
     op->slot_weight[g] = (uint16_t)(j->world - UT_MIN2(missing, j->world));
+    op->least_of[s->peer] = UT_MIN2(op->least_of[s->peer], op->slot_weight[g]);
     is_result(j, op, s->chunk, g, at, len, crc);
     if (op->schedule.direct)
         op->short_hosts |= missing ? ut_bit(s->peer) : 0;
@@ -195,33 +198,46 @@ const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_ste
 
 /* ---- one chunk ---- */
 
+/* Nothing more will be folded into a slot: it holds what it has. */
+static void end_slot(ut_job *j, ut_op *op, uint32_t chunk, uint32_t slot)
+{
+    uint32_t g = op->slot_first[chunk] + slot;
+    if (op->slot_state[g] & SUMMED)
+        return;
+    uint64_t at = offset_of(j, op, chunk, slot);
+    bool alone = (op->slot_state[g] & FOLDS) == 0;
+    size_t n = elements_of(j, op, chunk, slot);
+    if (chunk == op->schedule.own) {
+        op->nonfinite += op->schedule.placed
+                             ? ut_place(op->dtype, dst_at(op, at), src_at(op, at), n)
+                             : ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, dst_at(op, at),
+                                         alone ? src_at(op, at) : acc_at(op, at), n, divisor_of(j, op, g));
+        is_result(j, op, chunk, g, at, n * op->element, ut_crc32c(0, dst_at(op, at), n * op->element));
+    } else {
+        if (!alone && op->acc_element != op->element)
+            (void)ut_finish(op->dtype, redop_on_the_way(op), 0, dst_at(op, at), acc_at(op, at), n, 1);
+        set(op, chunk, g, SUMMED);
+    }
+}
+
+void ut_op_slot_fewer(ut_job *j, ut_op *op, uint32_t chunk)
+{
+    op->folds[chunk]--;
+    for (uint32_t slot = 0; slot < slots_of(op, chunk); slot++)
+        if ((op->slot_state[op->slot_first[chunk] + slot] & FOLDS) == op->folds[chunk])
+            end_slot(j, op, chunk, slot);
+}
+
 /* Nothing more will be folded into |chunk|: slots that wait for more hold what they have. */
 static void end_sum(ut_job *j, ut_op *op, uint32_t chunk)
 {
-    bool own = chunk == op->schedule.own, wide = op->acc_element != op->element;
+    bool own = chunk == op->schedule.own;
     uint32_t slots = slots_of(op, chunk);
     op->summed |= 1ULL << chunk;
     if (op->schedule.placed && op->folds[chunk])
         return; /* of what never came nothing can be made */
-    for (uint32_t slot = op->ready[0][chunk]; slot < slots; slot++) {
-        uint32_t g = op->slot_first[chunk] + slot;
-        if (op->slot_state[g] & SUMMED)
-            continue;
-        uint64_t at = offset_of(j, op, chunk, slot);
-        bool alone = (op->slot_state[g] & FOLDS) == 0;
-        size_t n = elements_of(j, op, chunk, slot);
-        if (own) {
-            op->nonfinite += op->schedule.placed
-                                 ? ut_place(op->dtype, dst_at(op, at), src_at(op, at), n)
-                                 : ut_finish(op->dtype, op->redop, alone ? UT_A_IS_INPUT : 0, dst_at(op, at),
-                                             alone ? src_at(op, at) : acc_at(op, at), n, divisor_of(op, g));
-            is_result(j, op, chunk, g, at, n * op->element, ut_crc32c(0, dst_at(op, at), n * op->element));
-        } else {
-            if (!alone && wide)
-                (void)ut_finish(op->dtype, redop_on_the_way(op), 0, dst_at(op, at), acc_at(op, at), n, 1);
-            set(op, chunk, g, SUMMED);
-        }
-    }
+    for (uint32_t slot = op->ready[0][chunk]; slot < slots; slot++)
+        end_slot(j, op, chunk, slot);
     if (own)
         op->final |= 1ULL << chunk;
 }
@@ -237,7 +253,9 @@ static void fill(ut_job *j, ut_op *op, uint32_t chunk)
         uint64_t at = offset_of(j, op, chunk, slot);
         const uint8_t *sum = (op->slot_state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
         size_t n = elements_of(j, op, chunk, slot), len = n * op->element;
-        op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, dst_at(op, at), sum, n, op->slot_weight[g]);
+        if (op->weight == 0)
+            memset(dst_at(op, at), 0, len); /* which is the sum, too */
+        op->nonfinite += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, dst_at(op, at), sum, n, divisor_of(j, op, g));
         uint64_t digest = op->replica.digest;
         is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len));
 #ifdef UT_PLANT_HOLES_NOT_IN_DIGEST

@@ -6,9 +6,9 @@
  */
 #include "op.h"
 
-void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s)
+void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
-    if (op->calls == 1) {
+    if (first) {
         op->times = (ut_times){0};
         if (op->collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
             ut_timing_in_force(&j->timing, &j->config.options, op->bytes, &op->times);

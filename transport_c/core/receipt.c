@@ -109,7 +109,11 @@ static uint32_t in_force_us(ut_ns time)
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
-    r->op_seq = op->seq;
+    r->op_seq = r->call_seq = op->seq;
+    r->policy = UT_POLICY_NONE;
+    r->initiator = 0xffff;
+    if (op->partial)
+        ut_op_receipt_parts(j, op, r);
     r->error = op->error;
     r->hosts = (uint16_t)j->config.hosts;
     r->self = (uint16_t)j->config.self;
@@ -156,7 +160,13 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->digest = op->replica.digest;
     r->agreed_seq = (uint32_t)(j->agreed ? j->agreed_seq : op->seq);
     r->differ_mask = j->agreed_differ;
-    if (r->bytes_missing == 0 && op->weight_min == j->world)
+    if (op->partial) {
+        uint64_t contribute;
+        ut_op_announced(j, op, &contribute);
+        r->full_mask &= contribute;
+        r->any_mask &= contribute;
+    }
+    if (r->bytes_missing == 0 && op->weight_min >= ut_op_whole(j, op))
         r->status = UT_COMPLETE;
     else if (r->bytes_used == 0 && j->config.hosts > 1)
         r->status = UT_INSUFFICIENT;

@@ -71,6 +71,23 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
 }
 
+/* Partial jobs and all others: neither knows the words of the other. */
+static int check_partial(const ut_submission *x)
+{
+    unsigned giving = UT_SUBMIT_REPLACE | UT_SUBMIT_STICKY;
+    unsigned known = giving | UT_SUBMIT_GIVE | UT_SUBMIT_NOWAIT | UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE;
+    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) || x->collective != UT_ALLREDUCE ||
+        x->oldest_step > x->newest_step)
+        return UT_ERR_ARGUMENT;
+    return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
+}
+
+static int check_full(const ut_submission *x)
+{
+    bool partial = x->wanted || x->oldest_step || x->newest_step;
+    return partial || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
+}
+
 /* Everything that a trainer may get wrong, checked on our own copy. */
 static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
@@ -80,8 +97,11 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_DTYPE;
     if (!ut_op_reduces(x->collective) ? x->redop != 0 : x->redop == 0 || x->redop >= UT_REDOPS_END)
         return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) || x->reserved)
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
         return UT_ERR_ARGUMENT;
+    int error = j->partial.on ? check_partial(x) : check_full(x);
+    if (error)
+        return error;
     if (x->collective != UT_ALLREDUCE || x->root)
         return check_collective(j, s, x);
     /* Where results are forwarded, a host that lacks a part cannot tell in time that it will never come. */
@@ -100,6 +120,8 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_RANGE;
     if (x->src % element || x->dst % element)
         return UT_ERR_RANGE;
+    if ((x->flags & UT_SUBMIT_STICKY) && x->src == x->dst && bytes)
+        return UT_ERR_RANGE; /* the answer would take its place */
     if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
         return UT_ERR_RANGE;
     return UT_OK;
@@ -112,7 +134,9 @@ static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int e
     r.op_seq = x->op_seq;
     r.status = UT_FAILED;
     r.error = error;
-    r.culprit = 0xffff;
+    r.culprit = r.initiator = 0xffff;
+    r.call_seq = x->op_seq;
+    r.policy = UT_POLICY_NONE;
     e->stats.bad_submissions++;
     ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
                                   .job = e->session[session].job,
@@ -132,6 +156,8 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
         if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
             return;
         e->stats.progress++;
+        if (j->partial.on && !(x.flags & UT_SUBMIT_GIVE))
+            x.src = x.dst; /* nothing is read there */
         int error = check_submission(j, s, &x);
         if (error)
             refuse(e, session, &x, error);
@@ -139,6 +165,12 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
             continue;
         if (error)
             x.mode = 0;
+        if (j->partial.on) {
+            s->next_seq++;
+            if (!error)
+                ut_slot_submit(j, session, &x, now);
+            continue;
+        }
         *waiting_at(s, s->waiting++) = (ut_waiting){x, now};
         s->next_seq++;
     }
@@ -160,6 +192,11 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
     if (!j)
         return;
     take_in(e, session, j, now);
+    if (j->partial.on) {
+        if (j->partial.stale)
+            ut_partial_look(j, now);
+        return;
+    }
     while (s->used && s->waiting) {
         ut_waiting first = *waiting_at(s, 0);
         const ut_submission *x = &first.submission;
@@ -187,6 +224,10 @@ static void expire(ut_engine *e, uint32_t session, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_job *j = job_of(e, s);
+    if (j->partial.on) {
+        ut_slot_expire(j, session, now);
+        return;
+    }
     for (uint32_t i = 0; i < s->waiting; i++) {
         ut_submission *x = &waiting_at(s, i)->submission;
         if (x->mode == 0 || now < x->deadline_ns)
@@ -212,6 +253,10 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
     for (uint32_t n = 0; n < UT_SESSIONS_MAX; n++) {
         const ut_engine_session *s = &e->session[n];
         const ut_job *j = job_of(e, s);
+        if (j && j->partial.on) {
+            next = UT_MIN2(next, ut_slot_next_expiry(j, s));
+            continue;
+        }
         for (uint32_t i = 0; j && i < s->waiting; i++) {
             const ut_waiting *w = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
             if (w->submission.mode)

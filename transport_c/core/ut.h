@@ -85,7 +85,8 @@ enum ut_field {
     UT_FIELD_AGREE,
     UT_FIELD_ALGORITHM,
     UT_FIELD_COLLECTIVE,
-    UT_FIELD_ROOT
+    UT_FIELD_ROOT,
+    UT_FIELD_DIVISOR
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {

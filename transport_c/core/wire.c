@@ -183,6 +183,14 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         put32(p + 28, r->digest);
         put64(p + 32, r->full_mask);
         put64(p + 40, r->any_mask);
+        put16(p + 48, r->fresh);
+        put16(p + 50, r->stale);
+        put32(p + 52, r->oldest_step);
+        put16(p + 56, r->initiator);
+        p[58] = r->policy;
+        p[59] = r->submitted;
+        put16(p + 60, r->attached);
+        put16(p + 62, 0);
     }
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
         put64(p, f->ack[i]);
@@ -240,6 +248,13 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->digest = get32(p + 28);
         r->full_mask = get64(p + 32);
         r->any_mask = get64(p + 40);
+        r->fresh = get16(p + 48);
+        r->stale = get16(p + 50);
+        r->oldest_step = get32(p + 52);
+        r->initiator = get16(p + 56);
+        r->policy = p[58];
+        r->submitted = p[59];
+        r->attached = get16(p + 60);
     }
     for (unsigned i = 0; i < ret->ack_words; i++, p += 8)
         ret->ack[i] = get64(p);

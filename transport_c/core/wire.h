@@ -19,7 +19,7 @@ enum {
     UT_FEEDBACK_HEADER = 72,
     UT_PIECE_HEADER = 16,
     UT_PIECES_MAX = 8, /* of one packet */
-    UT_OP_RECORD = 48,
+    UT_OP_RECORD = 64,
     UT_ACK_WORDS = UT_ACK_BITS / 64,
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
@@ -84,6 +84,8 @@ typedef struct ut_record {
     uint32_t oldest_step; /* of what they contribute */
     uint16_t initiator;   /* host; 0xffff: none known */
     uint8_t policy;       /* enum ut_policy in force for this op */
+    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
+    uint16_t attached;    /* places of the sender's host that have a trainer */
 } ut_record;
 
 typedef struct ut_feedback {

@@ -17,19 +17,11 @@ static int32_t signed24(uint32_t x)
     return (int32_t)(x << 8) >> 8;
 }
 
-/* The newest record of |host|, if it is of this op. */
-static const ut_record *record_of(const ut_job *j, const ut_op *op, uint32_t host)
-{
-    const ut_conn *c = &j->conn[host];
-    unsigned at = op->seq % UT_OPS_MAX;
-    return c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq ? &c->peer_record[at] : NULL;
-}
-
 void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_conn *c = &j->conn[h];
-        op->note[h] = (ut_note){.opened = h != j->config.self && record_of(j, op, h) ? now : UT_NEVER,
+        op->note[h] = (ut_note){.opened = h != j->config.self && ut_op_record_of(j, op, h) ? now : UT_NEVER,
                                 .heard = now,
                                 .lost_before = c->lost_packets - c->spurious_losses,
                                 .drops_before = c->peer_drops};
@@ -72,7 +64,7 @@ static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns
     const ut_conn *c = &j->conn[host];
     const ut_note *n = &op->note[host];
     const ut_receipt_peer *row = &r->peer[host];
-    const ut_record *theirs = record_of(j, op, host);
+    const ut_record *theirs = ut_op_record_of(j, op, host);
     bool opened = n->opened != UT_NEVER;
     ut_witness w = {.opened = opened,
                     .gone = !ut_job_host_is_up(j, host) || c->rx_last < op->start,
@@ -85,6 +77,9 @@ static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns
                     .missing = (uint64_t)row->missing[0] + row->missing[1]};
     if (theirs && (theirs->flags & UT_RECORD_RESULT) && theirs->field == UT_FIELD_NONE)
         w.accuses = ~theirs->full_mask & (UINT64_MAX >> (64 - j->config.hosts));
+    uint64_t contribute; /* nobody is to blame for having had nothing to give */
+    if (op->partial && ut_op_announced(j, op, &contribute))
+        w.accuses &= contribute;
     return w;
 }
 
@@ -129,7 +124,7 @@ static ut_witness seen_of_self(const ut_job *j, const ut_op *op, const ut_receip
         if (h == j->config.self || op->note[h].opened == UT_NEVER)
             continue;
         ut_ns at = j->conn[h].peer_record_at[op->seq % UT_OPS_MAX];
-        late = UT_MIN2(late, record_of(j, op, h) && at < op->start ? op->start - at : 0);
+        late = UT_MIN2(late, ut_op_record_of(j, op, h) && at < op->start ? op->start - at : 0);
         w.lost += op->note[h].repaired / j->payload;
         w.came += op->note[h].packets;
     }

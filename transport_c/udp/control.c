@@ -38,8 +38,9 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 /* ---- jobs ---- */
 
 /* Names the first option that is out of its range; false if none is. */
-static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, char *ret, size_t len)
+static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
 {
+    const bool partial = o->policy > UT_POLICY_NONE;
     const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, 15);
     if (o->algorithm >= UT_ALGORITHMS_END)
         snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
@@ -51,6 +52,34 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, char *
         snprintf(ret, len, "incast %u: must be 0 (dynamic) to %" PRIu32, o->incast, incast_max);
     else if (o->early_percent > 100)
         snprintf(ret, len, "early_percent %u: must be 0 (10) to 100", o->early_percent);
+    else if (o->policy >= UT_POLICIES_END)
+        snprintf(ret, len, "policy %u: must be 0 to %d", o->policy, UT_POLICIES_END - 1);
+    else if (o->quorum > world)
+        snprintf(ret, len, "quorum %" PRIu32 ": must be 0 (half) or 1 to the job's ranks, which are %" PRIu32,
+                 o->quorum, world);
+    else if (o->probes > world)
+        snprintf(ret, len, "probes %" PRIu32 ": must be 0 (2) or 1 to the job's ranks, which are %" PRIu32, o->probes,
+                 world);
+    else if (partial && o->algorithm > UT_TAR)
+        snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
+    else if (partial && o->hadamard > UT_HADAMARD_OFF)
+        snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
+    else
+        return false;
+    return true;
+}
+
+/* The ranks of the hosts add up; false, with why, if not. */
+static bool describe_bad_ranks(const ut_job_config *c, uint32_t world, char *ret, size_t len)
+{
+    uint32_t sum = 0;
+    for (uint32_t h = 0; h < c->hosts; h++)
+        sum += c->ranks_of[h];
+    if (sum != 0 && sum != world)
+        snprintf(ret, len, "ranks_of: must add up to world, which is %" PRIu32 ", not %" PRIu32, world, sum);
+    else if (sum != 0 && c->ranks_of[c->self] != c->local_ranks)
+        snprintf(ret, len, "ranks_of %u: must be local_ranks here, which is %" PRIu32, c->ranks_of[c->self],
+                 c->local_ranks);
     else
         return false;
     return true;
@@ -59,7 +88,7 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, char *
 /* Names the first field that is out of its range; false if none is. */
 static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *ret, size_t len)
 {
-    const uint32_t hosts = c->hosts;
+    const uint32_t hosts = c->hosts, world = c->world ? c->world : hosts;
     if (hosts < 1 || hosts > UT_HOSTS_MAX)
         snprintf(ret, len, "hosts %" PRIu32 ": must be 1 to %d", hosts, UT_HOSTS_MAX);
     else if (c->self >= hosts)
@@ -75,7 +104,7 @@ static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *r
     else if (c->bucket_bytes_max == 0 || c->bucket_bytes_max > UT_BUCKET_MAX)
         snprintf(ret, len, "bucket_bytes_max %" PRIu64 ": must be 1 to %" PRIu32, c->bucket_bytes_max, UT_BUCKET_MAX);
     else
-        return describe_bad_options(&c->options, hosts, ret, len);
+        return describe_bad_ranks(c, world, ret, len) || describe_bad_options(&c->options, hosts, world, ret, len);
     return true;
 }
 
@@ -120,11 +149,31 @@ int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options
     if (!has_job(d, job))
         return leave_no_job(d, job);
     char why[160];
-    if (describe_bad_options(options, ut_engine_hosts(d->engine, job), why, sizeof(why)))
+    const uint32_t hosts = ut_engine_hosts(d->engine, job), world = ut_engine_world(d->engine, job);
+    if (describe_bad_options(options, hosts, world, why, sizeof(why)))
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
     const int result = ut_engine_job_tune(d->engine, job, options);
+    if (result == UT_ERR_ARGUMENT) /* all ranges are right */
+        return ut_driver_leave_failing(d, result, "policy %u: must be %s in this job", options->policy,
+                                       options->policy > UT_POLICY_NONE ? "0 or 1 (none)"
+                                                                        : "2 to 7, as a job with one has");
     if (result != UT_OK)
         return ut_driver_leave_failing(d, result, "options of job %" PRIu32 ": %s", job, ut_strerror(result));
+    return ut_driver_leave_poking(d, UT_OK);
+}
+
+int ut_driver_activate(ut_driver *d, uint32_t job, uint64_t op_seq)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    const int result = ut_engine_activate(d->engine, job, op_seq, ut_driver_now());
+    const char *why = result == UT_ERR_SEQUENCE ? "is not the next one here"
+                      : result == UT_ERR_ABSENT ? "no rank of this host has given anything for it"
+                                                : "the job has no policy";
+    if (result != UT_OK)
+        return ut_driver_leave_failing(d, result, "op %" PRIu64 " of job %" PRIu32 ": %s", op_seq, job, why);
     return ut_driver_leave_poking(d, UT_OK);
 }
 

@@ -61,6 +61,8 @@ int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
 int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
 /* Fails what is open, removes the job's sessions, gives the memory back. */
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
+/* Partial jobs: starts op |op_seq|; see ut_engine_activate. */
+int ut_driver_activate(ut_driver *driver, uint32_t job, uint64_t op_seq);
 int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32_t *ret_cid);
 /* |address| is numeric, of the same family as `bind`. */
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Up to eight whole engines that share a partial job, each with one or two trainers that give what they please, over a
+ * wire that on request loses packets or whole hosts. Contributions are powers of two, so that a sum says who is in it.
+ */
+#ifndef UT_TEST_CREW_H
+#define UT_TEST_CREW_H
+
+#include "check.h"
+
+#include "../../transport_c/core/engine.h"
+
+enum { MOST = 8, PLACES = 2, ELEMENTS = 1500, BUFFER = ELEMENTS * 8, BUFFERS = 5, ARENA = BUFFERS * BUFFER };
+enum { RESULT = BUFFERS - 1 }; /* the buffer that answers go to */
+
+static struct trainer {
+    ut_submission_ring submissions;
+    ut_completion_ring completions;
+    uint32_t session;
+    uint64_t next;   /* number of its next submission */
+    uint32_t buffer; /* the one it gives from next, of RESULT */
+    uint8_t arena[ARENA] __attribute__((aligned(64)));
+} trainers[MOST][PLACES];
+static struct host {
+    ut_engine *engine;
+    void *engine_memory, *job_memory;
+} hosts[MOST];
+static uint32_t n, ranks_of[MOST];
+static ut_ns now;
+static uint32_t silent; /* bit per host: nothing comes from it or reaches it */
+static bool (*drop)(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet);
+static uint32_t elements = ELEMENTS;
+
+static void *zeroed(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void attach(uint32_t h, uint32_t place)
+{
+    struct trainer *t = &trainers[h][place];
+    memset(t, 0, sizeof *t);
+    ut_session_memory m = {&t->submissions, &t->completions, t->arena, ARENA, place, 0};
+    CHECK_EQ(ut_engine_session_add(hosts[h].engine, 0, &m, 0, &t->session), UT_OK);
+}
+
+__attribute__((unused)) static void connect_all(void)
+{
+    uint32_t cid[MOST][MOST];
+    for (uint32_t h = 0; h < n; h++)
+        for (uint32_t p = 0; p < n; p++)
+            if (p != h)
+                CHECK_EQ(ut_engine_peer_listen(hosts[h].engine, 0, p, &cid[h][p]), UT_OK);
+    for (uint32_t h = 0; h < n; h++)
+        for (uint32_t p = 0; p < n; p++) {
+            ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
+            if (p != h)
+                CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 0, p, &a, &a, cid[p][h], now), UT_OK);
+        }
+}
+
+/* |hosts_| hosts, |places| trainers on each. */
+__attribute__((unused)) static void begin(uint32_t hosts_, uint32_t places, ut_job_options options)
+{
+    n = hosts_;
+    now = 7 * UT_SECOND;
+    silent = 0;
+    drop = NULL;
+    elements = ELEMENTS;
+    for (uint32_t h = 0; h < n; h++) {
+        struct host *x = &hosts[h];
+        ut_engine_config config = {
+            .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
+        ut_job_config job = {.hosts = n,
+                             .self = h,
+                             .local_ranks = places,
+                             .world = n * places,
+                             .packet_bytes = 1472,
+                             .bucket_bytes_max = BUFFER,
+                             .options = options};
+        ranks_of[h] = places;
+        x->engine_memory = zeroed(ut_engine_bytes(&config));
+        x->job_memory = zeroed(ut_job_bytes(&config, &job));
+        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
+        CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
+        for (uint32_t p = 0; p < places; p++)
+            attach(h, p);
+    }
+    connect_all();
+}
+
+__attribute__((unused)) static void end(void)
+{
+    for (uint32_t h = 0; h < n; h++) {
+        ut_engine_job_remove(hosts[h].engine, 0, now);
+        free(hosts[h].engine_memory);
+        free(hosts[h].job_memory);
+    }
+}
+
+static void deliver(uint32_t from, const ut_burst *b)
+{
+    static uint8_t flat[65536];
+    size_t len = 0;
+    uint32_t to = b->to.bytes[0];
+    for (uint32_t i = 0; i < b->iovs; i++) {
+        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
+        len += b->iov[i].len;
+    }
+    for (size_t at = 0; at < len; at += b->segment_bytes) {
+        size_t bytes = UT_MIN2(len - at, (size_t)b->segment_bytes);
+        bool lost = (silent >> from | silent >> to) & 1;
+        if (!lost && !(drop && drop(from, to, b->port, flat + at)))
+            ut_engine_input(hosts[to].engine, b->port, flat + at, bytes, 0, false, now);
+    }
+}
+
+__attribute__((unused)) static void run(ut_ns time)
+{
+    static ut_burst b;
+    for (ut_ns until = now + time; now < until;) {
+        bool moved = false;
+        ut_ns wake = UT_NEVER;
+        for (uint32_t h = 0; h < n; h++) {
+            ut_engine_tick(hosts[h].engine, now);
+            while (ut_engine_output(hosts[h].engine, now, &b)) {
+                moved = true;
+                deliver(h, &b);
+            }
+        }
+        for (uint32_t h = 0; h < n; h++)
+            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
+        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
+    }
+}
+
+/* What a trainer would submit: an average of float64 that has a second. */
+__attribute__((unused)) static ut_submission words(uint64_t wanted, unsigned flags)
+{
+    return (ut_submission){.dst = RESULT * BUFFER,
+                           .count = elements,
+                           .deadline_ns = now + UT_SECOND,
+                           .dtype = UT_FLOAT64,
+                           .redop = UT_AVG,
+                           .mode = UT_BOUNDED,
+                           .flags = (uint8_t)flags,
+                           .wanted = wanted};
+}
+
+static uint64_t submit(uint32_t h, uint32_t place, ut_submission s)
+{
+    struct trainer *t = &trainers[h][place];
+    s.op_seq = t->next++;
+    CHECK_EQ(ut_ring_submit(&t->submissions, &t->completions, &s), UT_OK);
+    ut_engine_submissions(hosts[h].engine, t->session, now);
+    return s.op_seq;
+}
+
+/* Gives |value|, in all elements, from a buffer of its own. */
+__attribute__((unused)) static uint64_t give_as(uint32_t h, uint32_t place, double value, ut_submission s)
+{
+    struct trainer *t = &trainers[h][place];
+    double *at = (double *)(void *)(t->arena + t->buffer * BUFFER);
+    for (uint32_t i = 0; i < elements; i++)
+        at[i] = value;
+    s.flags |= UT_SUBMIT_GIVE;
+    s.src = t->buffer * BUFFER;
+    t->buffer = (t->buffer + 1) % RESULT;
+    return submit(h, place, s);
+}
+
+__attribute__((unused)) static uint64_t give(uint32_t h, double value, uint64_t wanted, unsigned flags)
+{
+    return give_as(h, 0, value, words(wanted, flags));
+}
+
+__attribute__((unused)) static uint64_t ask(uint32_t h, uint64_t wanted, unsigned flags)
+{
+    return submit(h, 0, words(wanted, flags));
+}
+
+__attribute__((unused)) static ut_receipt receipt_at(uint32_t h, uint32_t place)
+{
+    struct trainer *t = &trainers[h][place];
+    ut_receipt r = {0};
+    CHECK_MSG(ut_ring_take_completion(&t->submissions, &t->completions, &r) == 1, "host %u has no receipt", h);
+    CHECK_EQ(r.bytes_expected, r.bytes_used + r.bytes_missing);
+    return r;
+}
+
+__attribute__((unused)) static ut_receipt receipt(uint32_t h)
+{
+    return receipt_at(h, 0);
+}
+
+__attribute__((unused)) static bool has_receipt(uint32_t h)
+{
+    const struct trainer *t = &trainers[h][0];
+    return t->completions.head != t->submissions.completions_taken;
+}
+
+/* All elements of what the trainer got. */
+#define CHECK_RESULT(h, value) check_result(h, value, __LINE__)
+__attribute__((unused)) static void check_result(uint32_t h, double value, int line)
+{
+    const double *at = (const double *)(const void *)(trainers[h][0].arena + RESULT * BUFFER);
+    for (uint32_t i = 0; i < elements; i++)
+        if (!check_that(at[i] == value, __FILE__, line, "host %u: element %u: %.17g, not %.17g", h, i, at[i], value))
+            return;
+}
+
+/* The newest op that ended on |h|. */
+__attribute__((unused)) static ut_receipt newest(uint32_t h)
+{
+    static ut_receipt r;
+    memset(&r, 0, sizeof r);
+    CHECK_EQ(ut_engine_receipt(hosts[h].engine, 0, 0, &r), UT_OK);
+    return r;
+}
+
+#endif

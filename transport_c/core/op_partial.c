@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An op of a partial job: what is different where not everybody contributes. Hosts say in their records how many ranks
+ * they bring; who brings none sends nothing in stage 1, and owners strike it off instead of waiting. What a slot of the
+ * result should hold is then not all ranks of the job, but all that were announced.
+ */
+#include "op.h"
+
+#include "../kernels/kernels.h"
+
+uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
+{
+    uint64_t hosts = 0;
+    uint32_t ranks = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        uint32_t i = op->rx_of[0][h], weight = op->part[h].weight;
+        if (weight == 0 && !op->part[h].heard && h != j->config.self && i != UINT32_MAX)
+            weight = op->transfer[i].weight; /* its data was quicker than its word */
+        ranks += weight;
+        hosts |= weight ? ut_bit(h) : 0;
+    }
+    *ret_hosts = hosts;
+    return ranks;
+}
+
+uint32_t ut_op_whole(const ut_job *j, const ut_op *op)
+{
+    uint64_t hosts;
+    return op->partial ? ut_op_announced(j, op, &hosts) : j->world;
+}
+
+void ut_op_find_short(const ut_job *j, ut_op *op)
+{
+    uint32_t whole = ut_op_whole(j, op);
+    op->short_hosts = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (op->least_of[h] < whole)
+            op->short_hosts |= ut_bit(h);
+}
+
+void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+{
+    ut_part *part = &op->part[host];
+    if (part->heard)
+        return;
+    *part = (ut_part){
+        .heard = true, .weight = r->weight, .fresh = r->fresh, .stale = r->stale, .oldest_step = r->oldest_step};
+    if (r->weight)
+        return;
+    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i]) {
+        ut_transfer *t = &op->transfer[i];
+        if (t->done)
+            t->why = t->closed ? t->why : UT_MISSING_LOST; /* the record is not true */
+        bool none = t->done == 0 && t->slots && !t->closed;
+        t->closed = 1;
+        if (!none)
+            continue;
+        t->slots = 0;
+        op->schedule.step[i].bytes = 0;
+        ut_op_slot_fewer(j, op, op->schedule.step[i].chunk);
+    }
+    ut_op_check(j, op, now);
+}
+
+void ut_op_place_slots(ut_job *j, ut_op *op)
+{
+    const void *sources[UT_LOCAL_MAX];
+    unsigned n = ut_slots_sources(j, sources);
+    op->src = op->dst = op->bucket_memory;
+    op->weight = (uint16_t)n;
+    if (n == 1)
+        op->src = sources[0];
+    else if (n > 1)
+        ut_combine(op->dtype, op->redop, op->bucket_memory, sources, n, op->count);
+    else
+        memset(op->bucket_memory + op->schedule.own_offset, 0, op->schedule.own_bytes);
+    for (uint32_t i = 0; i < op->schedule.steps && n == 0; i++)
+        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == 1)
+            op->transfer[i].closed = 1;
+}
+
+void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
+{
+    uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->heard_from);
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h))
+            continue;
+        ut_conn *c = &j->conn[h];
+        c->record_gap = UT_HOLD_NS;
+        bool at_once = (children & ut_bit(h)) || op->weight == 0; /* owners wait for the word that nothing comes */
+        ut_conn_speak_at(c, at_once ? now : now + UT_ANNOUNCE_HOLD_NS);
+    }
+}
+
+void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r)
+{
+    r->flags |= UT_RECORD_ACTIVE;
+    r->fresh = op->part[j->config.self].fresh;
+    r->stale = op->part[j->config.self].stale;
+    r->oldest_step = op->part[j->config.self].oldest_step;
+    r->initiator = op->initiator;
+    r->policy = op->policy;
+    r->submitted = (uint8_t)((op->by_world ? UT_SUBMIT_WORLD : 0) | (op->adaptive ? UT_SUBMIT_ADAPTIVE : 0));
+    r->attached = ut_slots_attached(j);
+}
+
+void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    uint8_t eta = j->config.options.eta;
+    r->policy = op->policy;
+    r->initiator = op->initiator;
+    r->waited_ns = op->waited;
+    r->eta = eta ? eta : UT_ETA;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_part *part = &op->part[h];
+        r->peer[h].fresh = part->fresh;
+        r->peer[h].stale = part->stale;
+        r->peer[h].oldest_step = part->oldest_step;
+        r->included = (uint16_t)(r->included + __builtin_popcount(part->fresh | part->stale));
+    }
+}
