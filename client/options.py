@@ -166,7 +166,9 @@ FIXED = ("algorithm", "policy_seed")
 """Cannot be changed while the job runs."""
 PARTIAL = ("policy", "quorum", "probes", "tau", "eta", "policy_seed")
 """Of partial jobs; all but the first mean nothing in others."""
-TAR = POLICY_NONE = 1
+WHOLE_ONLY = ("algorithm", "hadamard")
+"""Have just their default in partial jobs."""
+POLICY_NONE = 1
 
 
 def resolve(options: Options | None, environment: Mapping[str, str], world_size: int = RANKS_MAX) -> dict[str, int]:
@@ -188,9 +190,12 @@ def resolve(options: Options | None, environment: Mapping[str, str], world_size:
         number = said[option.field] = option.read(value, name)
         if option.of_ranks and number > world_size:
             raise InvalidArgument(name, value, f"1 to {world_size}, the ranks of the job, or '{AUTO}'")
-    if said.get("policy", POLICY_NONE) != POLICY_NONE and said.get("algorithm", TAR) != TAR:
-        policy, algorithm = (BY_NAME[name].write(said[name]) for name in ("policy", "algorithm"))
-        raise InvalidArgument("algorithm", algorithm, f"tar, for the job is partial: its policy is {policy}")
+    policy = said.get("policy", POLICY_NONE)
+    for name in WHOLE_ONLY if policy != POLICY_NONE else ():
+        row = BY_NAME[name]
+        if (number := said.get(name, row.default)) != row.default:
+            partial = f"the job is partial: its policy is {BY_NAME['policy'].write(policy)}"
+            raise InvalidArgument(name, row.write(number), f"{row.write(row.default)}, for {partial}")
     return said
 
 

@@ -97,6 +97,8 @@ CARRIED = ("policy_from", "revision")
 NAMES = tuple(field.name for field in fields(Options) if field.name not in CARRIED)
 FIXED = ("algorithm", "policy_seed")
 """Cannot be changed while the job runs."""
+WHOLE_ONLY = {"algorithm": types_pb2.ALGORITHM_TAR, "hadamard": types_pb2.HADAMARD_OFF}
+"""What has just one value in a partial job."""
 TIMED = ("policy", "quorum", "probes", "tau", "eta")
 """Hold from the op `policy_from` on."""
 
@@ -139,11 +141,12 @@ def check_job(options: Options, world_size: int) -> None:
     for name in ("quorum", "probes"):
         if (value := getattr(options, name)) > world_size:
             raise InvalidArgument(f"{name} = {value}: allowed: 1 to {world_size}, the ranks of the job")
-    if options.partial and options.algorithm != types_pb2.ALGORITHM_TAR:
-        raise InvalidArgument(
-            f"algorithm = {word('algorithm', options.algorithm)}: allowed: tar: "
-            f"the job is partial, policy = {word('policy', options.policy)}"
-        )
+    for name, only in WHOLE_ONLY.items():
+        if options.partial and (value := getattr(options, name)) != only:
+            raise InvalidArgument(
+                f"{name} = {word(name, value)}: allowed: {word(name, only)}: "
+                f"the job is partial, policy = {word('policy', options.policy)}"
+            )
 
 
 def check_change(before: Options, after: Options) -> None:

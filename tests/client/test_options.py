@@ -111,11 +111,14 @@ def test_resolve__more_than_there_are_ranks_is_named_with_their_number() -> None
         daemon.connect(options=Options(policy="quorum", quorum=3))
 
 
-def test_resolve__a_partial_job_is_tar() -> None:
+def test_resolve__what_a_partial_job_cannot_be() -> None:
     assert resolve(Options(policy="none", algorithm="ring"), {}) == {"policy": 1, "algorithm": 2}
-    with pytest.raises(InvalidArgument) as caught:
-        resolve(Options(policy="solo"), {"ULTIMA_ALGORITHM": "ring"})
-    assert str(caught.value) == "algorithm is 'ring'; allowed: tar, for the job is partial: its policy is solo"
+    assert resolve(Options(policy="solo", algorithm="tar", hadamard="off"), {})["policy"] == 3
+    for name, value, only in (("algorithm", "ring", "tar"), ("hadamard", "auto", "off")):
+        with pytest.raises(InvalidArgument) as caught:
+            resolve(Options(policy="solo"), {f"ULTIMA_{name.upper()}": value})
+        allowed = f"{only}, for the job is partial: its policy is solo"
+        assert str(caught.value) == f"{name} is {value!r}; allowed: {allowed}"
 
 
 @pytest.mark.parametrize("pair", ["algorithm=ring", "policy_seed=3", "incast", "speed=3", "=3", "Incast=3"])

@@ -96,6 +96,7 @@ def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
         (Options(quorum=5), "quorum = 5: allowed: 1 to 4, the ranks of the job"),
         (Options(policy=6, probes=5), "probes = 5: allowed: 1 to 4, the ranks of the job"),
         (Options(policy=3, algorithm=2), "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
+        (Options(policy=7, hadamard=3), "hadamard = auto: allowed: off: the job is partial, policy = seeded"),
     ],
 )
 def test_check_job__names_what_does_not_fit(options: Options, message: str) -> None:

@@ -315,6 +315,7 @@ def test_tune__refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
         await refused(WRONG, "policy = none: allowed: full, solo, majority", daemon=first, policy="POLICY_NONE")
         await refused(WRONG, "quorum = 3: allowed: 1 to 2, the ranks of the job", daemon=first, quorum=3)
         await refused(WRONG, "probes = 3: allowed: 1 to 2, the ranks of the job", daemon=first, probes=3)
+        await refused(WRONG, "hadamard = on: allowed: off: the job is partial", daemon=first, hadamard="HADAMARD_ON")
         await refused(WRONG, "tau = 300: allowed: 1 to 255", daemon=first, tau=300)
         await refused(WRONG, "policy_seed = 4: allowed: 0: it cannot", daemon=first, policy_seed=4)
         await refused(WRONG, "options: none named: allowed: congestion", daemon=first, policy_from=9)
