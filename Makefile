@@ -17,7 +17,7 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima lab clean
+.PHONY: help setup demo test test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -32,6 +32,8 @@ help:
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours)"
 	@echo "make tta        time to accuracy beside Gloo on bad networks, with curves (root, 30 to 40 minutes); ARGS=--quick"
 	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 3 minutes); ARGS=\"--only mse\""
+	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
+	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
@@ -87,6 +89,12 @@ tta: setup
 
 reproduce-ultima: setup
 	@$(PY) -m tests.reproduce.ultima.main $(ARGS)
+
+reproduce-eager: setup
+	@$(PY) -m tests.reproduce.eager.main $(ARGS)
+
+reproduce-rna: setup
+	@$(PY) -m tests.reproduce.rna.main $(ARGS)
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)

@@ -11,13 +11,13 @@ from typing import Any
 from tests.reproduce.ultima.study import Grid, Plot, Study
 
 
-def page(studies: Sequence[Study], facts: dict[str, Any], command: str) -> str:
+def page(studies: Sequence[Study], facts: dict[str, Any], command: str, title: str = "ULTIMA's own claims") -> str:
     rows = [(row.claim, row.paper, row.ours, row.criterion, row.verdict) for study in studies for row in study.rows]
     counted = ", ".join(
         f"{sum(row[-1] == verdict for row in rows)} {verdict}" for verdict in ("pass", "FAIL", "not tested")
     )
     parts = [
-        "# ULTIMA's own claims, reproduced",
+        f"# {title}, reproduced",
         f"Written by `{command}` on {facts['date']}, commit {facts['commit']}, {facts['cores']} cores of "
         f"{facts['cpu']}, Linux {facts['kernel']}. Do not edit: run it again. The criteria are ours, chosen before "
         "the figures; a claim that does not hold stands here with its figures.",

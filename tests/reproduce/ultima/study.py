@@ -85,7 +85,7 @@ def line_fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
 
 
 @cache
-def _simulator() -> Path:
+def simulator() -> Path:
     made = subprocess.run(["make", "--no-print-directory", "--silent", "-j2", "-C", str(ROOT / "transport_c"), "sim"],
                           capture_output=True, text=True, timeout=400)  # fmt: skip
     if made.returncode:
@@ -131,7 +131,7 @@ class KnobError(RuntimeError):
 
 def simulate(warm: int = 0, **knobs: int) -> World:
     """Runs one controlled world; the knobs are those of transport_c/sim/study.c. Raises KnobError."""
-    command = [str(_simulator()), "--study", f"warm={warm}", *(f"{name}={value}" for name, value in knobs.items())]
+    command = [str(simulator()), "--study", f"warm={warm}", *(f"{name}={value}" for name, value in knobs.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if not done.stdout.startswith("{"):
         raise KnobError(f"{' '.join(command)}: {done.stderr[-2000:] or done.returncode}")
