@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .deferred import Deferred
+
 
 class Status(StrEnum):
     """How much an op reached."""
@@ -118,7 +120,7 @@ class PeerReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Deferred):
     """The account of one op, as the host of this rank saw it. Times in seconds."""
 
     op_seq: int

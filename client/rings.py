@@ -8,6 +8,7 @@ that cross into C are allocated once. Not safe for several threads: the link tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 from ultima._native import ffi as _ffi
@@ -34,6 +35,8 @@ ffi: Any = _ffi
 
 SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
 COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
+_ROWS_AT: int = ffi.offsetof("ut_receipt", "peer")
+_ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
 
 
 class NativeRings:
@@ -111,8 +114,21 @@ class NativeRings:
             raw.field,
             raw.value_here,
             raw.value_there,
-            decode_receipt(raw, self._hosts, self._rank, self._world_size),
+            self._receipt(raw),
         )
+
+    def _receipt(self, raw: Any) -> Receipt:
+        """What is asked of every receipt; the rest from a copy of it, once somebody looks."""
+        copied = bytes(ffi.buffer(raw, _ROWS_AT + min(raw.hosts, len(self._hosts)) * _ROW_BYTES))
+        known = {
+            "op_seq": raw.op_seq,
+            "status": _status(raw.status),
+            "elapsed_s": raw.elapsed_ns * 1e-9,
+            "bytes_expected": raw.bytes_expected,
+            "bytes_missing": raw.bytes_missing,
+            "bytes_repaired": raw.bytes_repaired,
+        }
+        return Receipt.deferred(known, partial(_decode_copy, copied, self._hosts, self._rank, self._world_size))
 
     def after_fork(self) -> None:
         """In a forked child: the mappings are gone."""
@@ -120,9 +136,18 @@ class NativeRings:
             mapping.reserve_after_fork()
 
 
+def _decode_copy(copied: bytes, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:
+    # The copy ends with the last row in use, so C may only read as far as `hosts` says.
+    return decode_receipt(ffi.cast("ut_receipt *", ffi.from_buffer(copied)), hosts, rank, world_size)
+
+
+def _status(number: int) -> Status:
+    return (STATUSES[number] if number < len(STATUSES) else None) or Status.FAILED
+
+
 def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:
     """The Receipt of `rank` from a `ut_receipt *`: host masks become ranks, nanoseconds become seconds."""
-    status = STATUSES[raw.status] if 0 < raw.status < len(STATUSES) else None
+    status = _status(raw.status)
     rows = [raw.peer[index] for index in range(min(raw.hosts, len(hosts)))]
     full, some = raw.full_mask, raw.any_mask
     contributors: list[int] = []
@@ -145,7 +170,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
     culprit = raw.culprit
     return Receipt(
         op_seq=raw.op_seq,
-        status=status or Status.FAILED,
+        status=status,
         world_size=world_size,
         contributors=tuple(contributors),
         partly=tuple(partly),

@@ -160,6 +160,21 @@ def test_take__failure_keeps_the_numbers_of_a_desync(pair: tuple[rings.NativeRin
     assert completion.receipt.status is Status.FAILED
 
 
+def test_take__receipt_is_of_its_own_op_however_late_it_is_read(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    """The struct that C fills is the same for every op; a receipt must not look into it when the next one has come."""
+    ours, engine = pair
+    receipts, wanted = [], []
+    for seq in range(2):
+        raw = raw_receipt(op_seq=seq, weight_min=3 + seq, any_mask=7, nonfinite=seq, status=2 - seq, digest=77 + seq)
+        raw.peer[2].last_us = 10 + seq
+        wanted.append(rings.decode_receipt(raw, HOSTS, 0, WORLD))
+        engine.complete(raw)
+        completion = ours.take()
+        assert completion is not None
+        receipts.append(completion.receipt)
+    assert receipts == wanted
+
+
 def test_take__unknown_numbers_do_not_break_it(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     raw = raw_receipt(status=2, stage_end=[250, 0], culprit=63)
