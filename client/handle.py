@@ -31,6 +31,11 @@ class Handle:
         """Number of the op in the job."""
         return self._op.seq
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the op's bucket, in bytes."""
+        return self._op.nbytes
+
     def wait(self, timeout: Duration | None = None) -> Receipt:
         """The receipt, once the op has ended; by then the result is in its array. May be called again.
 

@@ -54,6 +54,7 @@ from ultima.torch.work import Finishers, Part, UltimaWork
 from ultima.words import MODES
 
 NAME = "ultima"
+SMALL_BYTES = 1 << 20
 _open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
 _watch: InterruptWatch | None = None
 
@@ -242,7 +243,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         copies: Copies = []
         try:
             for tensor in tensors:
-                flat = packed_in_place(as_real(tensor.detach()), copies)
+                flat = packed_in_place(as_real(tensor), copies)
                 lossy = op in ("sum", "avg") and flat.dtype in FLOATS
                 how = mode if lossy else "reliable"
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds
@@ -258,7 +259,7 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
         work = UltimaWork(tensors, parts, copier(copies) if copies else None, self.log, self._finishers)
-        if asynchronous:
+        if asynchronous and not _small(parts):
             work.start()
         return work
 
@@ -294,6 +295,11 @@ def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
     if not isinstance(found, UltimaProcessGroup):
         raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
     return found
+
+
+def _small(parts: Sequence[Part]) -> bool:
+    """Whether waking a thread would take longer than what it could take over before somebody waits: copying out."""
+    return all(isinstance(part, ultima.Handle) and part.nbytes < SMALL_BYTES for part in parts)
 
 
 def _mode() -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -82,14 +82,13 @@ def packed_in_place(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
 
 def _run(tensor: torch.Tensor) -> torch.Tensor:
     """Not `view(-1)`: that keeps the stride of a single element, and then it cannot be seen as bytes."""
-    return tensor.as_strided((tensor.numel(),), (1,))
+    return tensor if tensor.dim() == 1 and tensor.stride(0) == 1 else tensor.as_strided((tensor.numel(),), (1,))
 
 
-def pieces(run: torch.Tensor, bucket_bytes_max: int) -> Iterator[torch.Tensor]:
+def pieces(run: torch.Tensor, bucket_bytes_max: int) -> Sequence[torch.Tensor]:
     """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
     length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // run.element_size())
-    for start in range(0, max(1, run.numel()), length):
-        yield run[start : start + length]
+    return (run,) if run.numel() <= length else run.split(length)
 
 
 def copier(copies: Copies) -> Callable[[], None]:

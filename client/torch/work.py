@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collective under way, as torch sees it: a Work that holds a Future.
 
-Somebody has to wait for the ops and fill the Future, since DDP waits for it in C++. For an asynchronous op that is a
-thread of `Finishers`; a synchronous one is finished by the caller in `wait`, which saves two switches of thread.
+Somebody has to wait for the ops and fill the Future, since DDP waits for it in C++: a thread of `Finishers`, as soon as
+somebody asks for the Future, or wants to know how far it is. Until then whoever calls `wait` finishes it himself, which
+saves two switches of thread; what a small op takes is mostly those.
 
 Callbacks of a Future run in the thread that fills it, and some hooks (PowerSGD's) start an op there and wait for it.
 One thread for all would then wait for itself: so there are as many as ops are being finished at once, and they stay
@@ -40,18 +41,22 @@ class Finishers:
         self._lock = threading.Lock()
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._idle = 0
+        self._closed = False
         self._threads: list[threading.Thread] = []
 
     def run(self, task: Callable[[], None]) -> None:
-        """Runs |task|, which must not raise, in some thread, at once."""
+        """Runs |task|, which must not raise, in some thread, at once; after `close` in the caller's own."""
         with self._lock:
-            if self._idle:
-                self._idle -= 1
-            else:
-                name = f"ultima-torch-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-                self._threads[-1].start()
-        self._tasks.put(task)
+            if not self._closed:
+                if self._idle:
+                    self._idle -= 1
+                else:
+                    name = f"ultima-torch-{len(self._threads)}"
+                    self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+                    self._threads[-1].start()
+                self._tasks.put(task)
+                return
+        task()
 
     def close(self) -> None:
         """Lets the threads end when they have done what they were given, and waits for them, but not for long.
@@ -59,7 +64,7 @@ class Finishers:
         A thread that came back from C++ only while the interpreter ends would take the process down with it.
         """
         with self._lock:
-            threads, self._threads, self._idle = self._threads, [], 0
+            threads, self._threads, self._idle, self._closed = self._threads, [], 0, True
         for _ in threads:
             self._tasks.put(None)
         limit = time.monotonic() + CLOSE_S
@@ -108,17 +113,19 @@ class UltimaWork(Work):
         self._copy_back = copy_back
         self._log = log
         self._finishers = finishers
-        self._future: torch.futures.Future[list[Any]] = torch.futures.Future()
+        self._future: torch.futures.Future[list[Any]] | None = None
         self._error: Exception | None = None
-        self._claim = threading.Lock()
-        self._claimed = False
-        self._ended = threading.Event()
+        self._done = False
+        # Held by whoever finishes it, or hands it to a thread.
+        self._turn = threading.Lock()
+        # Between the end and the first who asks for the Future: exactly one of them fills it.
+        self._end = threading.Lock()
         self.receipts: list[Receipt] = []
         """The accounts of its ops, once it has ended: one, or more where the tensor was larger than a bucket may be."""
 
     def start(self) -> None:
         """Has a thread finish it. Does nothing when somebody is at it already."""
-        if self._take():
+        if not self._done and self._turn.acquire(blocking=False):
             self._finishers.run(self._finish)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -127,26 +134,33 @@ class UltimaWork(Work):
         """
         if timeout > timedelta(0):
             self.start()
-            if not self._ended.wait(timeout.total_seconds()):
+            if not self._turn.acquire(timeout=timeout.total_seconds()):
                 raise NotDone(f"the collective has not ended within {timeout.total_seconds():g} s; it goes on")
-        elif self._take():
-            self._finish()
         else:
-            self._ended.wait()
+            self._turn.acquire()
+        self._finish()
         if self._error is not None:
             raise self._error
         return True
 
     def get_future(self) -> torch.futures.Future[list[Any]]:
-        self.start()
-        return self._future
+        with self._end:
+            future = self._future
+            late = future is None and self._done
+            if future is None:
+                future = self._future = torch.futures.Future()
+        if late:
+            self._fill(future)
+        else:
+            self.start()
+        return future
 
     def is_completed(self) -> bool:
         self.start()
-        return self._ended.is_set()
+        return self._done
 
     def is_success(self) -> bool:
-        return self._ended.is_set() and self._error is None
+        return self._done and self._error is None
 
     def exception(self) -> Exception | None:
         return self._error
@@ -159,16 +173,14 @@ class UltimaWork(Work):
     def synchronize(self) -> None:
         self.wait()
 
-    def _take(self) -> bool:
-        with self._claim:
-            if self._claimed:
-                return False
-            self._claimed = True
-            return True
-
     def _finish(self) -> None:
-        """Waits for every part, even after one has failed: until then the daemon may still write into the tensor."""
+        """With the turn, which it gives up: waits for every part, even after one has failed: until then the daemon may
+        still write into the tensor. Does nothing when that was done.
+        """
+        future = None
         try:
+            if self._done:
+                return
             for part in self._parts:
                 self._finish_part(part)
             self._parts = ()
@@ -178,11 +190,18 @@ class UltimaWork(Work):
             self._error = ClosedHandle(f"the wait was interrupted ({type(error).__name__})")
             raise
         finally:
-            self._ended.set()
-            if self._error is None:
-                self._future.set_result(self._tensors)
-            else:
-                self._future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so
+            with self._end:
+                if not self._done:
+                    self._done, future = True, self._future
+            self._turn.release()
+            if future is not None:
+                self._fill(future)
+
+    def _fill(self, future: torch.futures.Future[list[Any]]) -> None:
+        if self._error is None:
+            future.set_result(self._tensors)
+        else:
+            future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so
 
     def _finish_part(self, part: Part) -> None:
         try:

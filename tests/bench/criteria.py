@@ -77,6 +77,7 @@ FEEDBACK_RATIO = 1 / 64
 SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
 FLOOD_GROWTH = 1.10
+OVERHEAD_US = 150.0
 FAIR_LOW, FAIR_HIGH = 0.40, 0.60
 
 
@@ -199,3 +200,8 @@ def fair_checks(share: float) -> list[Check]:
         Check(case, "own share at most", share, FAIR_HIGH, text=text),
         Check(case, "own share at least (its complement)", 1 - share, 1 - FAIR_LOW, text=text),
     ]
+
+
+def overhead_checks(case: str, beyond_us: Mapping[str, float]) -> list[Check]:
+    """|beyond_us|: by the way to call it, what an op takes beyond the engine's own time."""
+    return [Check(case, f"{name}: us beyond the engine, p50", us, OVERHEAD_US) for name, us in beyond_us.items()]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.bench import criteria
 from tests.bench.criteria import Check, case_name, size_name
+from tests.bench.overhead import beyond, measure
 from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
 from tests.lab.cluster import PORT
 from tests.lab.flood import Garbage
@@ -208,6 +209,17 @@ def flood(effort: Effort, note: Note) -> Table:
     return table
 
 
+def overhead(effort: Effort, note: Note) -> Table:
+    """What Python and the way to the daemon cost a small op; no lab, the two daemons meet on loopback."""
+    table = Table("overhead", "Beyond the engine's own time: from the call to the result, N=2 on loopback, 1 KiB")
+    note("four ways to call it, in turn")
+    found = measure(100 if effort.quick else 5 * effort.ops)
+    case = "N=2 on loopback, 1 KiB"
+    table.cases[case] = {name: Series(name, row["wall"]) for name, row in found.items()}
+    table.checks = criteria.overhead_checks(case, {name: beyond(row) for name, row in found.items()})
+    return table
+
+
 STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
@@ -215,4 +227,5 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "cross": cross,
     "fair": fair,
     "flood": flood,
+    "overhead": overhead,
 }

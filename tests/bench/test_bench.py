@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.bench import criteria, plots, report
 from tests.bench.criteria import Check
+from tests.bench.overhead import beyond
 from tests.bench.rank import measure
 from tests.bench.rig import OWN, Series, moved_bytes, quantile, wire_bound_us
 from tests.bench.studies import Table
@@ -189,3 +190,11 @@ def test_rank__stops_with_the_others_and_looks_only_at_complete_results() -> Non
     assert len(answer["us"]) == len(answer["receipts"]) == 3
     assert answer["wrong"] == 1 + 997  # all of the first, some of the second, none of the third
     assert fake.calls == ["fill", "reduce"] * 3 + ["fill"]
+
+
+def test_overhead__is_what_is_not_the_engines() -> None:
+    row = {"wall": [300.0, 100.0, 200.0], "engine": [100.0, 50.0, 40.0]}
+    assert beyond(row) == 160.0  # of each op its own; not the difference of two medians, 150
+    under, over = criteria.overhead_checks("1 KiB", {"job": 149.0, "torch": 160.0})
+    assert (under.verdict, over.verdict) == ("pass", "FAIL")
+    assert "torch" in over.name

@@ -114,6 +114,18 @@ def asynchronous() -> dict[str, Any]:
     }
 
 
+def unasked() -> dict[str, Any]:
+    """Threads that a group has started after an async op of each size, waited for and nothing else."""
+    group = dist.new_group([0, 1])
+    found = {}
+    for name, count in {"small": 1000, "large": 1 << 20}.items():
+        tensor = torch.full((count,), float(RANK))
+        dist.all_reduce(tensor, group=group, async_op=True).wait()
+        found[name] = {"sum": float(tensor[-1]), "threads": len(group._finishers._threads)}
+    dist.destroy_process_group(group)
+    return found
+
+
 def nested() -> dict[str, Any]:
     """A callback that itself reduces and waits, as PowerSGD's hook does: one thread for all would wait for itself."""
 
@@ -306,6 +318,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     values,
     shapes,
     asynchronous,
+    unasked,
     nested,
     patience,
     pieces,

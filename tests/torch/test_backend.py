@@ -36,6 +36,12 @@ def test_allreduce__async_op(shared: list[Outcome]) -> None:
         }
 
 
+def test_allreduce__small_async_op_wakes_no_thread(shared: list[Outcome]) -> None:
+    """A thread copies a large result out while the trainer goes on; for a small one it would only be in the way."""
+    wanted = {"small": {"sum": 1.0, "threads": 0}, "large": {"sum": 1.0, "threads": 1}}
+    assert [outcome.case("unasked") for outcome in shared] == [wanted] * 2
+
+
 def test_allreduce__inside_a_callback_of_another(shared: list[Outcome]) -> None:
     assert [outcome.case("nested") for outcome in shared] == [{"value": 4.0}, {"value": 4.0}]
 
