@@ -88,7 +88,7 @@ def _run(tensor: torch.Tensor) -> torch.Tensor:
 def pieces(run: torch.Tensor, bucket_bytes_max: int) -> Sequence[torch.Tensor]:
     """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
     length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // run.element_size())
-    return (run,) if run.numel() <= length else run.split(length)
+    return (run,) if run.numel() <= length else torch.split(run, length)
 
 
 def copier(copies: Copies) -> Callable[[], None]:
