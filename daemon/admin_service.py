@@ -11,6 +11,7 @@ from ultima.daemon.config import DaemonConfig
 from ultima.daemon.engine import NEVER, Status
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, translated
 from ultima.daemon.hosts import Host, State
+from ultima.daemon.initiator import controller_of
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes, add_up
@@ -118,6 +119,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
         if job.partial is not None:
             job.partial.fill(status)
+            controller = controller_of(job, self._engine)
+            status.controller_host = NOBODY if controller is None else controller.index
+            status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
         return status
 
     def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:

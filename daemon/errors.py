@@ -105,8 +105,10 @@ ENGINE_ERRORS: dict[int, type[Refused]] = {
     -5: ResourceExhausted,  # UT_ERR_FULL
     -6: AlreadyExists,  # UT_ERR_EXISTS
     -11: InvalidArgument,  # UT_ERR_TOO_LARGE
+    -13: FailedPrecondition,  # UT_ERR_SEQUENCE: not the op that comes next
     -14: Unavailable,  # UT_ERR_CLOSED
     -15: ResourceExhausted,  # UT_ERR_SYSTEM: memory, descriptors or an address that the kernel does not give
+    -16: FailedPrecondition,  # UT_ERR_ABSENT: nobody here has given anything
 }
 
 

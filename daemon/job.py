@@ -17,7 +17,8 @@ from ultima.daemon.hosts import Host, Membership, State, fresh_number
 from ultima.daemon.links import Links
 from ultima.daemon.options import DEFAULTS, InForce, Options
 from ultima.daemon.partial_stats import PartialStats
-from ultima.daemon.stats import OpStats
+from ultima.daemon.readiness import Readiness
+from ultima.daemon.stats import OpStats, ProbeStats
 from ultima.v1 import peer_pb2, types_pb2
 
 
@@ -94,6 +95,10 @@ class Job:
     stats: OpStats = field(default_factory=OpStats)
     partial: PartialStats | None = None
     """Of a partial job, once there is a membership."""
+    readiness: Readiness = field(default_factory=Readiness)
+    """Of its local ranks, if it is partial."""
+    probes: ProbeStats = field(default_factory=ProbeStats)
+    """Of what this daemon has asked as the job's controller."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -118,6 +123,20 @@ class Job:
         rows = [(link.host, link.state) for link in self.links.values()]
         rows.append((self.own, State.UP if self.ready else State.CONNECTING))
         return sorted(rows, key=lambda row: row[0].index)
+
+    def live(self) -> list[Host]:
+        """The hosts that have ranks in the job now, as far as this one knows."""
+        if self.links is None or self.own is None:
+            return []
+        hosts = [link.host for link in self.links.values() if link.up() and not link.leaving]
+        return [*hosts, self.own] if self.ready and not self.empty and not self.over else hosts
+
+    def controller(self) -> Host | None:
+        """The host whose daemon is the controller under PROBE: of those that live, the one with the lowest rank.
+
+        Whether that very rank is alive is not asked, as the hosts hear of it at different times.
+        """
+        return min(self.live(), key=lambda host: host.ranks, default=None)
 
     def sees(self, address: str, grpc_port: int) -> bool:
         """Whether the daemon there has a host in this job; without an address, whether one might be its."""

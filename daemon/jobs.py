@@ -51,11 +51,18 @@ class JobTable:
     """See the module."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Lanes, budget: Budget, coordinator: Coordinator, watchers: Watchers
+        self,
+        config: DaemonConfig,
+        engine: Lanes,
+        budget: Budget,
+        coordinator: Coordinator,
+        watchers: Watchers,
+        changes: Changes,
     ) -> None:
+        """`changes` is told of whatever changes who is in a job, or how a job behaves."""
         self._config, self._engine, self._budget = config, engine, budget
         self._coordinator, self._watchers = coordinator, watchers
-        self._changes = Changes()
+        self._changes = changes
         self._jobs: dict[str, Job] = {}
         self._by_number: dict[int, Job] = {}
         self._at: dict[Trainer, tuple[Job, int]] = {}
@@ -227,7 +234,7 @@ class JobTable:
         job.memory_bytes, job.membership, job.own = memory_bytes, membership, own
         if membership.options.partial:
             job.partial = PartialStats([host.ranks for host in membership.hosts])
-        job.in_force = InForce(membership.options, lambda options: self._tune(job, options))
+        job.in_force = InForce(membership.options, lambda new: self._tune(job, new), self._changes.notify)
         assert self._peers is not None
         job.links = Links(
             self._engine,

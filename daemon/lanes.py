@@ -160,6 +160,15 @@ class Lanes:
         """The number that follows the newest op seen here or heard of."""
         return next_seq([engine.next_op_seq(number) for engine, number in self._each(job)])
 
+    def activate(self, job: int, op_seq: int) -> None:
+        """Starts an op of a partial job, which has one lane, with this host as its initiator. See `Engine`."""
+        ((engine, number),) = self._each(job)
+        engine.activate(number, op_seq)
+
+    def picks(self, seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
+        """The first `count` different ranks of `world` that are drawn for an op."""
+        return self.engines[0].picks(seed, op_seq, world, count)
+
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable, for all lanes. Raises Refused if the kernel does not."""
         return self.engines[0].region_map(fd, size)

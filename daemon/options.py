@@ -186,15 +186,26 @@ def differing(here: Options, there: Options) -> tuple[str, str, str] | None:
 class InForce:
     """The options of one job on this host."""
 
-    def __init__(self, options: Options, apply: Callable[[Options], None]) -> None:
-        """`apply` hands them to the engine, and raises Refused, having changed nothing, if it does not take them."""
+    def __init__(
+        self, options: Options, apply: Callable[[Options], None], changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`apply` hands them to the engine, and raises Refused, having changed nothing, if it does not take them;
+        `changed` is called when it has."""
         self.options = options
-        self._apply = apply
+        self._apply, self._changed = apply, changed
+        self._earlier: list[Options] = []
 
     def hear(self, other: Options) -> Options:
         """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
         if other.newer_than(self.options):
             check_change(self.options, other)
             self._apply(other)
+            self._earlier = [old for old in (*self._earlier, self.options) if old.policy_from < other.policy_from]
             self.options = other
+            self._changed()
         return self.options
+
+    def at(self, op_seq: int) -> Options:
+        """Those by which that op starts: of the policy and its numbers, what was told before may still hold."""
+        every = (*self._earlier, self.options)
+        return next((options for options in reversed(every) if options.policy_from <= op_seq), every[0])

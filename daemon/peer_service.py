@@ -7,11 +7,10 @@ import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
-
-from ultima.daemon.config import BUCKET_BYTES_MAX, LANES_MAX, Limits
+from ultima.daemon.config import BUCKET_BYTES_MAX, LANES_MAX, WORLD_SIZE_MAX, Limits
 from ultima.daemon.errors import InvalidArgument, Refused, abort, translated
 from ultima.daemon.hosts import Host, State, address_of_peer
+from ultima.daemon.initiators import Initiators
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.options import check_job, from_proto
 from ultima.daemon.rendezvous import Coordinator, Record, Registration
@@ -55,10 +54,16 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """On TCP, for daemons."""
 
     def __init__(
-        self, coordinator: Coordinator, jobs: JobTable, tuning: Tuning, watchers: Watchers, limits: Limits
+        self,
+        coordinator: Coordinator,
+        jobs: JobTable,
+        tuning: Tuning,
+        watchers: Watchers,
+        initiators: Initiators,
+        limits: Limits,
     ) -> None:
         self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
-        self._watchers, self._limits = watchers, limits
+        self._watchers, self._initiators, self._limits = watchers, initiators, limits
 
     @translated
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
@@ -121,15 +126,19 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
         return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
+    @translated
     async def Probe(self, request: peer_pb2.ProbeRequest, context: Any) -> peer_pb2.ProbeResponse:
-        """See peer.proto. initiator.py will answer it."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this daemon answers no probes")
-        raise AssertionError("abort raises")
+        """See peer.proto."""
+        checked_job(request.job)
+        if not 0 <= request.rank < WORLD_SIZE_MAX:
+            raise InvalidArgument(f"rank = {request.rank}: allowed: 0 to {WORLD_SIZE_MAX - 1}")
+        return await self._initiators.probe(request, inner_deadline(context, self._limits.probe_seconds))
 
+    @translated
     async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
-        """See peer.proto. initiator.py will answer it."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this daemon starts no ops")
-        raise AssertionError("abort raises")
+        """See peer.proto."""
+        name = checked_job(request.job)
+        return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
 
     async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
         """See peer.proto."""

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import grpc
@@ -79,6 +79,7 @@ class Peers:
         self._request = watch_request
         self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
         self._watches: dict[Place, asyncio.Task[None]] = {}
+        self._channels: dict[Place, grpc.aio.Channel] = {}
         self._once: set[asyncio.Task[None]] = set()
 
     async def register(self, place: Place, request: peer_pb2.RegisterRequest, deadline: float) -> Membership:
@@ -108,6 +109,16 @@ class Peers:
         async with peer(place) as stub:
             return await self._answer(place, stub.ApplyOptions(request, timeout=seconds), "options at")
 
+    async def probe(self, place: Place, request: peer_pb2.ProbeRequest, seconds: float) -> peer_pb2.ProbeResponse:
+        """Asks whether a rank is ready; answered when it is. Raises Refused."""
+        return await self._answer(place, self._stub(place).Probe(request, timeout=seconds), "probe at")
+
+    async def activate(
+        self, place: Place, request: peer_pb2.ActivateRequest, seconds: float
+    ) -> peer_pb2.ActivateResponse:
+        """Makes another host of a job the initiator of an op. Raises Refused."""
+        return await self._answer(place, self._stub(place).Activate(request, timeout=seconds), "activate at")
+
     def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
         """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""
 
@@ -118,15 +129,15 @@ class Peers:
             except Refused as error:
                 log.warning("restore failed job=%s reason=%s", request.job, error)
 
-        task = spawn(tell(), "restore")
-        self._once.add(task)
-        task.add_done_callback(self._once.discard)
+        self._later(tell(), "restore")
 
     def watch(self, places: Iterable[Place]) -> None:
         """Watches exactly these daemons from now on."""
         wanted = set(places)
         for place in self._watches.keys() - wanted:
             self._watches.pop(place).cancel()
+            if place in self._channels:
+                self._later(self._channels.pop(place).close(), "close channel")
         for place in wanted - self._watches.keys():
             self._watches[place] = spawn(self._keep_watching(place), f"watch {target(*place)}")
 
@@ -136,7 +147,19 @@ class Peers:
         self._watches.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *(channel.close() for channel in self._channels.values()), return_exceptions=True)
+        self._channels.clear()
+
+    def _stub(self, place: Place) -> Any:
+        """Of a channel that stays open: what is asked for each op has no time to connect."""
+        if place not in self._channels:
+            self._channels[place] = grpc.aio.insecure_channel(target(*place), options=CLIENT_OPTIONS)
+        return peer_pb2_grpc.PeerServiceStub(self._channels[place])
+
+    def _later(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = spawn(work, name)
+        self._once.add(task)
+        task.add_done_callback(self._once.discard)
 
     async def _answer(self, place: Place, call: Awaitable[Answer], about: str) -> Answer:
         try:

@@ -24,6 +24,7 @@ from ultima.daemon.config import DaemonConfig
 from ultima.daemon.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
 from ultima.daemon.errors import StartupError
 from ultima.daemon.hosts import fresh_number, target
+from ultima.daemon.initiators import Initiators
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.peer_service import PeerService
@@ -34,7 +35,7 @@ from ultima.daemon.runtime_dir import RuntimeDir
 from ultima.daemon.stats import Seldom
 from ultima.daemon.trainer_service import TrainerService
 from ultima.daemon.tuning import Tuning
-from ultima.daemon.waiting import spawn
+from ultima.daemon.waiting import Changes, spawn
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import (
     admin_pb2,
@@ -124,7 +125,11 @@ class Daemon:
         budget = Budget(config.limits)
         self._coordinator = Coordinator(lambda: self.jobs.watch())
         self._watchers = Watchers(lambda: self.jobs.all())
-        self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers)
+        changes = Changes()
+        self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes)
+        timeout = config.limits.probe_seconds
+        self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, timeout)
+        changes.listen(self.initiators.review)
         self.attach = attach.AttachServer(config, self.engine, budget, self.version, self.jobs.trainer_gone)
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = health.aio.HealthServicer()
@@ -133,7 +138,8 @@ class Daemon:
             options=(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX))
         )
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, config.limits), self._remote
+            PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators, config.limits),
+            self._remote,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         try:
@@ -192,6 +198,7 @@ class Daemon:
         """Tells everyone and ends. Trainers see their life line break, other daemons their watch."""
         for task in self._tasks:
             task.cancel()
+        await self.initiators.close()
         self.jobs.close()
         self._watchers.close()
         await self._peers.close()
@@ -237,6 +244,8 @@ class Daemon:
     def _take(self, event: Event) -> None:
         job = self.jobs.by_number(event.job)
         name = job.name if job is not None else "-"
+        if job is not None and event.kind in (EventKind.OP_DONE, EventKind.READY, EventKind.ACTIVATED):
+            self.initiators.take(job, event)
         if event.kind == EventKind.OP_DONE:
             if job is not None:
                 job.stats.op_done(event)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Hashable
@@ -43,6 +44,44 @@ class OpStats:
         ordered = sorted(self._elapsed_ns)
         rank = max(1, -(-len(ordered) * percent // 100))
         return ordered[int(rank) - 1] // 1000
+
+
+class ProbeStats:
+    """What became of the probes of one job that this daemon sent as its controller: sent = ready + expired + gone."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        """Ranks that were asked; those on the own host too, though that takes no call."""
+        self.ready = 0
+        self.expired = 0
+        """Of an op that had started by then, or taken back unanswered."""
+        self.gone = 0
+        """The rank is not alive, or its host could not be asked."""
+        self.denied = 0
+        """Ranks that were said to be ready, but whose host would not start the op."""
+        self.redrawn = 0
+        """Ranks that were drawn beyond the first q of an op."""
+        self.timed_out = 0
+        """Draws of which nobody was ready in time."""
+        self.decided = 0
+        """Ops that this controller found the initiator of."""
+        self._took_ns: deque[int] = deque(maxlen=RECENT_OPS)
+
+    def decide(self, took_ns: int) -> None:
+        """An op was started, `took_ns` after its turn had come."""
+        self.decided += 1
+        self._took_ns.append(took_ns)
+
+    @property
+    def decision_p50_us(self) -> int:
+        """The median time of the recent decisions, waiting for the ranks included; 0 while there is none."""
+        return int(statistics.median(self._took_ns)) // 1000 if self._took_ns else 0
+
+    def values(self) -> dict[str, int]:
+        """By the names of ProbeStatus in admin.proto."""
+        names = ("sent", "ready", "expired", "gone", "denied", "redrawn", "timed_out", "decided")
+        counts = {f"{name}_count": int(getattr(self, name)) for name in names}
+        return counts | {"decision_p50_us": self.decision_p50_us}
 
 
 class Seldom:

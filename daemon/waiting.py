@@ -19,9 +19,16 @@ class Changes:
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Has `listener` called at each change, too."""
+        self._listeners.append(listener)
 
     def notify(self) -> None:
         """Wakes everyone who waits."""
+        for listener in self._listeners:
+            listener()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -12,6 +12,7 @@ import mmap
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +30,21 @@ from ultima.daemon.engine import (
     SessionMemory,
     Status,
 )
-from ultima.daemon.errors import InvalidArgument, NotFound, ResourceExhausted
+from ultima.daemon.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from ultima.daemon.options import Options
 from ultima.v1 import admin_pb2
 
 SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
 JOB_BYTES = 1 << 20
+MASK = 2**64 - 1
+
+
+def splitmix64(x: int) -> int:
+    """The finalizer of splitmix64 after its first step."""
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
+    return x ^ x >> 31
 
 
 @dataclass
@@ -59,6 +69,12 @@ class FakeJob:
     tuned: list[Options] = field(default_factory=list)
     receipts: list[Any] = field(default_factory=list)
     """What the engine has kept, oldest first."""
+    given: int = 0
+    """Places whose ranks have something for the next op."""
+    open: bool = False
+    """An op is under way."""
+    activated: list[int] = field(default_factory=list)
+    """Ops that this host started."""
 
 
 @dataclass
@@ -80,6 +96,8 @@ class FakeEngine:
         self.removed_sessions: list[int] = []
         self.regions: set[int] = set()
         self.closed = False
+        self.on_activate: Callable[[int, int], None] = lambda job, op_seq: None
+        """What the word of an op that starts here does elsewhere."""
         self.open_since = self.open_deadline = NEVER
         self.fail_session_add = False
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -167,6 +185,27 @@ class FakeEngine:
     def next_op_seq(self, job: int) -> int:
         return self.jobs[job].next_op_seq
 
+    def activate(self, job: int, op_seq: int) -> None:
+        fake = self.jobs[job]
+        if op_seq in fake.activated:
+            return
+        if op_seq != fake.next_op_seq or fake.open:
+            raise FailedPrecondition(f"activate: {op_seq} is not the next op, {fake.next_op_seq} is")
+        if not fake.given:
+            raise FailedPrecondition("activate: nobody has given anything")
+        fake.activated.append(op_seq)
+        self.op_begins(job, op_seq, fake.config.self_index)
+        self.on_activate(job, op_seq)
+
+    @staticmethod
+    def picks(seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
+        """SPEC 2c. There are no more than 256 different draws: ranks that none of them hit follow in order."""
+        drawn: dict[int, None] = {}
+        for draw in range(256):
+            mixed = splitmix64((seed ^ (op_seq * 0xD1342543DE82EF95) ^ (draw << 56)) & MASK)
+            drawn[((mixed >> 32) * world) >> 32] = None
+        return tuple({**drawn, **dict.fromkeys(range(world))})[:count]
+
     def receipt(self, job: int, back: int) -> Any | None:
         kept = self.jobs[job].receipts
         return kept[-1 - back] if back < len(kept) else None
@@ -225,6 +264,31 @@ class FakeEngine:
         self._events.append(Event(int(kind), job, session, host, **values))
         if len(self._events) == 1:
             os.eventfd_write(self._event_fd, 1)
+
+    def give(self, job: int, place: int = 0) -> None:
+        """A rank of this host gives something for the next op."""
+        fake = self.jobs[job]
+        fake.given |= 1 << place
+        if not fake.open:
+            self.emit(EventKind.READY, job, op_seq=fake.next_op_seq, a=fake.given)
+
+    def op_begins(self, job: int, op_seq: int, initiator: int) -> None:
+        """An op starts here; an earlier one that is open ends."""
+        fake = self.jobs[job]
+        if op_seq >= fake.next_op_seq:
+            if fake.open:
+                self.op_ends(job)
+            self.emit(EventKind.ACTIVATED, job, host=initiator, op_seq=op_seq, a=fake.given)
+            fake.next_op_seq, fake.open, fake.given = op_seq + 1, True, 0
+
+    def op_ends(self, job: int) -> None:
+        """The open op is over."""
+        fake = self.jobs[job]
+        if fake.open:
+            fake.open = False
+            self.emit(EventKind.OP_DONE, job, op_seq=fake.next_op_seq - 1, a=int(Status.COMPLETE), b=1000)
+            if fake.given:
+                self.emit(EventKind.READY, job, op_seq=fake.next_op_seq, a=fake.given)
 
     def op_done(self, job: int, status: Status = Status.COMPLETE, elapsed_ns: int = 1000, missing: int = 0) -> None:
         """One op has ended."""

@@ -30,9 +30,11 @@ HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the ma
 
 def config(folder: Path, **flags: object) -> DaemonConfig:
     """A daemon's options on loopback, with ports of its own choice; of one lane, unless a test says otherwise."""
-    lanes = str(flags.pop("lanes", 1))
+    environment = {"ULTIMAD_ENGINE_LANES": str(flags.pop("lanes", 1))}
+    if "probe_seconds" in flags:
+        environment["ULTIMAD_LIMITS_PROBE_SECONDS"] = str(flags.pop("probe_seconds"))
     flags = {"runtime_dir": str(folder), "port": "0", **flags}
-    return load(flags, {"ULTIMAD_ENGINE_LANES": lanes}, Path("/nonexistent/ultimad.toml"))
+    return load(flags, environment, Path("/nonexistent/ultimad.toml"))
 
 
 async def eventually(predicate: Callable[[], bool], what: str, seconds: float = HOSTS_SECONDS) -> float:

@@ -584,6 +584,7 @@ class JobStatus(_message.Message):
     WAITED_P50_US_FIELD_NUMBER: _builtins.int
     STRAGGLER_RANK_FIELD_NUMBER: _builtins.int
     CONTROLLER_HOST_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -623,6 +624,10 @@ class JobStatus(_message.Message):
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
         """Partial jobs: how each rank took part in the newest ops, by rank. Empty in others."""
 
+    @_builtins.property
+    def probes(self) -> Global___ProbeStatus:
+        """What the answering daemon has asked as the controller of a partial job; all 0 where it never was that."""
+
     def __init__(
         self,
         *,
@@ -650,14 +655,68 @@ class JobStatus(_message.Message):
         waited_p50_us: _builtins.int = ...,
         straggler_rank: _builtins.int = ...,
         controller_host: _builtins.int = ...,
+        probes: Global___ProbeStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "probes", b"probes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class ProbeStatus(_message.Message):
+    """The probes of one controller since the job began on its host: sent = ready + expired + gone, and those that are open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENT_COUNT_FIELD_NUMBER: _builtins.int
+    READY_COUNT_FIELD_NUMBER: _builtins.int
+    EXPIRED_COUNT_FIELD_NUMBER: _builtins.int
+    GONE_COUNT_FIELD_NUMBER: _builtins.int
+    DENIED_COUNT_FIELD_NUMBER: _builtins.int
+    REDRAWN_COUNT_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_COUNT_FIELD_NUMBER: _builtins.int
+    DECIDED_COUNT_FIELD_NUMBER: _builtins.int
+    DECISION_P50_US_FIELD_NUMBER: _builtins.int
+    sent_count: _builtins.int
+    """Ranks that were asked; those of its own host too, though that takes no call."""
+    ready_count: _builtins.int
+    expired_count: _builtins.int
+    """Of an op that had started by then, or taken back unanswered."""
+    gone_count: _builtins.int
+    """The rank was not alive, or its host could not be asked."""
+    denied_count: _builtins.int
+    """Ranks that were said to be ready, but whose host would not start the op."""
+    redrawn_count: _builtins.int
+    """Ranks that were drawn beyond the first q of an op."""
+    timed_out_count: _builtins.int
+    """Draws of which nobody was ready in time."""
+    decided_count: _builtins.int
+    """Ops that it found the initiator of."""
+    decision_p50_us: _builtins.int
+    """Median time that it took from when an op's turn came, waiting for the ranks included, in microseconds."""
+    def __init__(
+        self,
+        *,
+        sent_count: _builtins.int = ...,
+        ready_count: _builtins.int = ...,
+        expired_count: _builtins.int = ...,
+        gone_count: _builtins.int = ...,
+        denied_count: _builtins.int = ...,
+        redrawn_count: _builtins.int = ...,
+        timed_out_count: _builtins.int = ...,
+        decided_count: _builtins.int = ...,
+        decision_p50_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_count", b"decided_count", "decision_p50_us", b"decision_p50_us", "denied_count", b"denied_count", "expired_count", b"expired_count", "gone_count", b"gone_count", "ready_count", b"ready_count", "redrawn_count", b"redrawn_count", "sent_count", b"sent_count", "timed_out_count", b"timed_out_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeStatus: _TypeAlias = ProbeStatus  # noqa: Y015
 
 @_typing.final
 class RankStatus(_message.Message):
