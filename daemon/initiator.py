@@ -136,9 +136,15 @@ class Controller:
         return self._engine.picks(options.policy_seed, op_seq, world, world)
 
     def _live(self) -> dict[int, Host]:
-        """The host of each live rank. Which of another host's ranks are alive, its daemon says when it is asked."""
-        job = self._job
-        return {r: host for host in job.live() for r in host.ranks if host is not job.own or r in job.sessions}
+        """The host of each rank that may be asked. Which of another host's ranks are alive, its daemon says then.
+
+        While this host has yet to come after the others its own ranks would start an op that is past.
+        """
+        job, hosts = self._job, self._job.live()
+        assert job.links is not None
+        behind = len(hosts) > 1 and job.links.next_op_seq > next_here(job, self._engine)
+        own = set() if behind else job.sessions.keys()
+        return {rank: host for host in hosts for rank in host.ranks if host is not job.own or rank in own}
 
     async def _draw(self, op_seq: int, ranks: Sequence[int], hosts: dict[int, Host], before: int, began: int) -> int:
         """Probes q of `ranks` at a time, in this order, until one of them has started the op, or for `timeout`.
