@@ -108,10 +108,10 @@ class Limits(_Section):
     hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
     ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
     join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, where the call has no deadline")
+    drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
     probe_seconds: Seconds = Field(
         2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
     )
-    drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
 
 
 class DaemonConfig(_Section):

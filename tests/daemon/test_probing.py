@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.daemon.fake_engine import FakeEngine
+from tests.daemon.fake_engine import FakeEngine, picks
 from tests.daemon.helpers import House, engine, eventually, peer, rendezvous, status
 from ultima.daemon.engine import EventKind
 from ultima.daemon.job import Job
@@ -105,7 +105,7 @@ async def test_ops__each_is_started_once_by_a_rank_that_was_drawn(house: House) 
             word.end()
         assert [op_seq for _, op_seq in word.started] == list(range(30))
         for host, op_seq in word.started:
-            assert host in FakeEngine.picks(42, op_seq, 4, 2)
+            assert host in picks(42, op_seq, 4, 2)
         assert [has_role(daemon) for daemon in daemons] == [True, False, False, False]
         (told,) = (await status(daemons[0])).jobs
         assert told.probes.decided_count == 30 and told.probes.ready_count >= 30
@@ -123,7 +123,7 @@ async def test_ops__nobody_waits_for_a_rank_that_was_not_drawn(house: House) -> 
             await word.reached(op_seq + 1)
             word.end()
         assert {host for host, _ in word.started} == {2, 3}
-        hopeless = sum(set(FakeEngine.picks(42, op_seq, 4, 2)) == {0, 1} for op_seq in range(16))
+        hopeless = sum(set(picks(42, op_seq, 4, 2)) == {0, 1} for op_seq in range(16))
         assert hopeless and job_of(daemons[0]).probes.timed_out >= hopeless
 
 
@@ -370,7 +370,7 @@ async def test_role__changes_with_the_policy(house: House) -> None:
             assert (await status(daemons[1])).jobs[0].controller_host == -1
             await tune(types_pb2.JobOptions(policy=types_pb2.POLICY_PROBE, probes=1))
         await word.reached(1)
-        assert has_role(daemons[0]) and word.started[0] == (FakeEngine.picks(42, 0, 2, 1)[0], 0)
+        assert has_role(daemons[0]) and word.started[0] == (picks(42, 0, 2, 1)[0], 0)
 
 
 @contextlib.asynccontextmanager
