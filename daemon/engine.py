@@ -190,15 +190,6 @@ class Engine(Protocol):
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
 
-    def activate(self, job: int, op_seq: int) -> None:
-        """Starts an op of a partial job with this host as its initiator; nothing if it has started already.
-
-        Raises FailedPrecondition if it is not the next one here, or no rank here has given anything for it.
-        """
-
-    def picks(self, seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
-        """The first `count` different ranks of `world` that are drawn for an op (SPEC 2c)."""
-
     def receipt(self, job: int, back: int) -> Any | None:
         """The struct ut_receipt of the `back`-th newest op, 0 for the newest, or None; valid until the next call."""
 
@@ -333,14 +324,6 @@ class NativeEngine:
 
     def next_op_seq(self, job: int) -> int:
         return self._checked(self._lib.ut_driver_next_op_seq(self._driver, job), "next_op_seq")
-
-    def activate(self, job: int, op_seq: int) -> None:
-        self._checked(self._lib.ut_driver_activate(self._driver, job, op_seq), f"activate op_seq {op_seq}")
-
-    def picks(self, seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
-        ret = self._ffi.new("uint32_t[]", count)
-        self._lib.ut_picks(seed, op_seq, world, count, ret)
-        return tuple(ret)
 
     def receipt(self, job: int, back: int) -> Any | None:
         ret = self._receipt

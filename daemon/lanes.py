@@ -165,9 +165,9 @@ class Lanes:
         ((engine, number),) = self._each(job)
         engine.activate(number, op_seq)
 
-    def picks(self, seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
-        """The first `count` different ranks of `world` that are drawn for an op."""
-        return self.engines[0].picks(seed, op_seq, world, count)
+    def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
+        """The first `n` different ranks of `world` that are drawn for an op."""
+        return self.engines[0].picks(seed, op_seq, world, n)
 
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable, for all lanes. Raises Refused if the kernel does not."""

@@ -47,13 +47,13 @@ def splitmix64(x: int) -> int:
     return x ^ x >> 31
 
 
-def picks(seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
+def picks(seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
     """SPEC 2c. There are no more than 256 different draws: ranks that none of them hit follow in order."""
     drawn: dict[int, None] = {}
     for draw in range(256):
         mixed = splitmix64((seed ^ (op_seq * 0xD1342543DE82EF95) ^ (draw << 56)) & MASK)
         drawn[((mixed >> 32) * world) >> 32] = None
-    return tuple({**drawn, **dict.fromkeys(range(world))})[:count]
+    return tuple({**drawn, **dict.fromkeys(range(world))})[:n]
 
 
 @dataclass
@@ -206,8 +206,8 @@ class FakeEngine:
         self.op_begins(job, op_seq, fake.config.self_index)
         self.on_activate(job, op_seq)
 
-    def picks(self, seed: int, op_seq: int, world: int, count: int) -> tuple[int, ...]:
-        return picks(seed, op_seq, world, count)
+    def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
+        return picks(seed, op_seq, world, n)
 
     def receipt(self, job: int, back: int) -> Any | None:
         kept = self.jobs[job].receipts

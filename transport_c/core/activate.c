@@ -232,10 +232,12 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
 {
     ut_partial *p = &j->partial;
     uint16_t ready = ut_slots_ready(j, seq);
-    if (!ready || (p->told_seq == seq && p->told_ready == ready))
+    if (p->told_seq == seq && p->told_ready == ready)
         return;
     p->told_seq = seq;
-    p->told_ready = ready;
+    p->told_ready = ready; /* none, when what was given was taken back: it is told again when it comes again */
+    if (!ready)
+        return;
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_READY,
                                           .job = j->number,
                                           .session = UINT32_MAX,

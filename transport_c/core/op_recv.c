@@ -153,7 +153,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         c->peer_record_seen[at] = true;
         ut_replica_heard(j, host, r);
         c->peer_left_at[at] = now;
-        j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+        if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
+            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         if (j->partial.on)
             j->partial.attached_of[host] = r->attached;
         const ut_op *op = ut_job_op(j, r->op_seq);
