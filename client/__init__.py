@@ -31,7 +31,8 @@ from .errors import (
 )
 from .handle import Handle
 from .options import Options
-from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
+from .partial import Partial, Result
+from .receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
 from .session import Job, connect
 from .sync import SyncResult
 
@@ -52,11 +53,14 @@ __all__ = [
     "JoinTimeout",
     "NotDone",
     "Options",
+    "Partial",
     "PeerReceipt",
     "ProtocolError",
     "RanksGone",
     "Receipt",
     "ResourceExhausted",
+    "Result",
+    "Slot",
     "StageEnd",
     "Status",
     "SyncResult",

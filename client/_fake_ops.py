@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .attachment import Completion
+from .attachment import Completion, SlotWords
 from .buffers import AnyArray
 from .receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from .reference import collective_result, nonfinite_count
@@ -47,7 +47,7 @@ _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
 assert FIELD_BY_CODE.keys() - _FIELDS.keys() == {6, 9}, "the algorithm is the job's; divisors are of partial jobs"
 
 
-def _digest(result: bytes) -> int:
+def digest(result: bytes) -> int:
     """Not the engine's, but as good: equal for equal bytes."""
     return int.from_bytes(hashlib.blake2b(result, digest_size=8).digest(), "big")
 
@@ -68,6 +68,9 @@ class FakeSubmission:
     collective: int = 0
     root: int = 0
     world_size: int = 1
+    flags: int = 0
+    wanted: int = 0
+    steps: tuple[int, int] = (0, 0)
 
     @property
     def src_nbytes(self) -> int:
@@ -88,6 +91,7 @@ class FakeSession:
         self.arena = arena
         self.completions: deque[Completion] = deque()
         self.outstanding = 0
+        self.words = SlotWords()
         self._lifeline = lifeline
         self._complete_fd = complete_fd
         self._open = True
@@ -238,7 +242,7 @@ class FakeOp:
             op = OP_BY_CODE.get(submission.redop, "")
             result = collective_result(submission.name, part.session.rank, arrays, kind, op, submission.root)
             part.session.arena[submission.dst : submission.dst + result.nbytes] = result.view(np.uint8)
-            receipt = replace(receipt, digest=_digest(result.tobytes()))
+            receipt = replace(receipt, digest=digest(result.tobytes()))
         part.waiting = False
         culprit = None if not missing else self._host_of(min(missing)).index
         part.session.complete(Completion(self._op_seq, error, culprit, 0, 0, 0, receipt))

@@ -91,8 +91,10 @@ class DaemonConnector:
                 os.close(fd)
             lifeline.setblocking(False)
             session, ticket = answer.session, str(reply["ticket"])
+            options = job_options.words(answer.options)
+            partial = options.get("policy", "none") != "none"
             return Attachment(
-                rings=rings.NativeRings(lanes, hosts, settings.rank, settings.world_size),
+                rings=rings.NativeRings(lanes, hosts, settings.rank, settings.world_size, partial),
                 arena=Arena(arena),
                 lifeline=lifeline,
                 submit_fds=submit_fds,
@@ -103,7 +105,7 @@ class DaemonConnector:
                 next_op_seq=answer.next_op_seq,
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
-                options=job_options.words(answer.options),
+                options=options,
             )
 
 

@@ -29,6 +29,26 @@ class Completion(NamedTuple):
     value_here: int
     value_there: int
     receipt: Receipt
+    call_seq: int = -1
+    """Number of the submission that this answers; -1: op_seq."""
+    status: int = 0
+    """As the engine says it: of words.py, for what Receipt.status has no word."""
+
+    @property
+    def number(self) -> int:
+        """Of the submission."""
+        return self.op_seq if self.call_seq < 0 else self.call_seq
+
+
+class SlotWords(NamedTuple):
+    """What a partial job's engine tells besides completions (`ut_completion_ring`). Numbers of submissions plus one."""
+
+    taken: int = 0
+    """The newest whose contribution an op took."""
+    freed: int = 0
+    """The newest such that the engine reads neither it nor an earlier one, what waits in the slot excepted."""
+    results: int = 0
+    """Number of the newest op that ended here with a result, plus one."""
 
 
 class Rings(Protocol):
@@ -49,12 +69,19 @@ class Rings(Protocol):
         flags: int = 0,
         collective: int = 0,
         root: int = 0,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
     ) -> bool:
-        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
+        """Writes one request into the ring of its lane. False when 64 are outstanding there. The last two in partial
+        jobs: the first op whose result is taken, and the oldest and newest step in what is given."""
         ...
 
     def take(self) -> Completion | None:
         """The next completion of any lane, or None. Those of two lanes may come in another order than their ops."""
+        ...
+
+    def words(self) -> SlotWords:
+        """What a partial job's engine tells now. All 0 in others, and in a forked child."""
         ...
 
     def after_fork(self) -> None:

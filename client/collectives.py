@@ -40,7 +40,10 @@ class Collectives:
     @property
     def collectives(self) -> frozenset[str]:
         """Names of the collectives that this job can do natively, the same on all ranks: "allreduce" and "barrier"
-        always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own."""
+        always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own. In
+        a job with a policy "allreduce" alone."""
+        if self._link.options.get("policy", "none") != "none":
+            return frozenset({"allreduce"})
         alone = len(self._link.hosts) == self._settings.world_size
         return frozenset(COLLECTIVES if alone else {"allreduce", "barrier"})
 
@@ -148,7 +151,7 @@ class Collectives:
     # How
 
     def _need(self, collective: str) -> None:
-        if collective not in self.collectives:
+        if len(self._link.hosts) != self._settings.world_size:
             raise Unsupported(
                 collective,
                 f"{self._settings.world_size} ranks share {len(self._link.hosts)} hosts, and a host combines its ranks "

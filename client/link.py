@@ -29,7 +29,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from .arena import Block
-from .attachment import Attachment
+from .attachment import Attachment, SlotWords
 from .errors import (
     ClosedHandle,
     DaemonLost,
@@ -73,11 +73,15 @@ class Link:
         self._someone_polls = False
         self._fds_open = True
         self._fds_wanted = True
-        self._next_seq = attachment.next_op_seq
+        self.options = attachment.options
+        self.next_op = attachment.next_op_seq
+        """Where the job stood when this session began."""
+        # In a job with a policy a submission is no op: they are numbered by themselves.
+        self._partial = self.options.get("policy", "none") != "none"
+        self._next_seq = 0 if self._partial else attachment.next_op_seq
         # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
         self._behind = 0
         self._unheard = False
-        self.options = attachment.options
         self._flying: dict[int, Op] = {}
         self._in_lane = [0] * len(attachment.submit_fds)
         # Ended, with a result that still lies in staging memory.
@@ -110,7 +114,7 @@ class Link:
         The other ranks may have gone on meanwhile. What this rank calls next is then not what they call next, and to
         number it so would add up different buckets: it is answered alone until the calls are level again.
         """
-        if before._unheard:
+        if before._unheard and not self._partial:
             self._behind = max(0, self._next_seq - (before._next_seq - before._behind))
 
     # Submitting
@@ -123,7 +127,7 @@ class Link:
         got no place in time ends the session too: the other ranks have used its number.
         """
         self._check_open()
-        self._check_size(op)
+        self.check_size(op)
         if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
@@ -139,11 +143,7 @@ class Link:
                 self._check_open()
                 op.seq = self._next_seq
                 op.submitted_ns = time.monotonic_ns()
-                kind = op.kind.code
-                which, root = op.layout.collective, op.layout.root
-                if not self._rings.submit(
-                    op.seq, op.src, op.dst, op.count, op.deadline_ns, kind, op.redop, op.mode, op.flags, which, root
-                ):
+                if not self._submit(op):
                     self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
                 self._next_seq += 1
@@ -153,7 +153,29 @@ class Link:
         finally:
             self._order.release()
 
-    def _check_size(self, op: Op) -> None:
+    def _submit(self, op: Op) -> bool:
+        return self._rings.submit(
+            op.seq,
+            op.src,
+            op.dst,
+            op.count,
+            op.deadline_ns,
+            op.kind.code,
+            op.redop,
+            op.mode,
+            op.flags,
+            op.layout.collective,
+            op.layout.root,
+            op.wanted,
+            op.steps,
+        )
+
+    def words(self) -> SlotWords:
+        """What the engine of a job with a policy tells besides completions; of a lost session what it told last."""
+        return self._rings.words()
+
+    def check_size(self, op: Op) -> None:
+        """Raises ResourceExhausted for an array that this job does not take."""
         if op.nbytes > self.bucket_bytes_max:
             text = f"an array of {op.nbytes} bytes; this job takes at most {self.bucket_bytes_max} (see connect)"
             raise ResourceExhausted("bucket_bytes_max", text, op.nbytes, self.bucket_bytes_max)
@@ -326,9 +348,9 @@ class Link:
     def _drain(self) -> None:
         """Under the lock: takes in every completion that is there."""
         while (completion := self._rings.take()) is not None:
-            op = self._flying.pop(completion.op_seq, None)
+            op = self._flying.pop(completion.number, None)
             if op is None:
-                self._lose("session", f"the daemon completed op {completion.op_seq}, which is not outstanding")
+                self._lose("session", f"the daemon completed op {completion.number}, which is not outstanding")
                 return
             self._in_lane[op.seq % len(self._in_lane)] -= 1
             op.end(completion, self.hosts, self.rank)

@@ -36,6 +36,9 @@ from .words import (
     ERR_TOO_LARGE,
     FIELD_BY_CODE,
     MODES,
+    STATUS_EMPTY,
+    STATUS_OVERTAKEN,
+    WORLD,
     DType,
     field_value,
 )
@@ -73,6 +76,7 @@ class Op:
 
     __slots__ = (
         "abandoned",
+        "answer",
         "block",
         "copies",
         "count",
@@ -92,8 +96,10 @@ class Op:
         "source",
         "src",
         "state",
+        "steps",
         "submitted_ns",
         "target",
+        "wanted",
     )
 
     def __init__(
@@ -108,6 +114,8 @@ class Op:
         expires_ns: int,
         flags: int = 0,
         layout: Layout | None = None,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
     ) -> None:
         self.source = source
         self.target = target
@@ -123,7 +131,14 @@ class Op:
         self.deadline_ns = deadline_ns
         self.expires_ns = expires_ns
         self.flags = flags
+        self.wanted = wanted
+        """In a job with a policy: the first op whose result is taken."""
+        self.steps = steps
+        """And the oldest and newest step in what is given."""
         self.seq = -1
+        """Of the op; in a job with a policy of the submission."""
+        self.answer: Completion | None = None
+        """What the engine said, even if nobody waits for it any more."""
         self.submitted_ns = 0
         """When the engine was told, by time.monotonic_ns."""
         self.src = 0
@@ -178,6 +193,7 @@ class Op:
 
     def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
         """Takes in what the engine says."""
+        self.answer = completion
         if self.abandoned:
             self.block = None
             return
@@ -188,7 +204,7 @@ class Op:
             # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
             object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
             object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
-        copy = self.copies and self.failure is None
+        copy = self.copies and self.failure is None and completion.status not in (STATUS_EMPTY, STATUS_OVERTAKEN)
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
             self.block = None
@@ -240,6 +256,7 @@ class Op:
             "count": self.count,
             "mode": self.mode,
             "agree": self.flags & AGREE,
+            "divisor": self.flags & WORLD,
         }
 
     def fail(self, failure: UltimaError) -> None:

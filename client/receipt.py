@@ -68,7 +68,19 @@ class Trouble(StrEnum):
     """It is known to be gone, or was silent all the time."""
 
 
+class Slot(StrEnum):
+    """What this rank's slot held when an op of a job with a policy took it."""
+
+    NULL = "null"
+    """Nothing: the op went without this rank."""
+    FRESH = "fresh"
+    """What was given for this op."""
+    STALE = "stale"
+    """What was given for an earlier one, alone or with newer."""
+
+
 # In the order of the numbers in shared memory (ring.h).
+SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
 TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
 STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
@@ -117,6 +129,12 @@ class PeerReceipt:
     """Packets to it that were lost."""
     drops: int = 0
     """Datagrams that its kernel dropped meanwhile, by its own word."""
+    fresh: tuple[int, ...] = ()
+    """In a job with a policy: its ranks that are in the op with what they gave for it."""
+    stale: tuple[int, ...] = ()
+    """And those with what they gave for an earlier one."""
+    oldest_step: int | None = None
+    """The oldest of its ranks' own steps in what it contributed; None if it contributed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +195,53 @@ class Receipt(Deferred):
     deadline_s: float | None = None
     """What it had from its start to its deadline; None for none. Where the caller named none this is 8 t_b and 1 s once
     t_b is measured, counted anew when another host calls the op."""
+    policy: str = "none"
+    """What started the op, in a job with a policy: "solo", "majority" and so on."""
+    included: int = 0
+    """In a job with a policy: ranks that had something to give when the op started, as far as heard; 0 if none started
+    by the deadline."""
+    initiator: tuple[int, ...] = ()
+    """Ranks of the host that started the op; empty where nobody did (policy "full", or none), or it is not known."""
+    slot: Slot | None = None
+    """How this rank was in the op; None in a job without a policy."""
+    kept: bool = False
+    """What was given with this call was too late for the op; it lies in the slot, for the next one."""
+    waited_s: float = 0.0
+    """From when this host had something to give, or was told of the op, to the op's start."""
+    eta: int = 0
+    """How many steps may lie between the oldest and the newest gradient that a rank combines; 0 without a policy."""
 
     @property
     def complete(self) -> bool:
-        """True when every element holds every rank's contribution, or all that was to be moved has come."""
+        """True when every element holds every rank's contribution, or all that was to be moved has come. In a job with
+        a policy: the contribution of every rank that had one."""
         return self.status is Status.COMPLETE
 
     @property
+    def fresh(self) -> tuple[int, ...]:
+        """In a job with a policy: ranks that are in it with what they gave for it, ascending."""
+        return tuple(sorted(rank for peer in self.peers for rank in peer.fresh))
+
+    @property
+    def stale(self) -> tuple[int, ...]:
+        """And those with what they gave for an earlier op."""
+        return tuple(sorted(rank for peer in self.peers for rank in peer.stale))
+
+    @property
+    def stale_steps(self) -> dict[int, int]:
+        """Of each stale rank: the oldest step, as its trainers number them, in what its host contributed."""
+        return {
+            rank: peer.oldest_step
+            for peer in sorted(self.peers, key=lambda peer: peer.ranks)
+            if peer.oldest_step is not None
+            for rank in peer.stale
+        }
+
+    @property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks that are not known to be in every element, ascending; none when the op is complete."""
-        there = set(range(self.world_size) if self.complete else self.contributors)
+        """Ranks that are not known to be in every element, ascending; without a policy none when the op is complete."""
+        everybody = self.complete and self.policy == "none"
+        there = set(range(self.world_size) if everybody else self.contributors)
         return tuple(rank for rank in range(self.world_size) if rank not in there)
 
     @property
@@ -227,6 +282,16 @@ class Receipt(Deferred):
             "submitted_ns": self.submitted_ns,
             "ended_ns": self.ended_ns,
             "deadline_s": self.deadline_s,
+            "policy": self.policy,
+            "included": self.included,
+            "fresh": list(self.fresh),
+            "stale": list(self.stale),
+            "stale_steps": {str(rank): step for rank, step in self.stale_steps.items()},
+            "initiator": list(self.initiator),
+            "slot": None if self.slot is None else str(self.slot),
+            "kept": self.kept,
+            "waited_s": self.waited_s,
+            "eta": self.eta,
             "peers": [
                 {
                     "host": peer.host,
@@ -244,6 +309,9 @@ class Receipt(Deferred):
                     "repaired_bytes": peer.repaired_bytes,
                     "lost_packets": peer.lost_packets,
                     "drops": peer.drops,
+                    "fresh": list(peer.fresh),
+                    "stale": list(peer.stale),
+                    "oldest_step": peer.oldest_step,
                 }
                 for peer in self.peers
             ],
@@ -252,7 +320,9 @@ class Receipt(Deferred):
     def __str__(self) -> str:
         """One line for a complete op; otherwise a line more per host that is missing something."""
         parts = [f"op {self.op_seq}: {self.status} after {self.elapsed_s * 1e3:.3f} ms"]
-        if self.complete and len(self.contributors) < self.world_size:
+        if self.policy != "none":
+            parts += self._policy_parts()
+        elif self.complete and len(self.contributors) < self.world_size:
             parts.append(f"from {ranks_text(self.contributors)} to all {self.world_size}")
         elif self.complete:
             parts.append(f"all {self.world_size} ranks" if self.world_size > 1 else "the only rank")
@@ -275,6 +345,21 @@ class Receipt(Deferred):
         lines = [", ".join(parts)]
         lines += [_peer_line(peer) for peer in self.peers if any(peer.missing_bytes) or peer.why is not Why.NOTHING]
         return "\n".join(lines)
+
+    def _policy_parts(self) -> list[str]:
+        """What a line says of an op in a job with a policy."""
+        parts = [f"{self.included} of {self.world_size} ranks included"]
+        if self.stale:
+            steps = self.stale_steps
+            oldest = f" (from step {min(steps.values())})" if steps else ""
+            parts.append(f"{ranks_text(self.stale)} stale{oldest}")
+        if not self.complete:
+            parts.append(f"{ranks_text(self.contributors)} in every element")
+        by = f"by {ranks_text(self.initiator)}" if self.initiator else "by all"
+        parts.append(f"started {by} ({self.policy})" if self.initiator or self.policy == "full" else self.policy)
+        if self.kept:
+            parts.append("ours kept for the next")
+        return parts
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar, cast
 from ultima._native import ffi as _ffi
 from ultima._native import lib as _lib
 
-from .attachment import Completion
+from .attachment import Completion, SlotWords
 from .memory import SharedMap
-from .receipt import STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status
-from .words import CULPRIT_NOBODY, STATUS_FAILED
+from .receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status
+from .words import CULPRIT_NOBODY, ETA_DEFAULT, POLICY_BY_CODE, STATUS_FAILED
 
 
 class _Library(Protocol):
@@ -42,11 +42,17 @@ _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
 class NativeRings:
     """Both rings of each lane of one session, over mappings that are kept alive.
 
-    Op s of a job with n lanes goes into lane s mod n, and is number s / n there.
+    Op s of a job with n lanes goes into lane s mod n, and is number s / n there. A partial job has one lane, and its
+    submissions are numbered by themselves.
     """
 
     def __init__(
-        self, lanes: Sequence[tuple[SharedMap, SharedMap]], hosts: Sequence[Host], rank: int, world_size: int
+        self,
+        lanes: Sequence[tuple[SharedMap, SharedMap]],
+        hosts: Sequence[Host],
+        rank: int,
+        world_size: int,
+        partial: bool = False,
     ) -> None:
         self._maps = [mapping for lane in lanes for mapping in lane]
         self._lanes = [
@@ -57,6 +63,8 @@ class NativeRings:
             for submissions, completions in lanes
         ]
         self._turn = 0
+        self._partial = partial
+        self._usable = True
         self._entry = ffi.new("ut_submission *")
         self._raw = ffi.new("ut_receipt *")
         self._hosts = tuple(hosts)
@@ -76,8 +84,10 @@ class NativeRings:
         flags: int = 0,
         collective: int = 0,
         root: int = 0,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
     ) -> bool:
-        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
+        """See `Rings`."""
         number, lane = divmod(op_seq, len(self._lanes))
         entry = self._entry
         entry.op_seq = number
@@ -91,6 +101,8 @@ class NativeRings:
         entry.flags = flags
         entry.collective = collective
         entry.root = root
+        entry.wanted = wanted
+        entry.oldest_step, entry.newest_step = steps
         return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:
@@ -115,6 +127,8 @@ class NativeRings:
             raw.value_here,
             raw.value_there,
             self._receipt(raw),
+            raw.call_seq if self._partial else -1,
+            raw.status,
         )
 
     def _receipt(self, raw: Any) -> Receipt:
@@ -130,8 +144,16 @@ class NativeRings:
         }
         return Receipt.deferred(known, partial(_decode_copy, copied, self._hosts, self._rank, self._world_size))
 
+    def words(self) -> SlotWords:
+        """See `Rings`. Plain reads: what follows from them is said to the engine, or done, long after."""
+        if not self._usable:
+            return SlotWords()
+        completions = self._lanes[0][1]
+        return SlotWords(completions.taken, completions.freed, completions.results)
+
     def after_fork(self) -> None:
         """In a forked child: the mappings are gone."""
+        self._usable = False
         for mapping in self._maps:
             mapping.reserve_after_fork()
 
@@ -150,9 +172,14 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
     status = _status(raw.status)
     rows = [raw.peer[index] for index in range(min(raw.hosts, len(hosts)))]
     full, some = raw.full_mask, raw.any_mask
+    policy = POLICY_BY_CODE.get(raw.policy, "none")
     contributors: list[int] = []
     partly: list[int] = []
-    if status is Status.COMPLETE:
+    if policy != "none":
+        contributors, partly = _slot_ranks(hosts, rows, full, some)
+        if status is Status.INSUFFICIENT and not raw.included:
+            contributors = [rank]  # no op came: its own value
+    elif status is Status.COMPLETE:
         contributors = [other for host in hosts if full >> host.index & 1 for other in host.ranks]
         contributors.sort()
     else:
@@ -196,7 +223,33 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         t_b_s=raw.t_b_us * 1e-6 or None,
         deadline_s=raw.deadline_ns * 1e-9 or None,
         t_c_s=(raw.t_c_us[0] * 1e-6 or None, raw.t_c_us[1] * 1e-6 or None),
+        policy=policy,
+        included=raw.included,
+        initiator=hosts[raw.initiator].ranks if policy != "none" and raw.initiator < len(hosts) else (),
+        # A daemon's account of an op is no answer to a call.
+        slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
+        kept=bool(getattr(raw, "kept", 0)),
+        waited_s=raw.waited_ns * 1e-9,
+        eta=(raw.eta or ETA_DEFAULT) if policy != "none" else 0,
     )
+
+
+def _slot_ranks(hosts: Sequence[Host], rows: Sequence[Any], full: int, some: int) -> tuple[list[int], list[int]]:
+    """In a partial job: ranks in every element, and those in some only. A host says which of its ranks gave."""
+    contributors: list[int] = []
+    partly: list[int] = []
+    for host, row in zip(hosts, rows, strict=False):
+        gave = _places(host, row.fresh | row.stale)
+        if full >> host.index & 1:
+            contributors += gave
+        elif some >> host.index & 1:
+            partly += gave
+    return sorted(contributors), sorted(partly)
+
+
+def _places(host: Host, mask: int) -> tuple[int, ...]:
+    """The ranks of a host that a mask names, a bit for each place among them."""
+    return tuple(rank for place, rank in enumerate(host.ranks) if mask >> place & 1)
 
 
 def _agreed_op(op_seq: int, low: int) -> int | None:
@@ -224,6 +277,9 @@ def _peer(host: Host, row: Any) -> PeerReceipt:
         repaired_bytes=row.repaired,
         lost_packets=row.lost,
         drops=row.drops,
+        fresh=_places(host, row.fresh),
+        stale=_places(host, row.stale),
+        oldest_step=row.oldest_step if row.fresh | row.stale else None,
     )
 
 

@@ -24,20 +24,22 @@ from .buffers import AnyArray, dtype_named, elements
 from .collectives import Collectives
 from .config import Settings, Size
 from .durations import DURATION_MAX_S, Duration, deadline_s, duration_s
-from .errors import DaemonLost, InvalidArgument, ResourceExhausted
+from .errors import DaemonLost, InvalidArgument, ResourceExhausted, Unsupported
 from .handle import Handle
 from .link import Link, LinkState
 from .op import Op
 from .options import Options
+from .partial import Partial
 from .receipt import Host, Receipt
 from .sync import SyncResult, sync_model
-from .words import ADAPTIVE, AGREE, INTEGERS, MODES, NEVER, OPS, RELIABLE_ONLY, DType
+from .words import ADAPTIVE, AGREE, COLLECTIVE_BY_CODE, INTEGERS, MODES, NEVER, OPS, RELIABLE_ONLY, DType
 
 # How long connect() keeps trying while no daemon answers at all: it may be starting.
 START_PATIENCE_NS = 2_000_000_000
 LEAVE_TIMEOUT_S = 1.0
 
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
+SLOT_OPS = ("avg", "sum")
 _MODES_ALLOWED = "one of " + ", ".join(MODES)
 
 # The fake of `ultima.testing` puts itself here for the time of a test.
@@ -121,6 +123,7 @@ class Job(Collectives):
         now = time.monotonic_ns()
         until = now + int(settings.timeout_s * 1e9)
         self._link = Link(connector.attach(settings, until, now + START_PATIENCE_NS))
+        self._slot = Partial(self, self._link) if self.policy != "none" else None
 
     # What it is
 
@@ -180,6 +183,12 @@ class Job(Collectives):
         return dict(self._link.options)
 
     @property
+    def policy(self) -> str:
+        """What starts the job's ops, when this rank joined: "none" (every rank calls every op), or "full", "solo",
+        "majority", "quorum", "probe", "seeded" (`connect(options=Options(policy=...))`)."""
+        return self._link.options.get("policy", "none")
+
+    @property
     def connected(self) -> bool:
         """False once the daemon is known to be lost, or the job is closed. Looks whether it hung up between two ops:
         then the next op attaches again, where it would have raised DaemonLost. True says little: only an op finds out.
@@ -198,6 +207,7 @@ class Job(Collectives):
         mode: str | None = None,
         dtype: Any = None,
         agree: bool = False,
+        step: int | None = None,
     ) -> Receipt:
         """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
 
@@ -216,13 +226,25 @@ class Job(Collectives):
         agree: all ranks that return hold identical bytes. Ranks may still be missing from the average, but a rank that
             cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. The same on all
             ranks.
+        step: in a job with a policy, number of the op that `array` is for: see `Partial.allreduce`, which this then is
+            (op "avg": with its divisor, "sum": with none).
 
         Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
         and with agree DeadlineExceeded and RanksGone;
         DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
         untouched.
         """
-        return self.allreduce_async(array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree).wait()
+        if self._slot is None and step is None:
+            return self.allreduce_async(
+                array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree
+            ).wait()
+        slot = self.partial()
+        if op not in SLOT_OPS:
+            raise InvalidArgument("op", op, "one of " + ", ".join(SLOT_OPS) + " in a job with a policy")
+        if agree:
+            raise InvalidArgument("agree", agree, "False in a job with a policy")
+        divisor = "none" if op == "sum" else None
+        return slot.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
 
     def allreduce_async(
         self,
@@ -244,10 +266,26 @@ class Job(Collectives):
         now = time.monotonic_ns()
         return self._launch(self._request(now, array, op, deadline, out, mode, dtype, agree))
 
+    def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
+        """In a job with a policy: this rank's slot, always the same one. What is named here holds from its next call.
+
+        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD; the default, but of the
+            policies "probe" and "seeded") or "weighted" (RNA).
+        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's and the default, but of
+            "probe" and "seeded"), those in it ("contributors", RNA's) or nothing ("none"). The same on all ranks.
+
+        Raises InvalidArgument, also in a job without a policy.
+        """
+        if self._slot is None:
+            allowed = "another one, to have slots: connect(options=Options(policy=...))"
+            raise InvalidArgument("policy", self.policy, allowed)
+        self._slot.configure(local_reduce, divisor)
+        return self._slot
+
     def _launch(self, request: Op) -> Handle:
-        link = self._link
-        if link.state is not LinkState.OPEN:
-            link = self._ready_link(request.expires_ns)
+        name = COLLECTIVE_BY_CODE[request.layout.collective]
+        self._check_full("allreduce_async" if name == "allreduce" else name)
+        link = self._ready_link(request.expires_ns)
         link.start(request)
         return Handle(link, request)
 
@@ -262,6 +300,7 @@ class Job(Collectives):
         Says how far apart the ranks were. Raises as `allreduce` in reliable mode; then some tensors may be averaged
         already, and a second call on all ranks repairs that.
         """
+        self._check_full("sync_model")
         return sync_model(self, tensors, self._settings.deadline_s if deadline is None else deadline)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
@@ -316,6 +355,12 @@ class Job(Collectives):
 
     # How
 
+    def _check_full(self, call: str) -> None:
+        """Raises Unsupported in a job with a policy."""
+        if self._slot is not None:
+            text = "a job with a policy has allreduce and partial() alone; open a second job, without one, beside it"
+            raise Unsupported(call, text)
+
     def _request(
         self,
         now: int,
@@ -326,6 +371,7 @@ class Job(Collectives):
         mode: str | None,
         dtype: Any,
         agree: bool,
+        reads_only: bool = False,
     ) -> Op:
         """Checks everything that can be checked here. Raises InvalidArgument."""
         redop = OPS.get(op)
@@ -340,7 +386,7 @@ class Job(Collectives):
         if op in RELIABLE_ONLY and mode != "reliable":
             raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
         asked = None if dtype is None else dtype_named(dtype)
-        source, kind = elements(array, asked, "array", writable=out is None)
+        source, kind = elements(array, asked, "array", writable=out is None and not reads_only)
         if mode == "best_effort" and kind in INTEGERS:
             raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
         target = source if out is None or out is array else self._target(source, kind, out, asked)
@@ -379,8 +425,10 @@ class Job(Collectives):
         return target
 
     def _ready_link(self, expires_ns: int) -> Link:
-        """The slow path: the session has ended. Attaches again if that is wanted, within the time of the op."""
+        """The session. If it has ended, attaches again if that is wanted, within the time of the op."""
         link = self._link
+        if link.state is LinkState.OPEN:
+            return link
         if self._closed.is_set() or link.state in (LinkState.FORKED, LinkState.CLOSED):
             raise link.failure()
         if not self._settings.reconnect:

@@ -13,6 +13,10 @@ Only the daemon is fake: what the client does with memory, deadlines, lost daemo
 FakeDaemon stands for the daemons of all hosts. Unlike a real one, it lets a rank join before the others are there.
 
 Its ranks are whole or missing: it does not lose single packets.
+
+Jobs with a policy work, too: the first rank that connects says it, `connect(0, options=Options(policy="majority"))`.
+The others' `peer` then is asked when an op is about to start, and stands for a rank that has given, or for one that has
+not (None).
 """
 
 from __future__ import annotations
@@ -28,15 +32,16 @@ from typing import Any
 
 from . import config, options, session
 from ._fake_ops import FakeOp, FakeSession, FakeSubmission
+from ._fake_slots import FakeSlots
 from .arena import Arena
-from .attachment import Attachment, Completion
+from .attachment import Attachment, Completion, SlotWords
 from .buffers import AnyArray
 from .config import Settings
-from .errors import DaemonUnavailable, InvalidArgument, JoinRefused
+from .errors import DaemonUnavailable, Desync, InvalidArgument, JoinRefused
 from .memory import SharedMap
 from .receipt import Host
 from .session import Job
-from .words import AGREE, RING_ENTRIES
+from .words import AGREE, POLICY_BY_CODE, RING_ENTRIES
 
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 PAGE = 4096
@@ -79,6 +84,10 @@ class FakeDaemon:
         self._delays: dict[int, float] = {}
         self._ops: dict[int, FakeOp] = {}
         self._next_op_seq = 0
+        self._slots: FakeSlots | None = None
+        self._said: dict[str, int] = {}
+        self._op_ns = 0
+        self._waiting: list[tuple[FakeSession, FakeSubmission]] = []
         self._running = True
         self._frozen = False
         self._stopping = False
@@ -117,6 +126,13 @@ class FakeDaemon:
         with self._changed:
             self._delays[rank] = seconds
 
+    def op_takes(self, seconds: float) -> None:
+        """From now on an op of a job with a policy takes so long from its start to its end; at first no time."""
+        with self._changed:
+            self._op_ns = int(seconds * 1e9)
+            if self._slots is not None:
+                self._slots.op_ns = self._op_ns
+
     def freeze(self) -> None:
         """Stops answering, as on SIGSTOP."""
         with self._changed:
@@ -135,6 +151,8 @@ class FakeDaemon:
             for attached in self._sessions.values():
                 attached.hang_up()
             self._sessions.clear()
+            if self._slots is not None:
+                self._slots.abort()
             self._changed.notify_all()
 
     def restart(self) -> None:
@@ -182,6 +200,8 @@ class FakeDaemon:
             old = self._sessions.get(settings.rank)
             if old is not None and old.alive():
                 raise JoinRefused(f"rank {settings.rank} is attached already")
+            said = {row.field: settings.options.get(row.field, row.default) for row in options.TABLE}
+            self._policy_of(said)
             attached = FakeSession(settings.rank, mapping.bytes, far, os.dup(complete_fd))
             self._sessions[settings.rank] = attached
             self._known.add(settings.rank)
@@ -195,11 +215,21 @@ class FakeDaemon:
                 hosts=self.hosts,
                 host_index=self._host_of(settings.rank),
                 rank=settings.rank,
-                next_op_seq=self._next_op_seq,
+                next_op_seq=self._next_op_seq if self._slots is None else self._slots.next_op,
                 bucket_bytes_max=limit,
                 leave=lambda _timeout_s: self._leave(attached),
-                options={row.name: row.write(settings.options.get(row.field, row.default)) for row in options.TABLE},
+                options={row.name: row.write(said[row.field]) for row in options.TABLE},
             )
+
+    def _policy_of(self, said: dict[str, int]) -> None:
+        """The first rank says how the job behaves; the others must say the same."""
+        self._said = self._said or said
+        for row in options.TABLE:
+            if row.name in options.PARTIAL and said[row.field] != self._said[row.field]:
+                raise Desync(None, row.name, row.write(said[row.field]), row.write(self._said[row.field]))
+        if self._slots is None and POLICY_BY_CODE[said["policy"]] != "none":
+            self._slots = FakeSlots(self.hosts, self.world_size, said)
+            self._slots.op_ns = self._op_ns
 
     def submitted(self, attached: FakeSession, submission: FakeSubmission) -> bool:
         """Takes a request. False when 64 are outstanding."""
@@ -207,6 +237,10 @@ class FakeDaemon:
             if attached.outstanding >= RING_ENTRIES:
                 return False
             attached.outstanding += 1
+            if self._slots is not None:
+                self._waiting.append((attached, submission))
+                self._changed.notify_all()
+                return True
             if submission.op_seq >= self._next_op_seq:
                 self._next_op_seq = submission.op_seq + 1
             op = self._ops.get(submission.op_seq)
@@ -255,8 +289,18 @@ class FakeDaemon:
                 attached.hang_up()
         # Whoever was here once and is gone will not come.
         absent = self._known - self._sessions.keys()
+        if self._slots is not None:
+            return self._step_slots(now_ns, self._slots, absent)
         wakes = [op.step(now_ns, absent, self._left_out, self._peer) for op in list(self._ops.values())]
         return min((wake for wake in wakes if wake is not None), default=None)
+
+    def _step_slots(self, now_ns: int, slots: FakeSlots, absent: set[int]) -> int | None:
+        heard, self._waiting = self._waiting, []
+        for attached, submission in heard:
+            if self._sessions.get(attached.rank) is attached:
+                arrives_ns = now_ns + int(self._delays.get(attached.rank, 0.0) * 1e9)
+                slots.submit(attached, submission, arrives_ns, attached.rank in self._left_out)
+        return slots.step(now_ns, self._sessions, absent, self._left_out, self._peer)
 
 
 class FakeRings:
@@ -280,12 +324,13 @@ class FakeRings:
         flags: int = 0,
         collective: int = 0,
         root: int = 0,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
     ) -> bool:
         """See `ultima.attachment.Rings`."""
-        agree = flags & AGREE
-        submission = FakeSubmission(
-            op_seq, src, dst, count, deadline_ns, dtype, redop, mode, agree, collective, root, self._daemon.world_size
-        )
+        agree, world = flags & AGREE, self._daemon.world_size
+        call = (op_seq, src, dst, count, deadline_ns, dtype, redop, mode, agree, collective, root, world)
+        submission = FakeSubmission(*call, flags, wanted, steps)
         return self._daemon.submitted(self._session, submission)
 
     def take(self) -> Completion | None:
@@ -296,6 +341,10 @@ class FakeRings:
             return None
         self._session.outstanding -= 1
         return completion
+
+    def words(self) -> SlotWords:
+        """See `ultima.attachment.Rings`."""
+        return self._session.words
 
     def after_fork(self) -> None:
         """See `ultima.attachment.Rings`; the arena's mapping is looked after by the arena."""

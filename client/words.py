@@ -67,16 +67,30 @@ FIELD_BY_CODE = {
     9: "divisor",
 }
 
+# What starts the ops of a job; "none" is the ordinary job, all others make it a partial one.
+POLICIES = ("none", "full", "solo", "majority", "quorum", "probe", "seeded")
+POLICY_BY_CODE = dict(enumerate(POLICIES, 1))
+
 STATUS_FAILED = 4
+# Of a partial job: no result yet; and what was to be replaced is in an op already.
+STATUS_EMPTY = 5
+STATUS_OVERTAKEN = 6
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
+ETA_DEFAULT = 4
 NEVER = 2**64 - 1
-# Flags of a submission.
+# Flags of a submission; from GIVE on of partial jobs.
 AGREE = 0x01
 ADAPTIVE = 0x02
+GIVE = 0x04
+REPLACE = 0x08
+STICKY = 0x10
+NOWAIT = 0x20
+WORLD = 0x40
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5
+ERR_EXISTS = -6
 ERR_DESYNC = -7
 ERR_DTYPE = -8
 ERR_REDOP = -9
@@ -101,4 +115,6 @@ def field_value(field: str, number: int) -> object:
         return COLLECTIVE_BY_CODE.get(number, number)
     if field == "agree":
         return bool(number)
+    if field == "divisor":
+        return "world" if number else "contributors"
     return number

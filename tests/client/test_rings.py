@@ -9,8 +9,22 @@ import pytest
 from ultima import rings
 from ultima._native import ffi, lib
 from ultima.memory import SharedMap
-from ultima.receipt import Host, StageEnd, Status, Why
-from ultima.words import BFLOAT16, COLLECTIVES, ERR_DESYNC, MODES, OPS, RING_ENTRIES
+from ultima.receipt import Host, Slot, StageEnd, Status, Why
+from ultima.words import (
+    BFLOAT16,
+    COLLECTIVES,
+    ERR_DESYNC,
+    GIVE,
+    MODES,
+    NOWAIT,
+    OPS,
+    REPLACE,
+    RING_ENTRIES,
+    STICKY,
+)
+from ultima.words import (
+    WORLD as BY_WORLD,
+)
 
 HOSTS = (Host(0, "10.0.0.1", (0, 1)), Host(1, "10.0.0.2", (2,)), Host(2, "10.0.0.3", (3, 4)))
 WORLD = 5
@@ -62,7 +76,7 @@ def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide])
     entry = engine.take()
     assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
-    assert (entry.flags, entry.reserved, list(entry.reserved2)) == (0, 0, [0, 0])
+    assert (entry.flags, entry.reserved, entry.wanted, entry.oldest_step, entry.newest_step) == (0, 0, 0, 0, 0)
     assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
     assert ours.submit(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
     entry = engine.take()
@@ -186,6 +200,57 @@ def test_take__unknown_numbers_do_not_break_it(pair: tuple[rings.NativeRings, En
     assert completion.receipt.stage_ends == (StageEnd.NONE, StageEnd.NONE)
     assert completion.receipt.peers[1].why is Why.NOTHING
     assert completion.receipt.culprit == ()
+
+
+def test_partial__a_call_is_told_by_its_own_number() -> None:
+    """Steps and the wanted op go in; the answer names the submission, the op, and who was in it with what."""
+    maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
+    ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
+    flags = GIVE | REPLACE | STICKY | NOWAIT | BY_WORLD
+    assert ours.submit(3, 0, 64, 4, 9, 1, 2, 1, flags, wanted=70, steps=(65, 69))
+    entry = engine.take()
+    names = ("GIVE", "REPLACE", "STICKY", "NOWAIT", "WORLD")
+    assert entry.flags == sum(getattr(lib, f"UT_SUBMIT_{name}") for name in names)
+    assert (entry.op_seq, entry.wanted, entry.oldest_step, entry.newest_step) == (3, 70, 65, 69)
+    raw = raw_receipt(
+        op_seq=72, call_seq=3, policy=lib.UT_POLICY_MAJORITY, slot=lib.UT_SLOT_STALE, included=3, initiator=2, eta=6,
+        kept=1, waited_ns=2_000_000, full_mask=0b101, any_mask=0b111,
+    )  # fmt: skip
+    raw.peer[0].stale, raw.peer[0].oldest_step = 0b10, 65
+    raw.peer[1].fresh, raw.peer[1].oldest_step = 0b1, 71
+    raw.peer[2].fresh, raw.peer[2].oldest_step = 0b1, 72
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None and (completion.number, completion.op_seq, completion.status) == (3, 72, 1)
+    receipt = completion.receipt
+    assert (receipt.policy, receipt.slot, receipt.included, receipt.initiator) == ("majority", Slot.STALE, 3, (3, 4))
+    assert (receipt.fresh, receipt.stale, receipt.stale_steps) == ((2, 3), (1,), {1: 65})
+    assert (receipt.kept, receipt.eta, receipt.waited_s) == (True, 6, 0.002)
+    assert (receipt.contributors, receipt.partly) == ((1, 3), (2,)), "only those of a host that gave"
+    assert receipt.missing_ranks == (0, 2, 4), "COMPLETE says nothing of ranks that had nothing to give"
+    assert [peer.oldest_step for peer in receipt.peers] == [65, 71, 72]
+
+
+def test_partial__empty_overtaken_and_late() -> None:
+    maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
+    ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
+    for seq, status in enumerate((lib.UT_EMPTY, lib.UT_OVERTAKEN, lib.UT_INSUFFICIENT)):
+        assert ours.submit(seq, 0, 0, 4, 9, 1, 2, 1, GIVE)
+        assert engine.take() is not None
+        engine.complete(raw_receipt(op_seq=5, call_seq=seq, policy=lib.UT_POLICY_SOLO, status=status, initiator=0xFFFF))
+        completion = ours.take()
+        assert completion is not None and (completion.number, completion.status, completion.error) == (seq, status, 0)
+        assert completion.receipt.initiator == ()
+    assert (completion.receipt.status, completion.receipt.contributors) == (Status.INSUFFICIENT, (1,))
+    assert completion.receipt.included == 0
+
+
+def test_words__of_the_slot() -> None:
+    maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
+    ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
+    assert ours.words() == (0, 0, 0)
+    engine.completions.taken, engine.completions.freed, engine.completions.results = 7, 6, 40
+    assert ours.words() == (7, 6, 40) == (ours.words().taken, ours.words().freed, ours.words().results)
 
 
 def test_lanes__ops_take_turns_and_come_back_under_their_own_number() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 
 from ultima import words
 from ultima._native import lib
-from ultima.receipt import STAGE_ENDS, STATUSES, WHYS, StageEnd, Status, Why
+from ultima.receipt import SLOTS, STAGE_ENDS, STATUSES, WHYS, Slot, StageEnd, Status, Why
 
 
 def test_words__dtypes() -> None:
@@ -34,7 +34,17 @@ def test_words__errors_and_limits() -> None:
         if name.startswith("ERR_"):
             assert code == getattr(lib, f"UT_{name}"), name
     assert words.RING_ENTRIES == lib.UT_RING_ENTRIES
-    assert words.STATUS_FAILED == lib.UT_FAILED
+    for name in ("FAILED", "EMPTY", "OVERTAKEN"):
+        assert getattr(words, f"STATUS_{name}") == getattr(lib, f"UT_{name}")
+
+
+def test_words__slots_and_policies() -> None:
+    for name in ("AGREE", "ADAPTIVE", "GIVE", "REPLACE", "STICKY", "NOWAIT", "WORLD"):
+        assert getattr(words, name) == getattr(lib, f"UT_SUBMIT_{name}"), name
+    for code, name in words.POLICY_BY_CODE.items():
+        assert code == getattr(lib, f"UT_POLICY_{name.upper()}"), name
+    for slot in Slot:
+        assert SLOTS[getattr(lib, f"UT_SLOT_{slot.name}")] is slot
 
 
 def test_words__receipt() -> None:
