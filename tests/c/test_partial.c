@@ -156,6 +156,333 @@ static void partial__any_subset(void)
     }
 }
 
+/* Two hosts start the same op before they hear of each other: it is one op, and each says that it started it. */
+static void partial__two_initiators(void)
+{
+    begin(4, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    give(0, 1, 0, 0);
+    give(3, 8, 0, 0);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(0).initiator, 0);
+    CHECK_EQ(receipt(3).initiator, 3);
+    CHECK_RESULT(0, 4.5);
+    CHECK_RESULT(3, 4.5);
+    for (uint32_t h = 0; h < 4; h++) {
+        CHECK_EQ(newest(h).op_seq, 0);
+        CHECK_EQ(newest(h).included, 2);
+        CHECK_EQ(newest(h).status, UT_COMPLETE);
+    }
+    end();
+}
+
+static void partial__activated_twice(void)
+{
+    begin(3, 1, policy(UT_POLICY_PROBE));
+    run(10 * UT_MS);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 0, now), UT_ERR_ABSENT);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 1, now), UT_ERR_SEQUENCE);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 5, 0, now), UT_ERR_UNKNOWN);
+    give(1, 2, 0, 0);
+    give(2, 4, 0, 0);
+    run(10 * UT_MS);
+    CHECK(!has_receipt(1)); /* nobody has started it */
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 0, now), UT_OK);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 0, now), UT_OK);
+    CHECK_EQ(ut_engine_activate(hosts[2].engine, 0, 0, now), UT_OK);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 1, now), UT_ERR_SEQUENCE); /* the other still runs */
+    run(10 * UT_MS);
+    CHECK_EQ(ut_engine_activate(hosts[2].engine, 0, 0, now), UT_OK);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(1).op_seq, 0);
+    CHECK_EQ(receipt(2).op_seq, 0);
+    CHECK_RESULT(1, 3);
+    CHECK_EQ(newest(0).op_seq, 0);
+    end();
+}
+
+/* What is given after the start is for the next op. */
+static void partial__late_is_for_the_next(void)
+{
+    begin(2, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    give(0, 1, 0, 0);
+    give(0, 2, 1, 0); /* op 0 runs */
+    CHECK(!has_receipt(0));
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.op_seq, 0);
+    CHECK_EQ(r.call_seq, 0);
+    r = receipt(0);
+    CHECK_EQ(r.op_seq, 1);
+    CHECK_EQ(r.call_seq, 1);
+    CHECK_EQ(r.slot, UT_SLOT_FRESH);
+    CHECK_RESULT(0, 2);
+    CHECK(!has_receipt(0));
+    end();
+}
+
+static void check_words(uint32_t h, uint64_t taken, uint64_t freed, uint64_t results)
+{
+    const ut_completion_ring *c = &trainers[h][0].completions;
+    CHECK_EQ(c->taken, taken);
+    CHECK_EQ(c->freed, freed);
+    CHECK_EQ(c->results, results);
+}
+
+/* Polling: what is given is replaced while it waits, and not when an op was quicker. The words say what may be used
+ * again. */
+static void partial__replaced_or_overtaken(void)
+{
+    begin(2, 1, policy(UT_POLICY_PROBE));
+    run(10 * UT_MS);
+    ask(0, 0, UT_SUBMIT_NOWAIT);
+    CHECK_EQ(receipt(0).status, UT_EMPTY);
+    give(0, 1, 0, UT_SUBMIT_NOWAIT);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_EMPTY);
+    CHECK_EQ(r.kept, 1);
+    check_words(0, 0, 1, 0); /* of submission 1 nothing is taken, and it is not free */
+    give(0, 2, 0, UT_SUBMIT_NOWAIT);
+    r = receipt(0);
+    CHECK_EQ(r.status, UT_FAILED);
+    CHECK_EQ(r.error, UT_ERR_EXISTS);
+    check_words(0, 0, 1, 0);
+    give(0, 3, 0, UT_SUBMIT_NOWAIT | UT_SUBMIT_REPLACE);
+    r = receipt(0);
+    CHECK_EQ(r.status, UT_EMPTY);
+    CHECK_EQ(r.kept, 1);
+    check_words(0, 0, 3, 0);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_OK);
+    check_words(0, 4, 3, 0); /* 3 is in the op */
+    give(0, 4, 0, UT_SUBMIT_NOWAIT | UT_SUBMIT_REPLACE);
+    r = receipt(0);
+    CHECK_EQ(r.status, UT_OVERTAKEN);
+    CHECK_EQ(r.error, UT_OK);
+    CHECK_EQ(r.kept, 0);
+    give(0, 5, 0, UT_SUBMIT_NOWAIT);
+    CHECK_EQ(receipt(0).status, UT_EMPTY);
+    check_words(0, 4, 3, 0);
+    run(10 * UT_MS);
+    check_words(0, 4, 5, 1);
+    ask(0, 0, UT_SUBMIT_NOWAIT);
+    r = receipt(0);
+    CHECK_EQ(r.status, UT_COMPLETE);
+    CHECK_EQ(r.op_seq, 0);
+    CHECK_RESULT(0, 3);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 1, now), UT_OK);
+    run(10 * UT_MS);
+    check_words(0, 6, 6, 2);
+    ask(0, 1, UT_SUBMIT_NOWAIT);
+    receipt(0);
+    CHECK_RESULT(0, 5);
+    ask(0, 2, UT_SUBMIT_NOWAIT);
+    CHECK_EQ(receipt(0).status, UT_EMPTY);
+    end();
+}
+
+/* Nobody starts the op: at the deadline the call has its own value, and what it gave is its own again. */
+static void partial__taken_back_at_the_deadline(void)
+{
+    begin(2, 1, policy(UT_POLICY_PROBE));
+    run(10 * UT_MS);
+    give(0, 9, 0, 0);
+    ask(1, 0, 0);
+    run(UT_SECOND - UT_MS);
+    CHECK(!has_receipt(0));
+    run(2 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_INSUFFICIENT);
+    CHECK_EQ(r.kept, 0);
+    CHECK_EQ(r.included, 0);
+    CHECK_RESULT(0, 9);
+    check_words(0, 0, 1, 0);
+    CHECK_EQ(receipt(1).status, UT_EMPTY);
+    CHECK_RESULT(1, 0); /* untouched */
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_ERR_ABSENT);
+    give(0, 5, 0, 0);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_OK);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_COMPLETE);
+    CHECK_RESULT(0, 5);
+    end();
+}
+
+/* The result may come to where the contribution lies; if an earlier op's comes there first, what was given is gone. */
+static void partial__in_place(void)
+{
+    begin(2, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    ut_submission s = words(0, 0);
+    s.dst = 0;
+    give_as(0, 0, 4, s);
+    give(1, 8, 0, 0);
+    run(10 * UT_MS);
+    const double *at = (const double *)(const void *)trainers[0][0].arena;
+    CHECK_EQ(receipt(0).slot, UT_SLOT_FRESH);
+    CHECK_DOUBLE(at[0], 6);
+    CHECK_DOUBLE(at[elements - 1], 6);
+    s.dst = BUFFER;
+    give_as(0, 0, 16, s);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.op_seq, 0);
+    CHECK_EQ(r.kept, 0);
+    receipt(1);
+    give(1, 32, 1, 0);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(1).included, 1);
+    CHECK_RESULT(1, 32);
+    end();
+}
+
+/* A sticky contribution is in every op until it is replaced, and starts one once. */
+static void partial__sticky(void)
+{
+    begin(3, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    give(0, 1, 0, UT_SUBMIT_STICKY);
+    run(100 * UT_MS);
+    CHECK_EQ(receipt(0).op_seq, 0);
+    CHECK_EQ(newest(0).op_seq, 0); /* it started one, and no more */
+    for (uint64_t op = 1; op < 4; op++) {
+        give(2, 4, op, 0);
+        run(10 * UT_MS);
+        ut_receipt r = receipt(2);
+        CHECK_EQ(r.op_seq, op);
+        CHECK_EQ(r.peer[0].stale, 1);
+        CHECK_RESULT(2, 2.5);
+    }
+    check_words(0, 1, 0, 4); /* it may not be written */
+    give(0, 2, 4, UT_SUBMIT_STICKY | UT_SUBMIT_REPLACE);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.slot, UT_SLOT_FRESH);
+    CHECK_EQ(r.kept, 1);
+    CHECK_RESULT(0, 2);
+    check_words(0, 2, 1, 5);
+    end();
+}
+
+/* Several ranks on a host: what lies in their slots goes as one, and counts as many. */
+static void partial__ranks_of_one_host(void)
+{
+    begin(3, 2, policy(UT_POLICY_PROBE));
+    run(10 * UT_MS);
+    ut_submission s = words(0, 0);
+    s.oldest_step = s.newest_step = 7;
+    give_as(0, 0, 1, s);
+    s.oldest_step = 3;
+    give_as(0, 1, 2, s);
+    give_as(2, 1, 16, words(0, 0));
+    CHECK_EQ(ut_engine_activate(hosts[2].engine, 0, 0, now), UT_OK);
+    give_as(2, 0, 64, words(0, 0)); /* too late */
+    run(10 * UT_MS);
+    ut_receipt r = receipt_at(0, 1);
+    CHECK_EQ(r.status, UT_COMPLETE);
+    CHECK_EQ(r.included, 3);
+    CHECK_EQ(r.weight_min, 3);
+    CHECK_EQ(r.peer[0].fresh, 3);
+    CHECK_EQ(r.peer[0].oldest_step, 3);
+    CHECK_EQ(r.peer[0].weight, 2);
+    CHECK_EQ(r.peer[2].fresh, 2);
+    CHECK_HEX(r.full_mask, 5);
+    receipt_at(0, 0);
+    CHECK_RESULT(0, 19 / 3.0);
+    r = receipt_at(2, 0);
+    CHECK_EQ(r.slot, UT_SLOT_NULL);
+    CHECK_EQ(r.kept, 1);
+    CHECK_RESULT(2, 19 / 3.0);
+    CHECK_EQ(receipt_at(2, 1).slot, UT_SLOT_FRESH);
+    CHECK_EQ(newest(1).included, 3);
+    end();
+}
+
+/* Contributions that do not go together fail the op everywhere, and name what differs. */
+static void partial__desync(void)
+{
+    begin(2, 1, policy(UT_POLICY_PROBE));
+    run(10 * UT_MS);
+    give(0, 1, 0, UT_SUBMIT_WORLD);
+    give(1, 2, 0, 0);
+    CHECK_EQ(ut_engine_activate(hosts[0].engine, 0, 0, now), UT_OK);
+    run(10 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++) {
+        ut_receipt r = receipt(h);
+        CHECK_EQ(r.status, UT_FAILED);
+        CHECK_EQ(r.error, UT_ERR_DESYNC);
+        CHECK_EQ(r.field, UT_FIELD_DIVISOR);
+        CHECK_EQ(r.culprit, 1 - h);
+    }
+    ask(0, 0, UT_SUBMIT_NOWAIT);
+    CHECK_EQ(receipt(0).status, UT_EMPTY); /* a failed op has no result */
+    elements = 100;
+    give(0, 1, 1, 0);
+    elements = 200;
+    give(1, 3, 1, 0);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 1, now), UT_OK);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(0).field, UT_FIELD_COUNT);
+    CHECK_EQ(receipt(1).value_there, 100);
+    give(1, 3, 2, 0);
+    CHECK_EQ(ut_engine_activate(hosts[1].engine, 0, 2, now), UT_OK);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(1).status, UT_COMPLETE);
+    CHECK_RESULT(1, 3);
+    elements = 100;
+    ask(0, 2, UT_SUBMIT_NOWAIT); /* it wants another shape than there is */
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_FAILED);
+    CHECK_EQ(r.field, UT_FIELD_COUNT);
+    CHECK_EQ(r.value_here, 200);
+    end();
+}
+
+static void partial__refused(void)
+{
+    static const struct {
+        int error;
+        unsigned flags, redop, mode, dtype, collective;
+    } rows[] = {
+        {UT_ERR_ARGUMENT, 0x80, UT_AVG, UT_BOUNDED, UT_FLOAT64, UT_ALLREDUCE},
+        {UT_ERR_ARGUMENT, UT_SUBMIT_AGREE, UT_AVG, UT_BOUNDED, UT_FLOAT64, UT_ALLREDUCE},
+        {UT_ERR_ARGUMENT, UT_SUBMIT_REPLACE, UT_AVG, UT_BOUNDED, UT_FLOAT64, UT_ALLREDUCE},
+        {UT_ERR_ARGUMENT, UT_SUBMIT_STICKY, UT_AVG, UT_BOUNDED, UT_FLOAT64, UT_ALLREDUCE},
+        {UT_ERR_REDOP, UT_SUBMIT_GIVE, UT_MAX, UT_RELIABLE, UT_FLOAT64, UT_ALLREDUCE},
+        {UT_ERR_DTYPE, UT_SUBMIT_GIVE, UT_AVG, UT_BEST_EFFORT, UT_INT32, UT_ALLREDUCE},
+        {UT_ERR_ARGUMENT, 0, UT_SUM, UT_RELIABLE, UT_FLOAT64, UT_REDUCE_SCATTER},
+        {UT_ERR_RANGE, UT_SUBMIT_GIVE | UT_SUBMIT_STICKY, UT_AVG, UT_BOUNDED, UT_FLOAT64, UT_ALLREDUCE},
+    };
+    begin(2, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_submission s = words(0, rows[i].flags);
+        s.redop = (uint8_t)rows[i].redop;
+        s.mode = (uint8_t)rows[i].mode;
+        s.dtype = (uint8_t)rows[i].dtype;
+        s.collective = (uint8_t)rows[i].collective;
+        s.src = s.dst;
+        submit(0, 0, s);
+        ut_receipt r = receipt(0);
+        CHECK_EQ(r.status, UT_FAILED);
+        CHECK_MSG(r.error == rows[i].error, "row %zu: %d", i, r.error);
+        CHECK_EQ(r.call_seq, i);
+    }
+    ut_submission s = words(0, UT_SUBMIT_GIVE);
+    s.oldest_step = 2;
+    s.newest_step = 1;
+    submit(0, 0, s);
+    CHECK_EQ(receipt(0).error, UT_ERR_ARGUMENT);
+    CHECK_EQ(ut_engine_next_op_seq(hosts[0].engine, 0), 0); /* nothing has started */
+    end();
+    begin(2, 1, policy(UT_POLICY_NONE));
+    run(10 * UT_MS);
+    submit(0, 0, words(0, UT_SUBMIT_GIVE));
+    CHECK_EQ(receipt(0).error, UT_ERR_ARGUMENT);
+    submit(0, 0, words(1, 0));
+    CHECK_EQ(receipt(0).error, UT_ERR_ARGUMENT);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -163,5 +490,15 @@ int main(int argc, char **argv)
     RUN(partial__absent_again);
     RUN(partial__null_everywhere_but_one);
     RUN(partial__any_subset);
+    RUN(partial__two_initiators);
+    RUN(partial__activated_twice);
+    RUN(partial__late_is_for_the_next);
+    RUN(partial__replaced_or_overtaken);
+    RUN(partial__taken_back_at_the_deadline);
+    RUN(partial__in_place);
+    RUN(partial__sticky);
+    RUN(partial__ranks_of_one_host);
+    RUN(partial__desync);
+    RUN(partial__refused);
     return check_end();
 }

@@ -76,7 +76,8 @@ bool ut_slots_announce(const ut_job *j)
     if (!j->partial.on || ut_partial_busy(j))
         return false;
     bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_attached(j) != all_places(j);
+    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) ||
+           ut_slots_attached(j) != all_places(j);
 }
 
 ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
@@ -323,6 +324,7 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
     ut_part *part = &op->part[j->config.self];
     const ut_submission *first = NULL, *other = NULL;
     *part = (ut_part){.heard = true};
+    j->partial.announce = false;
     if (j->partial.held && (j->partial.results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
         j->partial.held = false; /* its memory is the new op's */
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
@@ -401,7 +403,7 @@ int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place)
     if (r->session != NO_SESSION)
         return UT_ERR_EXISTS;
     *r = (ut_rank_slot){.session = session};
-    j->partial.stale = true;
+    j->partial.stale = j->partial.announce = true;
     return UT_OK;
 }
 
@@ -416,7 +418,7 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
         op->src = op->encoded_memory;
     }
     *r = (ut_rank_slot){.session = NO_SESSION};
-    j->partial.stale = true;
+    j->partial.stale = j->partial.announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }
 
