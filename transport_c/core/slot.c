@@ -48,7 +48,7 @@ uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         const ut_gift *g = &j->partial.rank[i].waiting;
-        mask |= (uint16_t)((g->there && !g->spent && g->arrived >= seq) << i);
+        mask |= (uint16_t)((g->there && !g->spent && (g->calls || g->arrived >= seq)) << i);
     }
     return mask;
 }
@@ -176,6 +176,8 @@ static void reply(ut_job *j, uint32_t session, const ut_submission *x, ut_receip
     receipt->call_seq = x->op_seq;
     receipt->kept = waits_in_slot(r, x);
     receipt->elapsed_ns = now - since;
+    if (receipt->kept)
+        r->waiting.calls = false;
     tell_words(j, r);
     ut_engine_complete(j->engine, session, receipt);
 }
@@ -283,6 +285,8 @@ void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns n
         reply(j, session, x, &receipt, now, now);
     } else {
         *waiting_at(s, s->waiting++) = (ut_waiting){*x, now};
+        if (x->flags & UT_SUBMIT_GIVE)
+            rank_of(j, session)->waiting.calls = true;
         tell_words(j, rank_of(j, session));
     }
 }

@@ -25,6 +25,7 @@ typedef struct ut_gift {
     uint64_t number;    /* of its submission */
     uint64_t given_for; /* an op; in a later one it is stale */
     uint64_t arrived;   /* its rank is ready for ops up to this one */
+    bool calls;         /* its call waits for an answer: its rank is ready for whatever comes */
     ut_ns at;
     const uint8_t *src;
     ut_submission said;
