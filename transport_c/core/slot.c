@@ -76,8 +76,7 @@ bool ut_slots_announce(const ut_job *j)
     if (!j->partial.on || ut_partial_busy(j))
         return false;
     bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) ||
-           ut_slots_attached(j) != all_places(j);
+    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_attached(j) != all_places(j);
 }
 
 ut_submission ut_slots_shape(const ut_job *j, ut_ns now)

@@ -50,7 +50,7 @@ typedef struct ut_policy_set {
 
 typedef struct ut_partial {
     bool on;
-    bool announce;  /* trainers came or went since the last op started: peers are told who there is */
+    bool announce; /* trainers came or went since the last op started: peers are told who there is */
     bool stale;    /* somebody must look whether the next op starts */
     bool held;     /* its results lie in the memory of their op still */
     uint8_t dtype; /* of the results */
