@@ -104,12 +104,6 @@ static void thread__has_a_name_and_no_signals(void)
 
 /* ---- calls ---- */
 
-static void calls__check_and_say(void)
-{
-    static const ut_job_config good = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1 << 20};
-    ut_driver *d = open_driver();
-    uint32_t cid;
-    ut_peer_stats stats;
 #define REFUSED(call, code, sentence)                                                                                  \
     do {                                                                                                               \
         CHECK_EQ((call), (code));                                                                                      \
@@ -121,6 +115,48 @@ static void calls__check_and_say(void)
         bad.field = (value);                                                                                           \
         REFUSED(ut_driver_job_add(d, &bad), UT_ERR_ARGUMENT, sentence);                                                \
     } while (0)
+
+/* What goes with a policy, and what does not; the engine itself refuses all that is not named. */
+static void partial__check_and_say(void)
+{
+    static const ut_job_config good = {.hosts = 2,
+                                       .local_ranks = 1,
+                                       .world = 3,
+                                       .packet_bytes = 1472,
+                                       .bucket_bytes_max = 1 << 20,
+                                       .options.policy = UT_POLICY_PROBE};
+    ut_driver *d = open_driver();
+    BAD_JOB(options.policy, 8, "policy 8: must be 0 to 7");
+    BAD_JOB(options.quorum, 4, "quorum 4: must be 0 (half) or 1 to the job's ranks, which are 3");
+    BAD_JOB(options.probes, 4, "probes 4: must be 0 (2) or 1 to the job's ranks, which are 3");
+    BAD_JOB(options.algorithm, UT_RING, "algorithm 2: must be 0 or 1 (TAR) in a job with a policy");
+    BAD_JOB(options.hadamard, UT_HADAMARD_ON, "hadamard 2: must be 0 or 1 (off) in a job with a policy");
+    BAD_JOB(ranks_of[1], 2, "ranks_of: must add up to world, which is 3, not 2");
+    BAD_JOB(ranks_of[0], 3, "ranks_of 3: must be local_ranks here, which is 1");
+    CHECK_EQ(ut_driver_job_add(d, &good), 0);
+    ut_job_options o = good.options;
+    o.policy = UT_POLICY_NONE;
+    REFUSED(ut_driver_job_tune(d, 0, &o), UT_ERR_ARGUMENT, "policy 1: must be 2 to 7 in this job, which has one");
+    o.policy = UT_POLICY_SOLO;
+    CHECK_EQ(ut_driver_job_tune(d, 0, &o), UT_OK);
+    REFUSED(ut_driver_activate(d, 1, 0), UT_ERR_UNKNOWN, "job 1: there is no such job");
+    REFUSED(ut_driver_activate(d, 0, 1), UT_ERR_SEQUENCE, "op 1 of job 0: is not the next one here");
+    REFUSED(ut_driver_activate(d, 0, 0), UT_ERR_ABSENT,
+            "op 0 of job 0: no rank of this host has given anything for it");
+    ut_job_config full = good;
+    full.options.policy = 0;
+    CHECK_EQ(ut_driver_job_add(d, &full), 1);
+    REFUSED(ut_driver_activate(d, 1, 0), UT_ERR_ARGUMENT, "op 0 of job 1: the job has no policy");
+    REFUSED(ut_driver_job_tune(d, 1, &o), UT_ERR_ARGUMENT, "policy 3: must be 0 or 1 (none) in this job");
+    ut_driver_close(d);
+}
+
+static void calls__check_and_say(void)
+{
+    static const ut_job_config good = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1 << 20};
+    ut_driver *d = open_driver();
+    uint32_t cid;
+    ut_peer_stats stats;
     BAD_JOB(hosts, 65, "hosts 65: must be 1 to 64");
     BAD_JOB(self, 2, "self 2: must be below hosts, which is 2");
     BAD_JOB(local_ranks, 0, "local_ranks 0: must be 1 to 16");
@@ -312,6 +348,7 @@ int main(int argc, char **argv)
     RUN(close__gives_all_back);
     RUN(thread__has_a_name_and_no_signals);
     RUN(calls__check_and_say);
+    RUN(partial__check_and_say);
     RUN(region_map__never_beyond_the_file);
     RUN(all_reduce__is_exact);
     RUN(events__are_told);

@@ -134,6 +134,22 @@ def test_job__limit_is_named(engine: Engine) -> None:
         engine.job_remove(number)
 
 
+def test_picks__of_seed_42(engine: Engine) -> None:
+    assert [engine.picks(42, op, 8, 1)[0] for op in range(16)] == [5, 0, 2, 4, 5, 6, 3, 3, 4, 0, 3, 3, 1, 4, 3, 4]
+    assert [engine.picks(42, op, 8, 2) for op in range(4)] == [(5, 7), (0, 2), (2, 7), (4, 1)]
+    assert sorted(engine.picks(7, 3, 40, 40)) == list(range(40))
+    with pytest.raises(ValueError, match="n 9: must be 0 to world, which is 8"):
+        engine.picks(42, 0, 8, 9)
+
+
+def test_activate__says_why_not(engine: Engine) -> None:
+    job = engine.job_add(replace(JOB, options=Options(policy=6)))
+    with pytest.raises(Refused, match="op 1 of job 0: is not the next one here"):
+        engine.activate(job, 1)
+    with pytest.raises(Refused, match="op 0 of job 0: no rank of this host has given anything for it"):
+        engine.activate(job, 0)
+
+
 def test_region__only_what_is_there(engine: Engine) -> None:
     fd = create_memfd("test", 8192)
     try:

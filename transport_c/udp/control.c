@@ -154,9 +154,9 @@ int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
     const int result = ut_engine_job_tune(d->engine, job, options);
     if (result == UT_ERR_ARGUMENT) /* all ranges are right */
-        return ut_driver_leave_failing(d, result, "policy %u: must be %s in this job", options->policy,
-                                       options->policy > UT_POLICY_NONE ? "0 or 1 (none)"
-                                                                        : "2 to 7, as a job with one has");
+        return ut_driver_leave_failing(d, result, "policy %u: must be %s", options->policy,
+                                       options->policy > UT_POLICY_NONE ? "0 or 1 (none) in this job"
+                                                                        : "2 to 7 in this job, which has one");
     if (result != UT_OK)
         return ut_driver_leave_failing(d, result, "options of job %" PRIu32 ": %s", job, ut_strerror(result));
     return ut_driver_leave_poking(d, UT_OK);
