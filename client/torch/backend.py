@@ -225,8 +225,7 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def _by_gloo(self, tensors: list[torch.Tensor], opts: AllreduceOptions) -> Work:
         check_reducible(tensors)
-        work: Work = self._gloo.allreduce(tensors, opts)  # type: ignore[attr-defined]  # torch's stub leaves it out
-        return work
+        return self._call_gloo("allreduce", tensors, opts)
 
     def _by_ultima(
         self,

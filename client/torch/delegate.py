@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroupGloo, Store
+from torch._C._distributed_c10d import ProcessGroupGloo, Store, Work
 
 from ultima.errors import ClosedHandle
 
@@ -43,6 +43,10 @@ DELEGATED = {
     "scatter": "scatter",
     "send": "send",
 }
+
+
+# Between two ranks, and no business of the others.
+PEER_TO_PEER = frozenset({"recv", "recv_anysource", "send"})
 
 
 class DelegatingProcessGroup(dist.ProcessGroup):
@@ -71,6 +75,11 @@ class DelegatingProcessGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> ProcessGroupGloo:
         return self._gloo
 
+    def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
+        """Calls Gloo's collective |name|."""
+        work: Work = getattr(self._gloo, DELEGATED.get(name, name))(*args, **named)
+        return work
+
     # Torch would keep these four in the backend that it was not given.
 
     _group_name = _group_desc = ""
@@ -89,8 +98,8 @@ class DelegatingProcessGroup(dist.ProcessGroup):
 
 
 def _delegating(name: str, inner: str) -> Any:
-    def collective(self: DelegatingProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._gloo, inner)(*args, **kwargs)
+    def collective(self: DelegatingProcessGroup, *args: Any, **named: Any) -> Work:
+        return self._call_gloo(name, *args, **named)
 
     collective.__name__ = name
     collective.__qualname__ = f"{DelegatingProcessGroup.__name__}.{name}"

@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import (
 
 import ultima
 from ultima.errors import DeadlineExceeded
+from ultima.torch.delegate import PEER_TO_PEER
 from ultima.torch.elements import (
     OPS,
     PIECE_BYTES_MAX,
@@ -40,7 +41,7 @@ from ultima.torch.elements import (
     reducible,
 )
 from ultima.torch.forms import FormsProcessGroup
-from ultima.torch.work import TorchPart
+from ultima.torch.work import Accompanied, TorchPart
 
 
 class NativeProcessGroup(FormsProcessGroup):
@@ -58,11 +59,25 @@ class NativeProcessGroup(FormsProcessGroup):
         """How long an op may take, as `ultima` wants it, when its call said |timeout|."""
         raise NotImplementedError
 
+    def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
+        """Gloo's collective |name|, with a barrier of ours beside it: where ranks have called different things Gloo
+        would wait for its timeout, and could not say why.
+        """
+        job = None if name in PEER_TO_PEER else self._live_job()
+        if job is None:
+            return super()._call_gloo(name, *args, **named)
+        timeouts = [given.timeout for given in (*args, *named.values()) if hasattr(given, "asyncOp")]
+        met = job.barrier_async(deadline=self._deadline(timeouts[0] if timeouts else timedelta(0)))
+        part = Accompanied(name, met, super()._call_gloo(name, *args, **named), self._gloo.abort)
+        result = args[0] if args and not hasattr(args[0], "asyncOp") else []
+        # Gloo's own threads go on with it, so nobody need wait for it before the caller does.
+        return self._work([result] if isinstance(result, torch.Tensor) else result, [part], [], False)
+
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Work:  # type: ignore[override]
         """Gives every rank the tensor of rank |opts.rootRank|, in place."""
         if not isinstance(opts, BroadcastOptions) or len(tensors) != 1 or not dense(tensors[0]):
             return super().broadcast(tensors, opts, *more, **named)
-        job = self._job_for("broadcast", 0)
+        job = self._job_for("broadcast", 0, tensors[0])
         copies: Copies = []
         run = packed_in_place(tensors[0], copies)
         if job is None:
@@ -79,7 +94,7 @@ class NativeProcessGroup(FormsProcessGroup):
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None, **named: Any) -> Work:
         """Puts the tensors of all ranks one behind the other into |output|, of world size times as many elements."""
         opts = opts or AllgatherOptions()
-        job = self._job_for("all_gather", output.nbytes, output, input)
+        job = self._job_for("all_gather", 1, output, input)
         if job is None or output.dtype != input.dtype or output.numel() != input.numel() * self.size():
             return super().all_gather_single(output, input, opts, **named)
         copies: Copies = []
@@ -90,7 +105,7 @@ class NativeProcessGroup(FormsProcessGroup):
         """`all_gather_single` into a list of tensors of one size; Gloo says what is wrong with others."""
         if isinstance(opts, AllgatherOptions) and len(outputs) == len(inputs) == 1:
             mine, theirs = inputs[0], outputs[0]
-            job = self._job_for("all_gather", mine.nbytes * self.size(), mine, *theirs)
+            job = self._job_for("all_gather", self.size(), mine, *theirs)
             if job is not None and len(theirs) == self.size() and _alike(mine, theirs):
                 whole = mine.new_empty((self.size(), *mine.shape))
                 handle = job.all_gather_async(flat(mine), whole.view(-1), deadline=self._deadline(opts.timeout))
@@ -109,7 +124,7 @@ class NativeProcessGroup(FormsProcessGroup):
             return super().reduce_scatter_single(output, input, opts, **named)
         copies: Copies = []
         deadline = self._deadline(opts.timeout)
-        if self._job_for("reduce_scatter", input.nbytes, output, input) is not None:
+        if self._job_for("reduce_scatter", 1, input, output) is not None:
             run, into = as_real(flat(input)), as_real(packed(output, copies))
             return self._work(
                 [output], [job.reduce_scatter_async(run, into, op, deadline=deadline)], copies, opts.asyncOp
@@ -147,7 +162,7 @@ class NativeProcessGroup(FormsProcessGroup):
     ) -> Work:
         """Gives rank r the r-th part of |input|: equal parts by Ultima, those of given sizes by Gloo."""
         opts = opts or AllToAllOptions()
-        job = self._job_for("all_to_all", input.nbytes, output, input)
+        job = self._job_for("all_to_all", 1, input, output)
         equal = not output_split_sizes and not input_split_sizes and input.numel() % self.size() == 0
         if job is None or not equal or output.numel() != input.numel() or output.dtype != input.dtype:
             return super().alltoall_base(output, input, output_split_sizes, input_split_sizes, opts, **named)
@@ -167,12 +182,12 @@ class NativeProcessGroup(FormsProcessGroup):
     _reduce_scatter_base: Any = reduce_scatter_single
     all_to_all_single: Any = alltoall_base
 
-    def _job_for(self, name: str, nbytes: int, *tensors: torch.Tensor) -> ultima.Job | None:
-        """The job, where it does the collective |name| with a bucket of |nbytes| of such tensors."""
+    def _job_for(self, name: str, times: int, *tensors: torch.Tensor) -> ultima.Job | None:
+        """The job, where it does the collective |name| with such tensors, in a bucket |times| the first of them."""
         job = self._live_job()
         if job is None or name not in job.collectives or not dense(*tensors):
             return None
-        return job if nbytes <= min(job.bucket_bytes_max, PIECE_BYTES_MAX) else None
+        return job if times * tensors[0].nbytes <= min(job.bucket_bytes_max, PIECE_BYTES_MAX) else None
 
 
 class _Barrier:

@@ -137,6 +137,7 @@ def odd() -> dict[str, Any]:
     found["float8 moved"] = small.float().tolist() == [1.0] * 6
     eight = torch.float8_e4m3fn
     for name, call in {
+        "coalesced": lambda: dist.all_reduce_coalesced([small]),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(torch.zeros(3, dtype=eight), small),
         "reduce": lambda: dist.reduce(small, 0),
         "all_reduce": lambda: dist.all_reduce(small),
@@ -146,6 +147,18 @@ def odd() -> dict[str, Any]:
             found[f"float8 {name}"] = "no error"
         except ultima.InvalidArgument as error:
             found[f"float8 {name}"] = "tensor.dtype is torch.float8_e4m3fn" in str(error)
+    for name, call in {
+        "broadcast": lambda: dist.broadcast(sparse, 0),
+        "all_gather": lambda: dist.all_gather([sparse, sparse], sparse),
+        "reduce_scatter": lambda: dist.reduce_scatter(torch.zeros(4), [sparse, sparse]),
+        "reduce": lambda: dist.reduce(sparse, 0),
+        "max": lambda: dist.all_reduce(sparse, op=dist.ReduceOp.MAX),
+    }.items():
+        try:
+            call()
+            found[f"sparse {name}"] = "no error"
+        except RuntimeError as error:
+            found[f"sparse {name}"] = any(word in str(error) for word in ("dense", "sparse")) or str(error)
     large = torch.full((ultima.torch.PIECE_BYTES_MAX + 5,), RANK, dtype=torch.uint8)
     before = ops()
     dist.broadcast(large, src=1)

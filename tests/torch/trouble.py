@@ -54,6 +54,42 @@ def disagreements() -> dict[str, Any]:
         group = dist.new_group(list(range(WORLD)))
         works = [dist.all_reduce(tensor, op=op, group=group, async_op=True) for tensor, op in calls]
         found[name] = [raised(work.wait) for work in works]
+    # What Gloo does on one of them, or on both.
+    copied = [torch.ones(2) for _ in range(WORLD)]
+    for name, call in {
+        "bytes": lambda group: dist.all_reduce(
+            torch.ones(12, dtype=(torch.float32, torch.uint8)[RANK]), group=group, async_op=True
+        ),
+        "reduce": lambda group: (
+            dist.reduce(torch.ones(12), 0, group=group, async_op=True)
+            if RANK
+            else dist.broadcast(torch.ones(12), 0, group=group, async_op=True)
+        ),
+        "sizes": lambda group: (
+            dist.all_to_all_single(torch.ones(4), torch.ones(4), [2, 2], [2, 2], group=group, async_op=True)
+            if RANK
+            else dist.all_to_all_single(torch.ones(4), torch.ones(4), group=group, async_op=True)
+        ),
+        "lists": lambda group: (
+            dist.gather(copied[0], group=group, group_dst=0, async_op=True)
+            if RANK
+            else dist.all_gather(copied, torch.ones(2), group=group, async_op=True)
+        ),
+    }.items():
+        group = dist.new_group(list(range(WORLD)))
+        found[name] = [raised(call(group).wait)]
+        dist.destroy_process_group(group)
+    # Ultima's, on both.
+    for name, call in {
+        "root": lambda group: dist.broadcast(torch.ones(12), RANK, group=group, async_op=True),
+        "gathered": lambda group: dist.all_gather_into_tensor(
+            torch.ones(2 * (4 + RANK)), torch.ones(4 + RANK), group=group, async_op=True
+        ),
+        "scattered": lambda group: dist.reduce_scatter_tensor(
+            torch.ones(4 + RANK), torch.ones(2 * (4 + RANK)), group=group, async_op=True
+        ),
+    }.items():
+        found[name] = [raised(call(dist.new_group(list(range(WORLD)))).wait)]
     # One call more on rank 0: it meets what rank 1 calls next.
     group = dist.new_group(list(range(WORLD)))
     dist.all_reduce(torch.ones(3), group=group)
