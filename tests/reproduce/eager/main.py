@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.reproduce.eager import accuracy, skew, speed
+from tests.reproduce.eager import accuracy, real, skew, speed
 from tests.reproduce.runner import reproduce
 
 STUDIES = {
@@ -20,6 +20,7 @@ STUDIES = {
     "simulator": skew.simulated,
     "speed": speed.run,
     "accuracy": accuracy.run,
+    "real": real.run,
 }
 
 if __name__ == "__main__":

@@ -3,15 +3,20 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.reproduce.eager import real as eager_real
 from tests.reproduce.eager import skew
 from tests.reproduce.partial import blocking, learning, rounds, theory, workload
 from tests.reproduce.partial.tasks import Digits, Hyperplane
+from tests.reproduce.partial.trainer import Plane
 from tests.reproduce.partial.workload import Values
-from tests.reproduce.rna import accuracy, speed
+from tests.reproduce.rna import accuracy, cost, speed
+from tests.reproduce.rna import real as rna_real
+from tests.reproduce.ultima.study import Study
 
 SEED = 11  # of every random draw here, where no other is named
 
@@ -263,3 +268,57 @@ def test_learned__time_to_a_loss_needs_two_points() -> None:
     learned = learning.Learned(np.zeros((1, 1)), [0.0, 1.0, 2.0, 3.0], [5.0, 1.0, 3.0, 1.0])
     assert learned.time_to(1.0) == 3.0 and learned.time_to(0.5) == float("inf") and learned.time_to(5.0) == 0.0
     assert accuracy.smooth([5, 1, 9, 1, 1]) == [5, 3, 1, 1, 1]
+
+
+def _receipt(op: int, included: int, initiator: list[int], kept: bool = False) -> dict[str, Any]:
+    return {"op_seq": op, "included": included, "initiator": initiator, "kept": kept}
+
+
+def test_real__what_ranks_answered_is_counted_by_op() -> None:
+    """An op counts once, however many ranks tell of it, and however late."""
+    answers = [
+        {"latency_s": [0.1, 0.3], "receipts": [_receipt(0, 2, [1]), _receipt(1, 1, [0])]},
+        {"latency_s": [0.0, 0.2], "receipts": [_receipt(0, 2, [1], kept=True), _receipt(2, 4, [])]},
+        {"latency_s": [0.0, 0.3], "receipts": [_receipt(2, 4, [], kept=True), _receipt(2, 4, [], kept=True)]},
+    ]
+    assert eager_real.latency_of(answers) == pytest.approx(0.15)
+    assert eager_real.active_of(answers) == (1 + 2) / 2
+    assert eager_real.initiators_of(answers) == [1, 0]
+    run = [{**one, "seconds": 2.0, "computed": 5} for one in answers]
+    found = rna_real.found(run)
+    assert (found.rounds, found.computed, found.taken) == (3, 15, 7)
+    assert rna_real.found([{"receipts": [], "seconds": 1.0, "computed": 0}]).rounds == 0
+
+
+def test_real__verdicts_of_rna() -> None:
+    study = Study("", "", "")
+    rna_real.judge(study, rna_real.Found(rounds=360, seconds=20, contributors=2.9, computed=1060, taken=1044))
+    assert [row.verdict for row in study.rows] == ["pass"] * 3
+    study = Study("", "", "")
+    rna_real.judge(study, rna_real.Found(rounds=800, seconds=20, contributors=1.0, computed=600, taken=400))
+    assert [row.verdict for row in study.rows] == ["FAIL"] * 3
+
+
+def test_plane__error_of_a_model_is_that_of_fresh_data() -> None:
+    request = {"seed": 3, "size": 6, "noise": 1.5, "batch": 200_000}
+    plane, flat = Plane(request, 0), np.full(6, 0.5)
+    step = 0.01 * np.eye(6)
+    slope = [(Plane.excess(request, flat + one) - Plane.excess(request, flat - one)) / 0.02 for one in step]
+    assert np.allclose(plane.gradient(flat), slope, atol=0.1)
+    truth = np.random.default_rng(3).standard_normal(6)
+    assert Plane.excess(request, truth) == 1.5**2
+
+
+def test_cost__verdicts() -> None:
+    told = {"announce": {"p50_ms": 2.6, "p95_ms": 5.8, "count": 150}, "decide": {"p50_ms": 1.4},
+            "probe": {"one_caller_per_s": 1473, "16_callers_per_s": 3124, "daemon_cpu_us": 20_000}}  # fmt: skip
+    study = Study("", "", "")
+    cost.judge(study, told, 300)
+    # A probe that costs as much as a task is not worth a second one.
+    assert [row.verdict for row in study.rows] == ["pass", "not tested", "FAIL"] and "best q = 1" in study.rows[2].ours
+    told["announce"]["p50_ms"] = 3.4
+    slow = Study("", "", "")
+    cost.judge(slow, told, 300)
+    assert slow.rows[0].verdict == "FAIL"
+    free = cost.rounds_per_second(0.0, 300)
+    assert free[1] < free[2] < free[4] < free[16]

@@ -4,20 +4,23 @@
     make reproduce-rna                       all studies; writes docs/reproduction/rna.md and its plots
     make reproduce-rna ARGS="--only probes"  some of them; writes to build/reproduction, the page is not touched
 
-cost starts eight daemons on this machine and wants it quiet. Exit status 0 when all studies ran, whatever the verdicts.
+real and cost start eight daemons on this machine and want it quiet. Exit status 0 when all studies
+ran, whatever the verdicts.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.reproduce.rna import accuracy, probes, speed
+from tests.reproduce.rna import accuracy, cost, probes, real, speed
 from tests.reproduce.runner import reproduce
 
 STUDIES = {
     "probes": probes.run,
     "speed": speed.run,
     "accuracy": accuracy.run,
+    "real": real.run,
+    "cost": cost.run,
 }
 
 if __name__ == "__main__":
