@@ -61,8 +61,8 @@ __attribute__((unused)) static void connect_all(void)
         }
 }
 
-/* |hosts_| hosts, |places| trainers on each. */
-__attribute__((unused)) static void begin(uint32_t hosts_, uint32_t places, ut_job_options options)
+/* |hosts_| hosts, |places| trainers on each, but none yet on those of |without| (bit per host). */
+static void begin_without(uint32_t without, uint32_t hosts_, uint32_t places, ut_job_options options)
 {
     n = hosts_;
     now = 7 * UT_SECOND;
@@ -85,10 +85,15 @@ __attribute__((unused)) static void begin(uint32_t hosts_, uint32_t places, ut_j
         x->job_memory = zeroed(ut_job_bytes(&config, &job));
         CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
         CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
-        for (uint32_t p = 0; p < places; p++)
+        for (uint32_t p = 0; p < places && !(without >> h & 1); p++)
             attach(h, p);
     }
     connect_all();
+}
+
+__attribute__((unused)) static void begin(uint32_t hosts_, uint32_t places, ut_job_options options)
+{
+    begin_without(0, hosts_, places, options);
 }
 
 __attribute__((unused)) static void end(void)

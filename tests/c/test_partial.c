@@ -360,6 +360,10 @@ static void partial__sticky(void)
     CHECK_EQ(r.kept, 1);
     CHECK_RESULT(0, 2);
     check_words(0, 2, 1, 5);
+    give(1, 8, 9, UT_SUBMIT_STICKY | UT_SUBMIT_NOWAIT);
+    run(100 * UT_MS);
+    CHECK_EQ(newest(0).op_seq, 5); /* nor does one that nobody waits for */
+    CHECK_EQ(newest(0).included, 2);
     end();
 }
 

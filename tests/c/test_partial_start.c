@@ -101,7 +101,7 @@ static void quorum__of_k(void)
             for (uint32_t i = 0; i < k; i++) {
                 CHECK_EQ(ut_engine_next_op_seq(hosts[2].engine, 0), op);
                 give((uint32_t)(op + i) % 5, 1 << i, op, 0);
-                run(150 * UT_MS);
+                run(i + 1 < k ? 60 * UT_MS : 700 * UT_MS);
             }
             for (uint32_t i = 0; i < k; i++) {
                 ut_receipt r = receipt((uint32_t)(op + i) % 5);
@@ -135,6 +135,26 @@ static void quorum__of_those_that_are_there(void)
     CHECK_EQ(receipt(0).included, 2);
     CHECK_EQ(receipt(1).included, 2);
     CHECK_EQ(newest(2).included, 2); /* a host without a trainer serves its shard */
+    end();
+}
+
+/* A trainer that has not come yet is to come: it counts. */
+static void quorum__of_those_that_are_to_come(void)
+{
+    ut_job_options o = policy(UT_POLICY_QUORUM);
+    o.quorum = 3;
+    begin_without(1 << 2, 3, 1, o);
+    run(100 * UT_MS);
+    give(0, 1, 0, 0);
+    give(1, 2, 0, 0);
+    run(100 * UT_MS);
+    CHECK(!has_receipt(0));
+    attach(2, 0);
+    run(100 * UT_MS);
+    CHECK(!has_receipt(0));
+    give(2, 4, 0, 0);
+    run(100 * UT_MS);
+    CHECK_EQ(receipt(0).included, 3);
     end();
 }
 
@@ -340,6 +360,7 @@ int main(int argc, char **argv)
     RUN(seeded__the_first_of_two);
     RUN(quorum__of_k);
     RUN(quorum__of_those_that_are_there);
+    RUN(quorum__of_those_that_are_to_come);
     RUN(full__waits_for_all);
     RUN(full__goes_on_at_the_deadline);
     RUN(probe__events);

@@ -42,6 +42,58 @@ static void loss__is_repaired(void)
     end();
 }
 
+static bool to_3_and_from_3_to_2(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)packet;
+    return port == UT_PORT_DATA && ((from == 0 && to == 3) || (from == 3 && to == 2));
+}
+
+static uint32_t count_of(uint32_t h, double value)
+{
+    const double *at = (const double *)(const void *)(trainers[h][0].arena + RESULT * BUFFER);
+    uint32_t ret = 0;
+    for (uint32_t i = 0; i < elements; i++)
+        ret += at[i] == value;
+    return ret;
+}
+
+/* What does not come to an owner is missing from its shard everywhere, and said so; a shard that does not come is the
+ * own value, which of a host with nothing is zero. */
+static void holes__are_told(void)
+{
+    begin(4, 1, policy(UT_POLICY_SOLO));
+    run(20 * UT_MS);
+    give(2, 64, 0, 0); /* so that there are old bytes where the holes will be */
+    run(20 * UT_MS);
+    receipt(2);
+    for (uint64_t op = 1; op < 4; op++) {
+        give(1, 64, op, 0);
+        run(20 * UT_MS);
+        receipt(1);
+    }
+    drop = to_3_and_from_3_to_2;
+    give(0, 1, 4, 0);
+    give(1, 2, 4, 0);
+    run(1100 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++) {
+        ut_receipt r = receipt(h);
+        CHECK_EQ(r.status, UT_PARTIAL);
+        CHECK_EQ(r.included, 2);
+        CHECK_EQ(r.weight_min, 1);
+        CHECK_HEX(r.full_mask, 2);
+        CHECK_HEX(r.any_mask, 3);
+        CHECK_EQ(count_of(h, 1.5), 3 * elements / 4);
+        CHECK_EQ(count_of(h, 2), elements / 4);
+    }
+    ask(2, 4, UT_SUBMIT_NOWAIT);
+    ut_receipt r = receipt(2);
+    CHECK_EQ(r.status, UT_PARTIAL);
+    CHECK_EQ(r.weight_min, 0);
+    CHECK_EQ(count_of(2, 1.5), 3 * elements / 4);
+    CHECK_EQ(count_of(2, 0), elements / 4);
+    end();
+}
+
 /* Halves are summed in float32 and rounded once, whoever is not there; all modes. */
 static void dtypes__and_modes(void)
 {
@@ -269,6 +321,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(loss__is_repaired);
+    RUN(holes__are_told);
     RUN(dtypes__and_modes);
     RUN(death__of_the_initiator);
     RUN(death__of_all_but_one);

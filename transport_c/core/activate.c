@@ -122,8 +122,8 @@ static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint3
     *ret_host = host;
     *ret_place = rank;
     if (host == j->config.self)
-        return ut_slots_attached(j) >> rank & 1;
-    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial.attached_of[host] >> rank & 1);
+        return ut_slots_present(j) >> rank & 1;
+    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial.present_of[host] >> rank & 1);
 }
 
 /* A rank of this host is among the |n| that are drawn of those that have a trainer, and it is ready. */
@@ -144,13 +144,13 @@ static bool is_picked(const ut_job *j, uint64_t seq, uint32_t n, uint16_t ready)
 /* Ranks that are ready on all hosts, against those that it takes. */
 static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
 {
-    uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_slots_attached(j));
+    uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_slots_present(j));
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_record *r = &j->conn[h].peer_record[seq % UT_OPS_MAX];
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         uint32_t ranks = ut_job_ranks_of(j, h);
-        alive += (uint32_t)__builtin_popcount(j->partial.attached_of[h] & ((1u << ranks) - 1));
+        alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & ((1u << ranks) - 1));
         if (j->conn[h].peer_record_seen[seq % UT_OPS_MAX] && r->op_seq == seq)
             sum += (uint32_t)__builtin_popcount(r->fresh | r->stale);
     }

@@ -289,7 +289,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
         return UT_ERR_UNKNOWN;
     if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
         return UT_ERR_ARGUMENT;
-    e->job[job]->partial.attached_of[host] = 0xffff;
+    e->job[job]->partial.present_of[host] = 0xffff;
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);

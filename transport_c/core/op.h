@@ -386,8 +386,9 @@ void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r);
 
 /* slot.c */
 void ut_slots_init(ut_job *j);
-/* Places that have a trainer; whose trainer has given something for op |seq|. */
+/* Places that have a trainer; those whose trainer has not left; whose has given something for op |seq|. */
 uint16_t ut_slots_attached(const ut_job *j);
+uint16_t ut_slots_present(const ut_job *j);
 uint16_t ut_slots_ready(const ut_job *j, uint64_t seq);
 /* Some rank has given nothing, and was not in |tau| ops in a row. */
 bool ut_slots_overdue(const ut_job *j, uint32_t tau);

@@ -101,7 +101,7 @@ void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r)
     r->initiator = op->initiator;
     r->policy = op->policy;
     r->submitted = (uint8_t)((op->by_world ? UT_SUBMIT_WORLD : 0) | (op->adaptive ? UT_SUBMIT_ADAPTIVE : 0));
-    r->attached = ut_slots_attached(j);
+    r->attached = ut_slots_present(j);
 }
 
 void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r)

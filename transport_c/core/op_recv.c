@@ -156,7 +156,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         if (j->partial.on)
-            j->partial.attached_of[host] = r->attached;
+            j->partial.present_of[host] = r->attached;
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);
         /* An answer helps when we have the op open, or are past it and the peer does not know yet. */

@@ -227,7 +227,7 @@ static ut_record readiness(const ut_job *j)
                        .fresh = ready,
                        .initiator = 0xffff,
                        .policy = ut_policy_of(j, j->next_open).policy,
-                       .attached = ut_slots_attached(j)};
+                       .attached = ut_slots_present(j)};
 }
 
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)

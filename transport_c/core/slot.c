@@ -23,7 +23,7 @@ void ut_slots_init(ut_job *j)
     p->on = policy > UT_POLICY_NONE;
     p->look_at = UT_NEVER;
     p->told_seq = p->due_seq = UINT64_MAX;
-    memset(p->attached_of, 0xff, sizeof p->attached_of);
+    memset(p->present_of, 0xff, sizeof p->present_of);
     for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
         p->rank[i].session = NO_SESSION;
 }
@@ -40,6 +40,14 @@ uint16_t ut_slots_attached(const ut_job *j)
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
         mask |= (uint16_t)((j->partial.rank[i].session != NO_SESSION) << i);
+    return mask;
+}
+
+uint16_t ut_slots_present(const ut_job *j)
+{
+    uint16_t mask = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++)
+        mask |= (uint16_t)(!j->partial.rank[i].gone << i);
     return mask;
 }
 
@@ -76,7 +84,7 @@ bool ut_slots_announce(const ut_job *j)
     if (!j->partial.on || ut_partial_busy(j))
         return false;
     bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_attached(j) != all_places(j);
+    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_present(j) != all_places(j);
 }
 
 ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
@@ -405,8 +413,9 @@ int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place)
     ut_rank_slot *r = &j->partial.rank[place];
     if (r->session != NO_SESSION)
         return UT_ERR_EXISTS;
+    j->partial.announce = j->partial.announce || r->gone;
     *r = (ut_rank_slot){.session = session};
-    j->partial.stale = j->partial.announce = true;
+    j->partial.stale = true;
     return UT_OK;
 }
 
@@ -420,7 +429,7 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
             memcpy(op->encoded_memory, op->src, op->bytes);
         op->src = op->encoded_memory;
     }
-    *r = (ut_rank_slot){.session = NO_SESSION};
+    *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
     j->partial.stale = j->partial.announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }

@@ -33,6 +33,7 @@ typedef struct ut_gift {
 
 typedef struct ut_rank_slot {
     uint32_t session; /* UINT32_MAX: no trainer is attached */
+    bool gone;        /* one was, and has left; who has never come is still to come */
     uint32_t absent;  /* ops in a row that it was not in */
     uint64_t given;   /* number of its newest submission that gave anything, plus one */
     uint64_t taken;   /* and of the newest that an op has taken */
@@ -62,10 +63,10 @@ typedef struct ut_partial {
     ut_ns due_at;         /* since when */
     uint64_t told_seq;    /* the newest UT_EVENT_READY */
     uint16_t told_ready;
-    ut_policy_set before;     /* in force below options.policy_from */
-    uint16_t attached_of[64]; /* per host: places with a trainer, as far as is known */
+    ut_policy_set before;    /* in force below options.policy_from */
+    uint16_t present_of[64]; /* per host: places whose trainer has not left, as far as is known */
     ut_rank_slot rank[UT_LOCAL_MAX];
 } ut_partial;
-_Static_assert(UT_HOSTS_MAX == 64, "of ut_partial.attached_of");
+_Static_assert(UT_HOSTS_MAX == 64, "of ut_partial.present_of");
 
 #endif

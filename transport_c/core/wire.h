@@ -85,7 +85,7 @@ typedef struct ut_record {
     uint16_t initiator;   /* host; 0xffff: none known */
     uint8_t policy;       /* enum ut_policy in force for this op */
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
-    uint16_t attached;    /* places of the sender's host that have a trainer */
+    uint16_t attached;    /* places of the sender's host but those whose trainer has left */
 } ut_record;
 
 typedef struct ut_feedback {
