@@ -84,7 +84,7 @@ class DaemonConnector:
             if not 1 <= answer.lanes <= len(pairs):
                 raise ProtocolError(f"the daemon says that the job has {answer.lanes} lanes; its own are {len(pairs)}")
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
-            hosts = tuple(Host(host.index, host.address, tuple(host.ranks)) for host in answer.hosts)
+            hosts = tuple(Host(host.index, host.address, tuple(host.ranks), host.grpc_port) for host in answer.hosts)
             undo.pop_all()
             complete_fd, submit_fds = fds[1], tuple(fds[4::3][: len(lanes)])
             for fd in {*fds} - {complete_fd, *submit_fds}:

@@ -94,6 +94,8 @@ class Host:
     index: int
     address: str
     ranks: tuple[int, ...]
+    port: int = 0
+    """On which the daemon answers other daemons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,20 @@ import torch.distributed as dist
 from ultima.receipt import Receipt
 from ultima.torch.backend import UltimaProcessGroup, group_of, register
 from ultima.torch.capabilities import Capability, capabilities
+from ultima.torch.eager import EagerSGD
 from ultima.torch.elements import PIECE_BYTES_MAX
 from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard
+from ultima.torch.partial_hook import PartialState, partial_hook
 from ultima.torch.receipts import ReceiptSummary
+from ultima.torch.rna import RNA
 
 __all__ = [
     "PIECE_BYTES_MAX",
+    "RNA",
     "Capability",
+    "EagerSGD",
     "HookState",
+    "PartialState",
     "ReceiptSummary",
     "UltimaProcessGroup",
     "allreduce_hook",
@@ -30,6 +36,7 @@ __all__ = [
     "capabilities",
     "guard",
     "last_receipts",
+    "partial_hook",
     "receipt_summary",
 ]
 

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of different speed, grouped: gradients are averaged within a group, models between the groups.
+
+A random initiator hides slowness that comes and goes, not a machine that is always slower. So the ranks are grouped by
+the iteration times that they measure (grouping.py), and each group has a partial job of its own for its gradients. Its
+speaker, the first rank of the group unless that one falls silent, carries the model between the groups:
+
+    push        it puts its model, times the ranks of its group, into its slot of one partial job of all ranks, where it
+                stays (sticky) until the next one
+    pull        the op that this starts adds up what lies in all slots: the mean of the newest model of each group,
+                weighted by ranks. It waits for no trainer, only for the daemons
+    broadcast   it gives the mean to a second partial job of the group, of which the others take the newest result
+
+That is RNA's parameter server, but on no host: each daemon holds its own group's model, adds up a shard, and keeps the
+newest sum. When a host dies, the sums go on without its slot. A group never waits for another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from . import grouping
+from .beside import open_beside
+from .buffers import AnyArray
+from .durations import Duration, duration_s
+from .errors import InvalidArgument, RanksGone
+from .options import Options
+from .partial import Partial
+from .receipt import Status
+from .session import Job
+
+# Calls of `exchange` without a broadcast, after which the next rank of the group speaks for it; for the one after it
+# twice as many, and so on.
+SILENCE = 10
+ARENA_VECTORS = 8
+# How long a meeting waits for the slowest rank to come.
+MEETING_DEADLINE = "30m"
+
+
+class Hierarchy:
+    """This rank's place in the groups of a job. Not thread-safe, but for `partial`.
+
+    job: an ordinary job of all ranks; further ones are opened beside it.
+    count, dtype: elements of the model, "float32" or "float64".
+    options: of the partial job within a group; policy "probe" by default. period: `exchange` does something in each
+        call of that number. window: iterations that a rank's speed is measured over. deadline: of a pull; when
+        it passes, the speaker goes on with its own model.
+
+    All ranks make it alike, and begin as one group. Raises InvalidArgument and what `connect` raises.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        count: int,
+        dtype: str = "float32",
+        *,
+        options: Options | None = None,
+        period: int = 1,
+        window: int = grouping.WINDOW,
+        deadline: Duration = "10s",
+        name: str = "hier",
+    ) -> None:
+        for field, value in (("count", count), ("period", period), ("window", window)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgument(field, value, "a whole number of 1 or more")
+        if dtype not in ("float32", "float64"):
+            raise InvalidArgument("dtype", dtype, "'float32' or 'float64'")
+        given = options or Options()
+        self._options = given if given.policy is not None else replace(given, policy="probe")
+        self._job, self._name = job, name
+        self._count, self._dtype = count, dtype
+        self._period, self._deadline = period, deadline
+        self._times: deque[float] = deque(maxlen=window)
+        self._jobs: list[Job] = []
+        """The two of the group: gradients, broadcasts."""
+        self._models: SharedModel | None = None
+        self._calls = self._silent = 0
+        self.epoch = 0
+        """How often the ranks were grouped anew."""
+        self.groups: tuple[tuple[int, ...], ...] = (tuple(range(job.world_size)),)
+        """The ranks of each group, the fastest group first."""
+        self.partial: Partial
+        """Face of the partial job of this rank's group, for its gradients. Another one after `regroup` said True."""
+        self._talk = open_beside(job, f"{name}/talk", Options(policy="none"))
+        self._enter()
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """The ranks of this rank's group, ascending."""
+        return next(group for group in self.groups if self._job.rank in group)
+
+    @property
+    def group_job(self) -> Job:
+        """The partial job behind `partial`."""
+        return self._jobs[0]
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this rank carries its group's model."""
+        return self.speaker == self._job.rank
+
+    # Speed
+
+    def note(self, seconds: float) -> None:
+        """An iteration of this rank took so long, without what it waited for others."""
+        self._times.append(seconds)
+
+    def regroup(self) -> bool:
+        """Tells the ranks each other's times and groups them anew; all ranks must call it, at the end of an epoch, say.
+
+        True if the groups have changed: then `partial` is another one. Without a time from every rank, and once a rank
+        is gone for good, they stay as they are.
+        """
+        told = self._talk.empty(self._job.world_size, "float64")
+        told[:] = 0.0
+        if self._times:
+            told[self._job.rank] = grouping.iteration_time(list(self._times), self._times.maxlen or grouping.WINDOW)
+        try:
+            self._talk.allreduce(told, "sum", mode="reliable", deadline=MEETING_DEADLINE)
+        except RanksGone:
+            return False
+        if not all(told):
+            return False
+        found = tuple(tuple(group) for group in grouping.groups(told.tolist()))
+        if found == self.groups:
+            return False
+        self.groups = found
+        self.epoch += 1
+        self._enter()
+        return True
+
+    # Models
+
+    def exchange(self, model: AnyArray) -> bool:
+        """Puts into `model` the mean over the groups, if a new one is there. True if it did.
+
+        The speaker pushes `model` and takes the mean that holds it; that waits for the daemons alone. The others take
+        the newest mean that the speaker had, at once. Nothing happens while all ranks are one group.
+        """
+        self._calls += 1
+        if self._models is None or self._calls % self._period:
+            return False
+        self._listen(model)
+        if self.speaks:
+            mean = self._models.push_pull(model, len(self.group), self._deadline)
+            if mean is None:
+                return False
+            model[:] = mean
+            if self._broadcast is not None:
+                self._broadcast.give(mean)
+            return True
+        return self._heard
+
+    def close(self) -> None:
+        """Leaves all jobs but the one that it was made with. Idempotent."""
+        while self._jobs:
+            self._jobs.pop().close()
+        if self._models is not None:
+            self._models.close()
+            self._models = None
+        self._talk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # How
+
+    def _enter(self) -> None:
+        """Leaves the old group's jobs and joins the new one's."""
+        while self._jobs:
+            self._jobs.pop().close()
+        group, nbytes = self.group, self._count * np.dtype(self._dtype).itemsize
+        name = f"{self._name}/{self.epoch}.{self.groups.index(group)}"
+        self._jobs.append(open_beside(self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes))
+        self.partial = self._jobs[0].partial()
+        self.speaker = group[0]
+        """The rank of the group that carries its model."""
+        self._silent = 0
+        self._broadcast: Partial | None = None
+        if len(self.groups) > 1 and len(group) > 1:
+            solo = replace(self._options, policy="solo")
+            job = open_beside(self._job, f"{name}/mean", solo, ranks=group, arena_bytes=ARENA_VECTORS * nbytes)
+            self._jobs.append(job)
+            self._broadcast = job.partial(local_reduce="sum", divisor="contributors")
+        if self._models is not None:
+            # The slots of speakers of the epoch before must not count any more.
+            self._models.close()
+            self._models = None
+        if len(self.groups) > 1:
+            self._models = SharedModel(self._job, self._count, self._dtype, f"{self._name}/{self.epoch}/models")
+
+    def _listen(self, model: AnyArray) -> None:
+        """Takes the newest broadcast, and finds out who speaks for the group."""
+        self._heard = False
+        if self._broadcast is None:
+            return
+        found = self._broadcast.poll()
+        if found is None:
+            self._silent += 1
+            ahead = (self.group.index(self._job.rank) - self.group.index(self.speaker)) % len(self.group)
+            if not self.speaks and self._silent > SILENCE * ahead:
+                self.speaker, self._silent = self._job.rank, 0
+            return
+        self._silent = 0
+        spoke = [self.group[place] for place in (*found.receipt.fresh, *found.receipt.stale)]
+        if self._job.rank in spoke:
+            return  # our own
+        if spoke and self.speaks:
+            # Somebody found us silent for too long. Two slots for one group would count it twice.
+            assert self._models is not None
+            self._models.withdraw()
+        if spoke:
+            self.speaker = min(spoke)
+        if found.receipt.status is Status.COMPLETE:
+            model[:] = found.array
+            self._heard = True
+
+
+class SharedModel:
+    """A partial job of all ranks whose slots hold models, each times its weight, and the weights in one more element.
+
+    A sum is taken when it is whole: with a part of a slot missing the weights would be wrong for some elements.
+    """
+
+    def __init__(self, job: Job, count: int, dtype: str, name: str) -> None:
+        nbytes = (count + 1) * np.dtype(dtype).itemsize
+        self._rank = job.rank
+        self._job = open_beside(job, name, Options(policy="solo"), arena_bytes=ARENA_VECTORS * nbytes)
+        self._slot = self._job.partial(local_reduce="sum", divisor="none")
+        self._vector = self._job.empty(count + 1, dtype)
+        self._sum = self._job.empty(count + 1, dtype)
+
+    def push_pull(self, model: AnyArray, weight: int, deadline: Duration) -> AnyArray | None:
+        """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
+        is none by the deadline.
+        """
+        self._vector[:-1] = model
+        self._vector[:-1] *= weight
+        self._vector[-1] = weight
+        self._slot.poll(out=self._sum)
+        before = self._slot.newest
+        self._slot.give(self._vector, sticky=True, deadline=deadline)
+        until = time.monotonic() + duration_s(deadline, "deadline")
+        while (left := until - time.monotonic()) > 0:
+            found = self._slot.wait(deadline=left, out=self._sum)
+            if found is None:
+                break
+            # An op that ran already has what lay here before; the next one has this, and calls it fresh.
+            if self._rank in found.receipt.fresh or found.receipt.op_seq > before + 2:
+                whole = found.receipt.status is Status.COMPLETE and self._sum[-1] > 0
+                return self._sum[:-1] / self._sum[-1] if whole else None
+        return None
+
+    def withdraw(self) -> None:
+        """From now on this rank's slot counts nothing."""
+        self._vector[:] = 0
+        self._slot.give(self._vector, sticky=True)
+
+    def close(self) -> None:
+        self._job.close()
