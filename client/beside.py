@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a further job for the ranks of a job that runs, or for some of them: same daemons, same patience, no rendezvous.
+"""Opens a further job for the ranks of a job that runs, or for some of them, on the same daemons.
 
 A partial job has one vector and takes nothing but sums of it. Whoever averages gradients there and now and then the
 whole model needs two jobs, and a hierarchy needs one for each group.

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ultima.errors import UltimaError
+from ultima.errors import InvalidArgument, UltimaError
 
 
 class Backend(StrEnum):
@@ -26,6 +26,16 @@ class Data(StrEnum):
     AUTO = "auto"
     FASHION_MNIST = "fashion-mnist"
     DIGITS = "digits"
+
+
+class Policy(StrEnum):
+    NONE = "none"
+    FULL = "full"
+    SOLO = "solo"
+    MAJORITY = "majority"
+    QUORUM = "quorum"
+    PROBE = "probe"
+    SEEDED = "seeded"
 
 
 class DemoFailed(UltimaError):
@@ -40,6 +50,12 @@ def demo(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings, with seeds 1, 2, ...")] = 1,
     data: Annotated[Data, typer.Option(help="Images: auto takes Fashion-MNIST if installed, else digits.")] = Data.AUTO,
+    policy: Annotated[
+        Policy, typer.Option(help="Who is waited for; none: everybody. docs/partial.md says which to use when.")
+    ] = Policy.NONE,
+    slow_rank: Annotated[
+        str | None, typer.Option(metavar="RANK:TIME", help="A rank that sleeps in each step, as in 1:200ms.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
     from rich.console import Console
@@ -50,6 +66,7 @@ def demo(
 
     if find_spec("torch") is None:
         raise DemoFailed("torch is not installed: pip install 'ultima[demo]'")
+    extra = _who_is_waited_for(backend, ranks, policy, slow_rank)
     try:
         load(data.value)
     except (OSError, ValueError) as error:
@@ -71,8 +88,10 @@ def demo(
                 report.say(
                     console, f"{ranks} daemons on loopback, each with a socket of its own under {cluster.folder}"
                 )
+                if policy is not Policy.NONE:
+                    report.say(console, f"See who is in the rounds, live:  ultima status --socket {cluster.sockets[0]}")
             for seed in range(1, seeds + 1):
-                options = ["--seed", str(seed), "--data", data.value]
+                options = ["--seed", str(seed), "--data", data.value, *extra]
                 options += [] if epochs is None else ["--epochs", str(epochs)]
                 runs.append(_run(cluster, watcher, backend, ranks, seed, options))
         except ChildFailed as error:
@@ -84,6 +103,19 @@ def demo(
         report.print_summary(console, runs, wall_s)
     if not all(run.result["replicas_equal"] for run in runs) and not _has_gaps(runs):
         raise DemoFailed("the replicas differ although every op was complete: please report this")
+
+
+def _who_is_waited_for(backend: Backend, ranks: int, policy: Policy, slow_rank: str | None) -> list[str]:
+    """Arguments for the training. Raises InvalidArgument."""
+    from ultima.demo.slow import SlowRank
+
+    if policy is not Policy.NONE and backend is not Backend.ULTIMA:
+        raise InvalidArgument("--policy", policy.value, "none with --backend gloo, which waits for everybody")
+    if slow_rank is None:
+        return ["--policy", policy.value]
+    if SlowRank.parse(slow_rank).rank >= ranks:
+        raise InvalidArgument("--slow-rank", slow_rank, f"a rank from 0 to {ranks - 1}, and a time")
+    return ["--policy", policy.value, "--slow-rank", slow_rank]
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

@@ -93,6 +93,7 @@ def describe_start(event: dict[str, Any]) -> str:
         f"LeNet-5 ({event['parameters']:,} parameters) on {event['data']}: {event['train_images']:,} images, "
         f"{event['ranks']} ranks, {event['epochs']} x {event['steps']} steps of {event['batch']} images a rank, "
         f"backend {event['backend']}, seed {event['seed']}"
+        + ("" if event.get("policy", "none") == "none" else f", policy {event['policy']}")
     )
 
 
@@ -141,6 +142,10 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     console.print(table)
     if len(runs) > 1:
         say(console, f"Mean accuracy of {len(runs)} seeds: {accuracy_mean(runs):.2%}")
+    for run in runs:
+        if run.start.get("policy", "none") != "none":
+            console.print(_rank_table(run))
+            say(console, rates_text(run))
     summaries = receipts_of(runs)
     if summaries:
         total = add_up(summaries)
@@ -159,6 +164,31 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     else:
         say(console, "No receipts: this backend keeps no account of its ops.")
     say(console, f"Took {wall_s:.0f} s in all.")
+
+
+def _rank_table(run: Run) -> Table:
+    """Who was in the rounds, by the rank that saw the most of them."""
+    ranks = run.result["ranks"]
+    watcher = max(ranks, key=lambda each: int(each["averaged"]))
+    table = _table(f"Who was in the rounds (policy {run.start['policy']}, seed {run.seed})")
+    for name in ("rank", "own steps", "a second", "in rounds", "fresh", "stale"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for rank, each in enumerate(ranks):
+        # Keys became text on their way here.
+        fresh, stale = (float(watcher[kind].get(str(rank), 0.0)) for kind in ("fresh", "stale"))
+        rate = each["steps"] / each["seconds"] if each["seconds"] else 0.0
+        table.add_row(
+            str(rank), f"{each['steps']:,}", f"{rate:.1f}", f"{fresh + stale:.0%}", f"{fresh:.0%}", f"{stale:.0%}"
+        )
+    return table
+
+
+def rates_text(run: Run) -> str:
+    """Rounds a second, and what meeting cost."""
+    seconds = max(each["seconds"] for each in run.result["ranks"])
+    met = max(each["sync_s"] for each in run.result["ranks"])
+    rate = run.result["rounds"] / seconds if seconds else 0.0
+    return f"{run.result['rounds']:,} rounds, {rate:.1f} a second; {met:.1f} s in meetings that average the models."
 
 
 def _table(title: str) -> Table:

@@ -3,9 +3,9 @@
 
     torchrun --nproc-per-node 4 -m ultima.demo.train --backend ultima
 
-Nothing here knows of Ultima but the import that registers the backend and the receipts read at the end. One process per
-rank, with the variables that torchrun sets. `--events` makes rank 0 write one JSON object a line for the program that
-started it; without it the lines are for people.
+Nothing here knows of Ultima but the import that registers the backend, the policy of `slow.py` if one is asked for, and
+the receipts read at the end. One process per rank, with the variables that torchrun sets. `--events` makes rank 0 write
+one JSON object a line for the program that started it; without it the lines are for people.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ultima.demo import data
 from ultima.demo.model import LeNet5
+from ultima.demo.slow import SlowRank, trainer_of
 
 EVENT_PERIOD_S = 0.25
 EVALUATION_BATCH = 500
@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     if options.backend == "ultima":
         import ultima.torch  # noqa: F401  # registers the backend
+    elif options.policy != "none":
+        raise SystemExit("--policy: only with --backend ultima")
     dist.init_process_group(options.backend)
     try:
         result = train(options)
@@ -62,6 +64,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="images per rank and step; by default what suits them")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", default="none", help="who is waited for; none: everybody, by plain DDP")
+    parser.add_argument("--slow-rank", type=SlowRank.parse, metavar="RANK:TIME", help="a rank that sleeps in each step")
     parser.add_argument("--events", action="store_true", help="JSON lines on rank 0, for a program that reads them")
     return parser.parse_args(arguments)
 
@@ -84,8 +88,8 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     rank, world = dist.get_rank(), dist.get_world_size()
     images = data.load(options.data)
     torch.manual_seed(options.seed)
-    model = DistributedDataParallel(LeNet5())
-    optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
+    trainer = trainer_of(options.policy, LeNet5(), options.learning_rate)
+    model, optimizer = trainer.model, trainer.optimizer
     loss_of = nn.CrossEntropyLoss()
     epochs, share = options.epochs or images.epochs, options.batch or images.batch
     batch = share * world
@@ -95,30 +99,38 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     say(
         options, "start", backend=options.backend, data=images.source, ranks=world, seed=options.seed,
         train_images=len(images.train_labels), test_images=len(images.test_labels), epochs=epochs, steps=steps,
-        batch=share, parameters=sum(p.numel() for p in model.parameters()),
+        batch=share, parameters=sum(p.numel() for p in model.parameters()), policy=options.policy,
     )  # fmt: skip
     # A linear decay to nothing: the accuracy at the end depends less on the last few batches.
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=epochs * steps)
+    sleep_s = options.slow_rank.seconds if options.slow_rank and options.slow_rank.rank == rank else 0.0
     times: list[float] = []
     last_said = 0.0
     loss = torch.zeros(())
-    for epoch in range(epochs):
-        # The same order on every rank; each takes its own slice of every batch.
-        order = np.random.default_rng((options.seed, epoch)).permutation(len(images.train_labels))
-        for step in range(steps):
-            started = time.perf_counter()
-            mine = order[step * batch + rank * share :][:share]
-            pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
-            optimizer.zero_grad()
-            loss = loss_of(model(pixels), labels)
-            loss.backward()
-            optimizer.step()
+    # Rounds are averages that the ranks made together; without a policy a rank's every step is one.
+    while (rounds := trainer.rounds) < epochs * steps:
+        started = time.perf_counter()
+        epoch, step = divmod(len(times), steps)
+        if step == 0:
+            # The same order on every rank; each takes its own slice of every batch.
+            order = np.random.default_rng((options.seed, epoch)).permutation(len(images.train_labels))
+        mine = order[step * batch + rank * share :][:share]
+        pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
+        time.sleep(sleep_s)
+        optimizer.zero_grad()
+        loss = loss_of(model(pixels), labels)
+        loss.backward()
+        optimizer.step()
+        trainer.stepped()
+        for _ in range(min(trainer.rounds, epochs * steps) - rounds):
             schedule.step()
-            now = time.perf_counter()
-            times.append(now - started)
-            if now - last_said >= EVENT_PERIOD_S or step == steps - 1:
-                last_said = now
-                say(options, "step", epoch=epoch + 1, step=step + 1, loss=float(loss.detach()))
+        now = time.perf_counter()
+        times.append(now - started)
+        if now - last_said >= EVENT_PERIOD_S or trainer.rounds >= epochs * steps:
+            last_said = now
+            at = min(trainer.rounds, epochs * steps) - 1
+            say(options, "step", epoch=at // steps + 1, step=at % steps + 1, loss=float(loss.detach()))
+    trainer.finish()
     right = evaluate(model, images, rank, world)
     settled = times[STEPS_SETTLING:] or times
     result = {
@@ -128,7 +140,9 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         "step_ms": median(settled) * 1e3,
         "train_s": sum(times),
         "replicas_equal": replicas_equal(model),
-        "receipts": receipts(options.backend),
+        "receipts": everyones(asdict(trainer.receipts())) if options.backend == "ultima" else [],
+        "rounds": trainer.rounds,
+        "ranks": everyones(trainer.account(sum(times))),
     }
     return {} if rank else result
 
@@ -155,20 +169,16 @@ def evaluate(model: nn.Module, images: data.Images, rank: int, world: int) -> in
 
 def replicas_equal(model: nn.Module) -> bool:
     """True if every rank holds the very same parameters, bit for bit."""
-    digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, [sha256(p.detach().numpy().tobytes()).hexdigest() for p in model.parameters()])
-    return all(digest == digests[0] for digest in digests)
+    mine = [sha256(parameter.detach().numpy().tobytes()).hexdigest() for parameter in model.parameters()]
+    found = everyones({"digests": mine})
+    return all(each == found[0] for each in found)
 
 
-def receipts(backend: str) -> list[dict[str, Any]]:
-    """What each rank's receipts add up to, in order of rank; empty for a backend that keeps none."""
-    if backend != "ultima":
-        return []
-    import ultima.torch
-
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, asdict(ultima.torch.receipt_summary()))
-    return everyone
+def everyones(mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank has, in order of rank."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ultima import Options
 from ultima.durations import Duration
 from ultima.errors import InvalidArgument
+from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rounds import PartialSummary, Rounds, with_policy
 from ultima.torch.trace import span
 
@@ -71,6 +72,11 @@ class PartialState:
     def summary(self) -> PartialSummary:
         """What was averaged, with whom, and what meetings cost. Goes on counting."""
         return self._rounds.summary
+
+    @property
+    def log(self) -> ReceiptLog:
+        """The receipts of the averages that this rank took."""
+        return self._rounds.log
 
     def sync(self) -> None:
         """Averages the parameters of all ranks, reliably. To be called on all of them."""

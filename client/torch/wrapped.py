@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An optimizer around another one, which makes the steps: to learning-rate schedulers and checkpoints it is that one."""
+"""An optimizer around another one: to learning-rate schedulers and checkpoints it is that one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self
 import torch
 
 from ultima.errors import InvalidArgument
+from ultima.torch.receipts import ReceiptLog
 from ultima.torch.rounds import PartialSummary, Rounds
 
 
@@ -35,6 +36,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def summary(self) -> PartialSummary:
         """What was averaged, with whom, and what meetings cost. Goes on counting."""
         return self._rounds.summary
+
+    @property
+    def log(self) -> ReceiptLog:
+        """The receipts of the averages that this rank took."""
+        return self._rounds.log
 
     def sync(self) -> None:
         """Averages the parameters of all ranks, reliably. To be called on all of them."""
