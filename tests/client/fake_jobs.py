@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several fake jobs in one process: what opens jobs beside its own finds a fake daemon behind each name."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ultima import Job, config
+from ultima.attachment import Attachment
+from ultima.config import Settings
+from ultima.testing import FakeDaemon
+
+
+class FakeJobs:
+    """A Connector, and a context manager. `daemons`: the fake of each job, by its name."""
+
+    def __init__(self, world_size: int, prepare: Callable[[str, FakeDaemon], None] = lambda name, daemon: None) -> None:
+        self.world_size = world_size
+        self.daemons: dict[str, FakeDaemon] = {}
+        self._prepare = prepare
+        self._all_here: dict[str, threading.Barrier] = {}
+        self._lock = threading.Lock()
+
+    def base(self, rank: int, **options: Any) -> Job:
+        """The job that a training has anyway."""
+        settings = config.resolve({}, job="base", rank=rank, world_size=self.world_size, **{"arena": "8M", **options})
+        return Job(settings, self)
+
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+        with self._lock:
+            if settings.job not in self.daemons:
+                self.daemons[settings.job] = FakeDaemon(settings.world_size)
+                self._prepare(settings.job, self.daemons[settings.job])
+                self._all_here[settings.job] = threading.Barrier(settings.world_size)
+        attached = self.daemons[settings.job].attach(settings, until_ns, patience_ns)
+        # As a real one does: nobody is let in before all are there, or the late ones would miss ops.
+        self._all_here[settings.job].wait(20)
+        return attached
+
+    def __enter__(self) -> "FakeJobs":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for daemon in self.daemons.values():
+            daemon.close()
+
+
+def on_all(count: int, act: Callable[[int], Any], seconds: float = 60) -> list[Any]:
+    """What `act` returns for every rank, each in a thread of its own. Raises what one of them raised first."""
+    found: list[Any] = [None] * count
+    raised: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            found[rank] = act(rank)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + seconds
+    while any(thread.is_alive() for thread in threads) and not raised:
+        assert time.monotonic() < until, "a rank hangs"
+        threads[0].join(0.01)
+        time.sleep(0.001)
+    if raised:
+        raise raised[0]
+    return found
