@@ -10,6 +10,7 @@ import torch
 from ultima import Job, Partial
 from ultima.errors import DaemonError, UltimaError
 from ultima.receipt import Receipt, Status
+from ultima.torch.rounds import RoundCounter
 
 # The thread looks as often whether it is to end.
 PATIENCE_S = 0.25
@@ -23,10 +24,11 @@ class Collector:
     """
 
     def __init__(self, partial: Partial, job: Job, vector: torch.Tensor, linear: bool) -> None:
-        self.rounds = partial.next_step
+        self.rounds = 0
         """Rounds up to the newest average that was taken."""
+        self.counter = RoundCounter()
+        """Of those that came."""
         self._partial, self._linear = partial, linear
-        self._seen = self.rounds
         self._found = torch.from_numpy(job.empty(vector.nbytes, "uint8")).view(vector.dtype)
         self._sum = torch.zeros_like(vector)
         self._rate = 0.0
@@ -50,7 +52,7 @@ class Collector:
             if rate:
                 torch.div(self._sum, rate, out=into)
                 self._sum.zero_()
-            self._rate, self._receipts, self.rounds = 0.0, [], self._seen
+            self._rate, self._receipts, self.rounds = 0.0, [], self.counter.rounds
         return rate, receipts
 
     def stop(self) -> None:
@@ -76,4 +78,4 @@ class Collector:
                 self._sum.add_(self._found, alpha=factor)
                 self._rate += factor
                 self._receipts.append(found.receipt)
-                self._seen = self._partial.next_step
+                self.counter.saw(found.receipt.op_seq)

@@ -127,6 +127,7 @@ class RNA(WrappedOptimizer):
         for receipt in receipts:
             rounds.took(receipt)
         rounds.summary.local += not receipts
+        rounds.summary.missed = self._collector.counter.missed
         rounds.flat.scatter()
         with self._rate(rate or 1.0):
             self.inner.step()

@@ -49,7 +49,7 @@ class PartialSummary:
     """Per rank: averages that its fresh gradient was in, of those that this rank took."""
     stale: dict[int, int] = field(default_factory=dict)
     missed: int = 0
-    """Averages that this rank never saw, as newer ones had come."""
+    """Averages that this rank never took, as newer ones had come."""
     waited_s: float = 0.0
     """From when this host had something to give to the start of the round, summed over the averages that were taken."""
     sync: SyncSummary = field(default_factory=SyncSummary)
@@ -57,6 +57,24 @@ class PartialSummary:
     def included_ratio(self, rank: int) -> float:
         """Share of the averages that this rank took in which |rank| was, 0 to 1."""
         return (self.fresh.get(rank, 0) + self.stale.get(rank, 0)) / self.averaged if self.averaged else 0.0
+
+
+class RoundCounter:
+    """Counts rounds by the numbers of their ops, which begin anew when all daemons were restarted."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        """Up to the newest that was seen, those that were missed among them."""
+        self.missed = 0
+        self._last = -1
+
+    def saw(self, op_seq: int) -> bool:
+        """The result of an op is there. False if it was seen before."""
+        gap = op_seq - self._last if op_seq >= self._last else op_seq + 1
+        self.missed += max(0, gap - 1) if self._last >= 0 else 0
+        self.rounds += gap
+        self._last = op_seq
+        return gap > 0
 
 
 class Rounds:
@@ -97,8 +115,7 @@ class Rounds:
         self.partial: Partial | None = None
         """None in a group of one rank, and once this rank has left the rounds."""
         self._local_reduce, self._divisor = local_reduce, divisor
-        self._seen = 0
-        self._last = -1
+        self.counter = RoundCounter()
         self._jobs: list[Job] = []
         meetings = None
         if self.base is not None:
@@ -125,12 +142,8 @@ class Rounds:
 
     @property
     def count(self) -> int:
-        """Rounds up to the newest average that this rank has seen."""
-        if self.partial is not None:
-            self._seen = self.partial.next_step
-        elif self.base is None:
-            self._seen = self.summary.steps
-        return self._seen
+        """Rounds up to the newest average that this rank has taken."""
+        return self.summary.steps if self.base is None else self.counter.rounds
 
     def average(self, catch_up: bool = False) -> bool:
         """Averages the vector in place. False if the newest average was taken before, and the vector holds it again.
@@ -140,11 +153,12 @@ class Rounds:
         """
         partial = self.partial
         assert partial is not None
-        before = partial.next_step
-        receipt = partial.allreduce(self.flat.vector, step=None if catch_up else before, deadline=self.deadline)
-        if partial.next_step == before and receipt.status is not Status.INSUFFICIENT:
+        step = None if catch_up else max(partial.step, partial.newest + 1)
+        receipt = partial.allreduce(self.flat.vector, step=step, deadline=self.deadline)
+        if receipt.included and not self.counter.saw(receipt.op_seq):
             self.summary.idle += 1
             return False
+        self.summary.missed = self.counter.missed
         self.took(receipt)
         return True
 
@@ -154,9 +168,6 @@ class Rounds:
         if receipt.status is Status.INSUFFICIENT:
             self.summary.local += 1
             return
-        if 0 <= self._last < receipt.op_seq:
-            self.summary.missed += receipt.op_seq - self._last - 1
-        self._last = receipt.op_seq
         self.summary.averaged += 1
         self.summary.waited_s += receipt.waited_s
         for counts, ranks in ((self.summary.fresh, receipt.fresh), (self.summary.stale, receipt.stale)):
@@ -165,7 +176,6 @@ class Rounds:
 
     def leave(self) -> None:
         """Ends this rank's part in the rounds; the others need not wait for it any more. Idempotent."""
-        _ = self.count
         self.partial = None
         while len(self._jobs) > 1:
             self._jobs.pop().close()

@@ -216,7 +216,7 @@ def test_step__closure_and_momentum() -> None:
                     loss.backward()
                     return loss
 
-                loss = float(optimizer.step(closure))
+                loss = float(optimizer.step(closure).detach())
                 optimizer.step(closure)
             return loss, parameter.tolist()
 

@@ -36,7 +36,7 @@ def until(condition: Any) -> None:
 def collected(optimizer: RNA, rounds: int) -> None:
     """Waits until the other thread has seen so many rounds; none of them is taken yet."""
     assert optimizer._collector is not None
-    until(lambda: optimizer._collector._seen >= rounds)
+    until(lambda: optimizer._collector.counter.rounds >= rounds)
 
 
 def test_step__goes_on_with_local_gradients_while_no_average_is_there() -> None:
@@ -66,60 +66,62 @@ def test_step__goes_on_with_local_gradients_while_no_average_is_there() -> None:
 
 @pytest.mark.parametrize(("scale", "wanted"), [("linear", -1.0 - 2 * 2.0), ("mean", -1.0 - 2.0)])
 def test_step__an_average_replaces_the_local_gradient_and_scales_the_rate(scale: str, wanted: float) -> None:
-    """Both give at step 0 (1 and 3) and step alone; at step 1 they find the mean of both, 2, in place of their own."""
+    """Rank 0 gives 1 and steps alone, rank 1 gives 3; rank 0's next step takes their mean, 2, in place of its own 100."""
     with FakeJobs(2) as jobs:
+        stepped = threading.Barrier(2)
 
         def train(rank: int) -> list[float]:
             parameter = scalar()
             with jobs.base(rank) as job:
                 optimizer = rna([parameter], job, "full", scale=scale)
-                push(parameter, 1.0 + 2 * rank)
-                optimizer.step()
-                assert parameter.tolist() == [-1.0 - 2 * rank] * 3
+                if rank == 0:
+                    push(parameter, 1.0)
+                    optimizer.step()
+                    assert parameter.tolist() == [-1.0] * 3
+                stepped.wait(30)
+                if rank == 1:
+                    push(parameter, 3.0)
+                    optimizer.step()
                 collected(optimizer, 1)
-                with torch.no_grad():
-                    parameter.fill_(-1.0)
                 optimizer.zero_grad()
                 push(parameter, 100.0)
-                optimizer.step()
-                assert optimizer.param_groups[0]["lr"] == 1.0
-                assert optimizer.rounds == 1
+                if rank == 0:
+                    optimizer.step()
+                    assert optimizer.param_groups[0]["lr"] == 1.0
+                    assert optimizer.rounds == 1
+                stepped.wait(30)
                 optimizer.close()
             return parameter.tolist()
 
-        assert on_all(2, train) == [[wanted] * 3] * 2
+        assert on_all(2, train)[0] == [wanted] * 3
 
 
 def test_collector__takes_every_round_that_came_between_two_steps() -> None:
-    """Rank 1 makes three rounds while rank 0 computes; rank 0's next step takes all three, weighted by their ranks."""
+    """Rank 1 makes rounds with 1, 2 and 3; both find all three, once."""
     with FakeJobs(2) as jobs:
-        made, taken = threading.Event(), threading.Event()
+        made, seen = threading.Barrier(2), threading.Barrier(2)
 
         def train(rank: int) -> Any:
             parameter = scalar()
             with jobs.base(rank) as job:
                 optimizer = rna([parameter], job, "solo")
-                if rank == 1:
-                    for number in range(3):
-                        optimizer.zero_grad()
-                        push(parameter, 1.0 + number)
-                        optimizer.step()
-                        collected(optimizer, number + 1)
-                    made.set()
-                    assert taken.wait(30)
-                else:
-                    assert made.wait(30)
-                    collected(optimizer, 3)
-                    push(parameter, 100.0)
-                    optimizer.step()
-                    taken.set()
+                collector, partial = optimizer._collector, optimizer._rounds.partial
+                assert collector is not None and partial is not None
+                for number in range(3):
+                    if rank == 1:
+                        partial.give(torch.full((3,), 1.0 + number))
+                    collected(optimizer, number + 1)
+                    made.wait(30)
+                found = torch.zeros(3)
+                rate, receipts = collector.take(found)
+                seen.wait(30)
+                again = collector.take(found)
                 optimizer.close()
-            return parameter.tolist(), optimizer.summary(), optimizer.rounds
+            return rate, (found * rate).tolist(), [receipt.fresh for receipt in receipts], again, collector.rounds
 
-        (found, summary, rounds), _ = on_all(2, train)
-    assert found == [-6.0] * 3  # 1 + 2 + 3, of one rank each
-    assert (summary.averaged, summary.missed, summary.fresh) == (3, 0, {1: 3})
-    assert rounds >= 3
+        for rank in on_all(2, train):
+            # Three times the rate of one rank, and the mean: a step of 1 + 2 + 3.
+            assert rank == (3.0, [6.0] * 3, [(1,)] * 3, (0.0, []), 3)
 
 
 def test_step__a_slow_rank_slows_nobody() -> None:
@@ -130,7 +132,7 @@ def test_step__a_slow_rank_slows_nobody() -> None:
         def train(rank: int) -> Any:
             parameter = scalar()
             with jobs.base(rank) as job:
-                optimizer = rna([parameter], job, "seeded", options=Options(probes=2, policy_seed=7), rate=0.01)
+                optimizer = rna([parameter], job, "seeded", options=Options(probes=2, policy_seed=7, tau=255), rate=0.01)
                 if rank == 1:
                     others.wait(40)
                 while optimizer.rounds < 40:
