@@ -9,7 +9,7 @@ speaker, the first rank of the group unless that one falls silent, carries the m
                 stays (sticky) until the next one
     pull        the op that this starts adds up what lies in all slots: the mean of the newest model of each group,
                 weighted by ranks. It waits for no trainer, only for the daemons
-    broadcast   it gives the mean to a second partial job of the group, of which the others take the newest result
+    broadcast   it puts the mean into its slot of a second partial job of the group; the others take the newest result
 
 That is RNA's parameter server, but on no host: each daemon holds its own group's model, adds up a shard, and keeps the
 newest sum. When a host dies, the sums go on without its slot. A group never waits for another one.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -32,7 +33,7 @@ from .durations import Duration, duration_s
 from .errors import InvalidArgument, RanksGone
 from .options import Options
 from .partial import Partial
-from .receipt import Status
+from .receipt import Receipt, Status
 from .session import Job
 
 # Calls of `exchange` without a broadcast, after which the next rank of the group speaks for it; for the one after it
@@ -67,7 +68,8 @@ class Hierarchy:
         deadline: Duration = "10s",
         name: str = "hier",
     ) -> None:
-        for field, value in (("count", count), ("period", period), ("window", window)):
+        numbers: tuple[tuple[str, object], ...] = (("count", count), ("period", period), ("window", window))
+        for field, value in numbers:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidArgument(field, value, "a whole number of 1 or more")
         if dtype not in ("float32", "float64"):
@@ -78,14 +80,17 @@ class Hierarchy:
         self._count, self._dtype = count, dtype
         self._period, self._deadline = period, deadline
         self._times: deque[float] = deque(maxlen=window)
-        self._jobs: list[Job] = []
-        """The two of the group: gradients, broadcasts."""
         self._models: SharedModel | None = None
+        self._broadcast: SharedModel | None = None
         self._calls = self._silent = 0
         self.epoch = 0
         """How often the ranks were grouped anew."""
         self.groups: tuple[tuple[int, ...], ...] = (tuple(range(job.world_size)),)
         """The ranks of each group, the fastest group first."""
+        self.speaker = 0
+        """The rank that carries the model of this rank's group."""
+        self.group_job: Job
+        """The partial job behind `partial`."""
         self.partial: Partial
         """Face of the partial job of this rank's group, for its gradients. Another one after `regroup` said True."""
         self._talk = open_beside(job, f"{name}/talk", Options(policy="none"))
@@ -95,11 +100,6 @@ class Hierarchy:
     def group(self) -> tuple[int, ...]:
         """The ranks of this rank's group, ascending."""
         return next(group for group in self.groups if self._job.rank in group)
-
-    @property
-    def group_job(self) -> Job:
-        """The partial job behind `partial`."""
-        return self._jobs[0]
 
     @property
     def speaks(self) -> bool:
@@ -133,6 +133,7 @@ class Hierarchy:
             return False
         self.groups = found
         self.epoch += 1
+        self._leave()
         self._enter()
         return True
 
@@ -147,24 +148,22 @@ class Hierarchy:
         self._calls += 1
         if self._models is None or self._calls % self._period:
             return False
-        self._listen(model)
-        if self.speaks:
-            mean = self._models.push_pull(model, len(self.group), self._deadline)
-            if mean is None:
-                return False
-            model[:] = mean
-            if self._broadcast is not None:
-                self._broadcast.give(mean)
-            return True
-        return self._heard
+        heard = self._listen()
+        if not self.speaks:
+            if heard is not None:
+                model[:] = heard
+            return heard is not None
+        mean = self._models.push_pull(model, len(self.group), self._deadline)
+        if mean is None:
+            return False
+        model[:] = mean
+        if self._broadcast is not None:
+            self._broadcast.push(mean, 1, self._deadline)
+        return True
 
     def close(self) -> None:
         """Leaves all jobs but the one that it was made with. Idempotent."""
-        while self._jobs:
-            self._jobs.pop().close()
-        if self._models is not None:
-            self._models.close()
-            self._models = None
+        self._leave()
         self._talk.close()
 
     def __enter__(self) -> Self:
@@ -178,95 +177,106 @@ class Hierarchy:
     # How
 
     def _enter(self) -> None:
-        """Leaves the old group's jobs and joins the new one's."""
-        while self._jobs:
-            self._jobs.pop().close()
+        """Joins the jobs of the group, and that of the models."""
         group, nbytes = self.group, self._count * np.dtype(self._dtype).itemsize
         name = f"{self._name}/{self.epoch}.{self.groups.index(group)}"
-        self._jobs.append(open_beside(self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes))
-        self.partial = self._jobs[0].partial()
+        self.group_job = open_beside(self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes)
+        self.partial = self.group_job.partial()
         self.speaker = group[0]
-        """The rank of the group that carries its model."""
         self._silent = 0
-        self._broadcast: Partial | None = None
-        if len(self.groups) > 1 and len(group) > 1:
-            solo = replace(self._options, policy="solo")
-            job = open_beside(self._job, f"{name}/mean", solo, ranks=group, arena_bytes=ARENA_VECTORS * nbytes)
-            self._jobs.append(job)
-            self._broadcast = job.partial(local_reduce="sum", divisor="contributors")
-        if self._models is not None:
-            # The slots of speakers of the epoch before must not count any more.
-            self._models.close()
-            self._models = None
         if len(self.groups) > 1:
+            # A new one in each epoch: what speakers of the one before left in their slots must not count any more.
             self._models = SharedModel(self._job, self._count, self._dtype, f"{self._name}/{self.epoch}/models")
+            if len(group) > 1:
+                self._broadcast = SharedModel(self._job, self._count, self._dtype, f"{name}/mean", group)
 
-    def _listen(self, model: AnyArray) -> None:
-        """Takes the newest broadcast, and finds out who speaks for the group."""
-        self._heard = False
-        if self._broadcast is None:
-            return
-        found = self._broadcast.poll()
+    def _leave(self) -> None:
+        for each in (self.group_job, self._models, self._broadcast):
+            if each is not None:
+                each.close()
+        self._models = self._broadcast = None
+
+    def _listen(self) -> AnyArray | None:
+        """The newest broadcast of another rank. Finds out who speaks for the group."""
+        found = self._broadcast.newest() if self._broadcast is not None else None
         if found is None:
             self._silent += 1
             ahead = (self.group.index(self._job.rank) - self.group.index(self.speaker)) % len(self.group)
-            if not self.speaks and self._silent > SILENCE * ahead:
+            if self._silent > SILENCE * ahead > 0:
                 self.speaker, self._silent = self._job.rank, 0
-            return
+            return None
+        mean, places = found
+        spoke = [self.group[place] for place in places]
+        if mean is None or not spoke or spoke == [self._job.rank]:
+            return None
         self._silent = 0
-        spoke = [self.group[place] for place in (*found.receipt.fresh, *found.receipt.stale)]
-        if self._job.rank in spoke:
-            return  # our own
-        if spoke and self.speaks:
-            # Somebody found us silent for too long. Two slots for one group would count it twice.
-            assert self._models is not None
+        first = min(spoke)
+        if self.speaks and first < self._job.rank:
+            # Two slots for one group would count it twice.
+            assert self._models is not None and self._broadcast is not None
             self._models.withdraw()
-        if spoke:
-            self.speaker = min(spoke)
-        if found.receipt.status is Status.COMPLETE:
-            model[:] = found.array
-            self._heard = True
+            self._broadcast.withdraw()
+        if not self.speaks or first < self._job.rank:
+            self.speaker = first
+        return mean
 
 
 class SharedModel:
-    """A partial job of all ranks whose slots hold models, each times its weight, and the weights in one more element.
+    """A partial job whose slots hold models, each times its weight, and the weights in one more element.
 
-    A sum is taken when it is whole: with a part of a slot missing the weights would be wrong for some elements.
+    Ranks that have no model to tell put one of weight 0 there: they are never absent, and nobody waits for them. A sum
+    is taken when it is whole; with a part of a slot missing the weights would be wrong for some elements.
     """
 
-    def __init__(self, job: Job, count: int, dtype: str, name: str) -> None:
+    def __init__(self, job: Job, count: int, dtype: str, name: str, ranks: Sequence[int] | None = None) -> None:
         nbytes = (count + 1) * np.dtype(dtype).itemsize
-        self._rank = job.rank
-        self._job = open_beside(job, name, Options(policy="solo"), arena_bytes=ARENA_VECTORS * nbytes)
+        self._job = open_beside(job, name, Options(policy="solo"), ranks=ranks, arena_bytes=ARENA_VECTORS * nbytes)
         self._slot = self._job.partial(local_reduce="sum", divisor="none")
         self._vector = self._job.empty(count + 1, dtype)
         self._sum = self._job.empty(count + 1, dtype)
+        self.withdraw()
 
-    def push_pull(self, model: AnyArray, weight: int, deadline: Duration) -> AnyArray | None:
-        """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
-        is none by the deadline.
-        """
+    def push(self, model: AnyArray, weight: int, deadline: Duration) -> None:
+        """Puts a model into this rank's slot, and starts an op."""
         self._vector[:-1] = model
         self._vector[:-1] *= weight
         self._vector[-1] = weight
-        self._slot.poll(out=self._sum)
-        before = self._slot.newest
         self._slot.give(self._vector, sticky=True, deadline=deadline)
-        until = time.monotonic() + duration_s(deadline, "deadline")
-        while (left := until - time.monotonic()) > 0:
-            found = self._slot.wait(deadline=left, out=self._sum)
-            if found is None:
-                break
-            # An op that ran already has what lay here before; the next one has this, and calls it fresh.
-            if self._rank in found.receipt.fresh or found.receipt.op_seq > before + 2:
-                whole = found.receipt.status is Status.COMPLETE and self._sum[-1] > 0
-                return self._sum[:-1] / self._sum[-1] if whole else None
-        return None
 
     def withdraw(self) -> None:
         """From now on this rank's slot counts nothing."""
         self._vector[:] = 0
         self._slot.give(self._vector, sticky=True)
 
+    def push_pull(self, model: AnyArray, weight: int, deadline: Duration) -> AnyArray | None:
+        """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
+        is none by the deadline.
+        """
+        self._slot.poll(out=self._sum)
+        before = self._slot.newest
+        self.push(model, weight, deadline)
+        until = time.monotonic() + duration_s(deadline, "deadline")
+        while (left := until - time.monotonic()) > 0:
+            found = self._slot.wait(deadline=left, out=self._sum)
+            if found is None:
+                break
+            # An op that ran already has what lay here before; the next one has this, and calls it fresh.
+            if self._job.rank in found.receipt.fresh or found.receipt.op_seq > before + 2:
+                return self._mean(found.receipt)
+        return None
+
+    def newest(self) -> tuple[AnyArray | None, tuple[int, ...]] | None:
+        """The mean over all slots, None if it is not whole or all weigh nothing, and the ranks that pushed or withdrew
+        just before; None if there is no newer one than the last time.
+        """
+        found = self._slot.poll(out=self._sum)
+        return None if found is None else (self._mean(found.receipt), found.receipt.fresh)
+
     def close(self) -> None:
         self._job.close()
+
+    def _mean(self, receipt: Receipt) -> AnyArray | None:
+        if receipt.status is not Status.COMPLETE or not self._sum[-1] > 0:
+            return None
+        mean: AnyArray = self._sum[:-1] / self._sum[-1]
+        return mean

@@ -41,8 +41,11 @@ class SlowRank:
 class Trainer(Protocol):
     """What the training loop sees."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
 
     @property
     def rounds(self) -> int: ...

@@ -76,7 +76,7 @@ class EagerSGD(WrappedOptimizer):
         )
         self._catch_up = catch_up
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Averages the gradients and makes the inner optimizer's step. Returns what |closure| returned, if any.
 
         Raises as `ultima.Partial.allreduce`, and InvalidArgument for sparse gradients and parameters of another size.

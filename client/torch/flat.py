@@ -39,7 +39,9 @@ class FlatGradients:
         self.views = [
             part.view(shape)
             for part, shape in zip(
-                self.vector.split([parameter.numel() for parameter in self.parameters]), self._shapes, strict=True
+                torch.split(self.vector, [parameter.numel() for parameter in self.parameters]),
+                self._shapes,
+                strict=True,
             )
         ]
 

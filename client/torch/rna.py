@@ -107,7 +107,7 @@ class RNA(WrappedOptimizer):
                 raise
         self._collect()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Gives the gradient, and makes the inner optimizer's step with the averages that came since the last one, or
         with the gradient itself. Returns what |closure| returned, if any.
 
@@ -194,7 +194,7 @@ class RNA(WrappedOptimizer):
         with torch.no_grad():
             torch.cat([parameter.reshape(-1).float().cpu() for parameter in self._rounds.parameters], out=self._model)
             if self._hierarchy.exchange(self._model.numpy()):
-                parts = self._model.split([parameter.numel() for parameter in self._rounds.parameters])
+                parts = torch.split(self._model, [parameter.numel() for parameter in self._rounds.parameters])
                 for parameter, part in zip(self._rounds.parameters, parts, strict=True):
                     parameter.copy_(part.view_as(parameter))
 

@@ -98,7 +98,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         raise InvalidArgument("optimizer", type(self).__name__, "its state_dict(): jobs cannot be pickled")
 
 
-def checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def checked(optimizer: object) -> torch.optim.Optimizer:
     """|optimizer|, if it can be wrapped. Raises InvalidArgument."""
     allowed = "an optimizer of torch's that computes one gradient a step, not wrapped yet"
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, WrappedOptimizer | torch.optim.LBFGS):

@@ -128,7 +128,12 @@ def test_exchange__is_the_mean_of_the_groups_models_weighted_by_ranks() -> None:
                 return seen
 
         found = on_all(4, act)
-    assert [next(value for value in step if value is not None) for step in zip(*found)] == [10.0, 4.0, 7.0, 5.0]
+    assert [next(value for value in step if value is not None) for step in zip(*found, strict=True)] == [
+        10.0,
+        4.0,
+        7.0,
+        5.0,
+    ]
 
 
 def test_exchange__the_others_of_a_group_take_what_the_speaker_had() -> None:
@@ -223,13 +228,13 @@ def test_exchange__another_rank_speaks_when_the_speaker_falls_silent() -> None:
 
 
 def test_exchange__one_speaker_is_left_where_two_spoke() -> None:
-    """Rank 1 took rank 0 for dead; when rank 0 hears of it, its own model counts no more."""
+    """Rank 1 took rank 0 for dead; when it hears that rank 0 speaks again, its own model counts no more."""
     with FakeJobs(3) as jobs:
         turns = Turns(3)
 
         def act(rank: int) -> Any:
             with grouped(jobs, rank, [1, 1, 9]) as mine:
-                array = model(50.0 if rank == 0 else 2.0)
+                array = model(8.0 if rank == 2 else 50.0)
                 turns.of(rank, 0, lambda: mine.exchange(array))
 
                 def take_over() -> None:
@@ -238,14 +243,15 @@ def test_exchange__one_speaker_is_left_where_two_spoke() -> None:
                         mine.exchange(array)
 
                 turns.of(rank, 1, take_over)
-                turns.of(rank, 0, lambda: mine.exchange(array))  # hears of rank 1
-                array[:] = {0: 50.0, 1: 2.0, 2: 8.0}[rank]
+                array[:] = 8.0 if rank == 2 else 50.0
+                turns.of(rank, 0, lambda: mine.exchange(array))
+                turns.of(rank, 1, lambda: mine.exchange(array))  # hears of it
                 turns.of(rank, 2, lambda: mine.exchange(array))
                 return mine.speaks, float(array[0])
 
         found = on_all(3, act)
-    assert [speaks for speaks, _ in found] == [False, True, True]
-    assert found[2][1] == (2 * 2.0 + 8.0) / 3
+    assert [speaks for speaks, _ in found] == [True, False, True]
+    assert found[2][1] == (2 * 50.0 + 8.0) / 3
 
 
 def test_exchange__every_so_many_calls_and_never_in_one_group() -> None:
