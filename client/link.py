@@ -76,9 +76,9 @@ class Link:
         self.options = attachment.options
         self.next_op = attachment.next_op_seq
         """Where the job stood when this session began."""
-        # In a job with a policy a submission is no op: they are numbered by themselves.
+        # Of submissions. In a job with a policy these are no ops, and only begin at the number of the next one.
+        self._next_seq = attachment.next_op_seq
         self._partial = self.options.get("policy", "none") != "none"
-        self._next_seq = 0 if self._partial else attachment.next_op_seq
         # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
         self._behind = 0
         self._unheard = False

@@ -265,7 +265,7 @@ class Partial:
                 parts = self._composed(given, piece, sticky)
                 op = Op(
                     piece.array,
-                    request.target if waits else piece.array,
+                    request.target if waits else buffers.aside(piece) if sticky else piece.array,
                     request.result,
                     request.kind,
                     redop,

@@ -67,6 +67,13 @@ class SlotBuffers:
         arena.touch(block)
         return Piece(np.asarray(block).view(self._kind.numpy))
 
+    def aside(self, piece: Piece) -> AnyArray:
+        """Memory apart from `piece`, for an answer that brings nothing. The engine wants it for what is sticky."""
+        other = self.blank()
+        self.give_back(other)
+        assert other is not piece
+        return other.array
+
     def give_back(self, piece: Piece) -> None:
         """It was not taken into the slot."""
         self._free.append(piece)
