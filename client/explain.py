@@ -16,6 +16,10 @@ _STATUS = {
     Status.INSUFFICIENT: "insufficient: nothing of any other host is in it, the result is this host's own value",
     Status.FAILED: "failed: there is no result",
 }
+_STATUS_WITH_POLICY = _STATUS | {
+    Status.COMPLETE: "complete: every element holds all that was given for it",
+    Status.PARTIAL: "partial: usable, but not all that was given for it is in every element",
+}
 _ENDS = {
     StageEnd.NONE: "did not end",
     StageEnd.COMPLETE: "ended complete",
@@ -34,11 +38,15 @@ _WHYS = {
 
 def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     """Lines of text. |hosts| of the job by index; |here| is the host that made the receipt."""
+    with_policy = receipt.policy != "none"
+    status = (_STATUS_WITH_POLICY if with_policy else _STATUS)[receipt.status]
     lines = [
-        f"Op {receipt.op_seq}, as host {here} saw it, is {_STATUS[receipt.status]}. "
-        f"It took {_ms(receipt.elapsed_s)} from the first call on this host{_of(receipt.deadline_s)}."
+        f"Op {receipt.op_seq}, as host {here} saw it, is {status}. It took {_ms(receipt.elapsed_s)} "
+        f"from {'its start' if with_policy else 'the first call'} on this host{_of(receipt.deadline_s)}."
     ]
-    if receipt.status is not Status.FAILED:
+    if with_policy:
+        lines += [_start(receipt, hosts), _slots(receipt)]
+    if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
         lines.append(_contents(receipt))
     if receipt.bytes_expected:
         lines += [f"Stage {i + 1} ({name}) {_stage(receipt, i)}" for i, name in enumerate(("reduce", "broadcast"))]
@@ -56,8 +64,36 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     return lines
 
 
+def _start(receipt: Receipt, hosts: Sequence[Host]) -> str:
+    """By what and by whom an op of a partial job was started, and how long that took."""
+    host = next((host for host in hosts if receipt.initiator and host.ranks == receipt.initiator), None)
+    if host is not None:
+        who = f"host {host.index} at {host.address} started it, for {ranks_text(host.ranks)}"
+    elif receipt.policy == "full":
+        who = "each host started it when all its ranks had given"
+    else:
+        who = "who started it is not known"
+    return (
+        f"By the policy {receipt.policy}, {who}; "
+        f"that was {_ms(receipt.waited_s)} after this host had something to give, or was told of it."
+    )
+
+
+def _slots(receipt: Receipt) -> str:
+    """Whose contribution an op of a partial job took."""
+    included = {*receipt.fresh, *receipt.stale}
+    absent = [rank for rank in range(receipt.world_size) if rank not in included]
+    told = ", ".join(f"rank {rank} from its step {step} on" for rank, step in receipt.stale_steps.items())
+    steps = f" ({told})" if told else ""
+    return (
+        f"Included: {len(included)} of {receipt.world_size} ranks. Fresh: {ranks_text(receipt.fresh)}; "
+        f"stale: {ranks_text(receipt.stale)}{steps}; absent: {ranks_text(absent)}."
+    )
+
+
 def _contents(receipt: Receipt) -> str:
-    if receipt.complete:
+    with_policy = receipt.policy != "none"
+    if receipt.complete and not with_policy:
         text = (
             f"In the result: all {receipt.world_size} ranks"
             if receipt.world_size > 1
@@ -67,7 +103,9 @@ def _contents(receipt: Receipt) -> str:
         text = f"In every element of the result: {ranks_text(receipt.contributors)}"
         if receipt.partly:
             text += f"; in some elements, or not known to be in all: {ranks_text(receipt.partly)}"
-        text += f". The least covered element holds {receipt.weight_min} of {receipt.world_size}"
+        if not receipt.complete:
+            whole = receipt.included if with_policy else receipt.world_size
+            text += f". The least covered element holds {receipt.weight_min} of {whole}"
     if receipt.nonfinite:
         text += f". {receipt.nonfinite} elements are NaN or Inf"
     return text + "."

@@ -104,6 +104,59 @@ def test_explain__complete_blames_nobody() -> None:
     assert not any("Missing" in line for line in text)
 
 
+PARTLY = dataclasses.replace(
+    RECEIPT,
+    status=Status.COMPLETE,
+    culprit=(),
+    trouble=Trouble.NONE,
+    bytes_missing=0,
+    stage_ends=(StageEnd.COMPLETE, StageEnd.COMPLETE),
+    contributors=(1, 2),
+    partly=(),
+    weight_min=2,
+    policy="majority",
+    included=2,
+    initiator=(2,),
+    waited_s=0.0123,
+    peers=(
+        dataclasses.replace(RECEIPT.peers[0], fresh=(1,)),
+        dataclasses.replace(RECEIPT.peers[1], stale=(2,), oldest_step=17),
+        dataclasses.replace(SLOW, missing_bytes=(0, 0)),
+    ),
+)
+
+
+def test_explain__with_a_policy_says_who_was_in_it_and_who_started_it() -> None:
+    lines = explain(PARTLY, HOSTS, 0)
+    assert lines[:4] == [
+        "Op 41, as host 0 saw it, is complete: every element holds all that was given for it. "
+        "It took 420.0 ms from its start on this host, of 1400.0 ms that it had.",
+        "By the policy majority, host 1 at 10.0.0.2 started it, for rank 2; that was 12.3 ms after this host had "
+        "something to give, or was told of it.",
+        "Included: 2 of 4 ranks. Fresh: rank 1; stale: rank 2 (rank 2 from its step 17 on); absent: ranks 0 3.",
+        "Stage 1 (reduce) ended complete, 210.0 ms after the start (100.0 ms were usual, 250.0 ms were allowed).",
+    ]
+    assert not any("In the result" in line or "every element of" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"initiator": ()}, "By the policy majority, who started it is not known; that was 12.3 ms after"),
+        ({"initiator": (), "policy": "full"}, "By the policy full, each host started it when all its ranks had given;"),
+        ({"initiator": (0, 1)}, "By the policy majority, host 0 at 10.0.0.1 started it, for ranks 0-1; that was"),
+        (
+            {"status": Status.PARTIAL, "contributors": (1,), "partly": (2,), "weight_min": 1},
+            "In every element of the result: rank 1; in some elements, or not known to be in all: rank 2. "
+            "The least covered element holds 1 of 2.",
+        ),
+        ({"nonfinite": 3}, "In every element of the result: ranks 1-2. 3 elements are NaN or Inf."),
+    ],
+)
+def test_explain__with_a_policy(changes: dict[str, Any], words: str) -> None:
+    assert words in "\n".join(explain(dataclasses.replace(PARTLY, **changes), HOSTS, 0))
+
+
 @pytest.mark.parametrize(
     ("trouble", "changes", "words"),
     [
