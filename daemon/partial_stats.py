@@ -6,6 +6,9 @@ shows only over many ops: the *straggler* is the rank that is in the fewest of t
 because what comes late is taken along by the next op, the rank that is in time (fresh) in the fewest. It is named if
 that is less than half of what the median rank has, and if the median rank has `JUDGED_FROM`: below that, chance alone
 makes such differences (under SOLO, say, where one rank of many is in each op).
+
+Under FULL all are in all ops, in time, and wait for each other. There the straggler is whoever the others wait for
+alone during more than half of the op, in more than half of the ops; its own host does not see that.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from statistics import fmean, median
 from typing import Any
 
 from ultima.daemon.engine import Status
-from ultima.v1 import admin_pb2
+from ultima.v1 import admin_pb2, types_pb2
 
 WINDOW_OPS = 256
 JUDGED_FROM = 20
 RATE_OPS = 16
 NOBODY = -1
+NEVER_US = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class _Op:
     stale: tuple[int, ...]
     included: int
     waited_ns: int
+    awaited: int
+    """Host for which all others waited more than half of the op, under FULL; NOBODY for none."""
     heard_at: float
 
 
@@ -72,6 +78,8 @@ class PartialStats:
         status.ranks.extend(rows)
         status.partial_ops = len(self._ops)
         status.straggler_rank = straggler(rows)
+        if status.straggler_rank == NOBODY:
+            status.straggler_rank = self._awaited()
         if self._ops:
             status.included_mean = fmean(op.included for op in self._ops)
             status.waited_p50_us = int(median(op.waited_ns for op in self._ops)) // 1000
@@ -85,8 +93,17 @@ class PartialStats:
             stale=tuple(raw.peer[host].stale for host in hosts),
             included=raw.included,
             waited_ns=raw.waited_ns,
+            awaited=awaited_host(raw, len(self._ranks)) if raw.policy == types_pb2.POLICY_FULL else NOBODY,
             heard_at=self._clock(),
         )
+
+    def _awaited(self) -> int:
+        """The one rank of the host for which the others wait; NOBODY if there is none, or it has several."""
+        for host, ranks in enumerate(self._ranks):
+            count = sum(op.awaited == host for op in self._ops)
+            if len(ranks) == 1 and count >= JUDGED_FROM and 2 * count > len(self._ops):
+                return ranks[0]
+        return NOBODY
 
     def _rows(self) -> list[admin_pb2.RankStatus]:
         rows = []
@@ -106,6 +123,14 @@ class PartialStats:
                     )
                 )
         return sorted(rows, key=lambda row: row.rank)
+
+
+def awaited_host(raw: Any, hosts: int) -> int:
+    """The host for which all others waited alone during more than half of an op, by a receipt; NOBODY for none."""
+    opened = {host: raw.peer[host].opened_us for host in range(hosts) if raw.peer[host].opened_us != NEVER_US}
+    *before, last = sorted(opened, key=lambda host: opened[host]) or [NOBODY]
+    alone_us = opened[last] - opened[before[-1]] if before else 0
+    return last if 2000 * alone_us > raw.elapsed_ns else NOBODY
 
 
 def straggler(rows: Sequence[admin_pb2.RankStatus]) -> int:

@@ -40,10 +40,12 @@ def _straggler(job: admin_pb2.JobStatus) -> list[str]:
         return []
     middle = median(row.fresh_count + row.stale_count for row in job.ranks)
     in_time = median(row.fresh_count for row in job.ranks)
-    included, in_time_here = share(slow.fresh_count + slow.stale_count, job), share(slow.fresh_count, job)
+    included, fresh = slow.fresh_count + slow.stale_count, slow.fresh_count
+    if 2 * included >= middle and 2 * fresh >= in_time:
+        return [f"straggler of {job.job}: rank {slow.rank}, for which all others wait most of the time in most ops"]
     return [
-        f"straggler of {job.job}: rank {slow.rank}, in {included} of the last {job.partial_ops} ops and in time in "
-        f"{in_time_here}; the median rank in {share(middle, job)} and {share(in_time, job)}"
+        f"straggler of {job.job}: rank {slow.rank}, in {share(included, job)} of the last {job.partial_ops} ops and in "
+        f"time in {share(fresh, job)}; the median rank in {share(middle, job)} and {share(in_time, job)}"
     ]
 
 

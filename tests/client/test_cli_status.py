@@ -151,6 +151,16 @@ def test_status__of_a_partial_job_whose_policy_is_about_to_change() -> None:
     )
 
 
+def test_status__of_a_partial_job_whose_straggler_is_in_all_ops() -> None:
+    answer = a_partial_job(policy="POLICY_FULL")
+    for row in answer.jobs[0].ranks:
+        row.fresh_count, row.stale_count, row.null_count = 200, 0, 0
+    line = "straggler of eager: rank 2, for which all others wait most of the time in most ops"
+    assert line in told(answer)
+    answer.jobs[0].ranks[2].fresh_count = 99
+    assert line not in told(answer) and any("straggler of eager: rank 2, in 50 %" in text for text in told(answer))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

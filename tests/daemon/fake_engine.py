@@ -12,7 +12,7 @@ import mmap
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -313,6 +313,8 @@ def partial_receipt(
     initiator: int = 0xFFFF,
     waited_ns: int = 0,
     status: Status = Status.COMPLETE,
+    opened_us: Sequence[int] = (),
+    **fields: int,
 ) -> Any:
     """A struct ut_receipt, zeros but for what is said; masks of the ranks that were in the op, by host."""
     rows = [_zeros(admin_pb2.OpReceiptPeer) for _ in range(64)]
@@ -321,6 +323,9 @@ def partial_receipt(
     receipt = _zeros(admin_pb2.OpReceipt)
     receipt.op_seq, receipt.status, receipt.peer = op_seq, int(status), rows
     receipt.initiator, receipt.waited_ns = initiator, waited_ns
+    for row, opened in zip(rows, opened_us, strict=False):
+        row.opened_us = opened
+    vars(receipt).update(fields)
     receipt.included = sum(row.fresh.bit_count() + row.stale.bit_count() for row in rows)
     return receipt
 

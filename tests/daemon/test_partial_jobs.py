@@ -18,7 +18,15 @@ from tests.daemon.test_options import in_force, refused, run, tune
 from ultima.daemon import tuning
 from ultima.daemon.engine import Status
 from ultima.daemon.options import Options, from_proto
-from ultima.daemon.partial_stats import JUDGED_FROM, WINDOW_OPS, PartialStats, straggler
+from ultima.daemon.partial_stats import (
+    JUDGED_FROM,
+    NEVER_US,
+    NOBODY,
+    WINDOW_OPS,
+    PartialStats,
+    awaited_host,
+    straggler,
+)
 from ultima.daemon.server import Daemon
 from ultima.daemon.tuning import MARGIN_OPS, margin
 from ultima.v1 import admin_pb2, types_pb2
@@ -173,6 +181,47 @@ def test_status__how_each_rank_took_part(tmp_path: Path) -> None:
         assert sum((job.ranks[1].fresh_count, job.ranks[1].stale_count, job.ranks[1].null_count)) == WINDOW_OPS
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("opened_us", "elapsed_us", "who"),
+    [
+        ((0, 10, 600), 1000, 2),
+        ((0, 600, 10), 1000, 1),
+        ((0, 10, 400), 1000, NOBODY),  # less than half of the op
+        ((0, 590, 600), 1000, NOBODY),  # for two
+        ((0, 0, 0), 1000, NOBODY),  # for us, perhaps
+        ((0, NEVER_US, 600), 1000, 2),
+        ((0, NEVER_US, NEVER_US), 1000, NOBODY),
+        ((600,), 1000, NOBODY),
+    ],
+)
+def test_awaited_host__table(opened_us: tuple[int, ...], elapsed_us: int, who: int) -> None:
+    receipt = partial_receipt(0, fresh={}, opened_us=opened_us, elapsed_ns=elapsed_us * 1000)
+    assert awaited_host(receipt, len(opened_us)) == who
+
+
+@pytest.mark.parametrize(
+    ("policy", "hosts", "of_64", "who"),
+    [
+        (2, [(0,), (1,), (2,)], 33, 2),
+        (2, [(0,), (1,), (2,)], 32, NOBODY),  # just half of the ops
+        (3, [(0,), (1,), (2,)], 64, NOBODY),  # only FULL waits
+        (2, [(0,), (1,), (2, 3)], 64, NOBODY),  # one of them, but which?
+    ],
+)
+def test_status__whom_the_others_wait_for_under_full(
+    policy: int, hosts: list[tuple[int, ...]], of_64: int, who: int
+) -> None:
+    stats, kept = PartialStats(hosts), []
+    for i in range(64):
+        late = 900 if i < of_64 else 0
+        said: dict[str, Any] = {"policy": policy, "opened_us": (0, 5, late), "elapsed_ns": 1_000_000}
+        kept.append(partial_receipt(i, fresh={0: 1, 1: 1, 2: 3}, **said))
+        stats.read(newest_of(kept))
+    answer = admin_pb2.JobStatus()
+    stats.fill(answer)
+    assert answer.straggler_rank == who
 
 
 def test_status__of_an_ordinary_job_has_no_ranks(tmp_path: Path) -> None:
