@@ -5,7 +5,6 @@ A gradient that comes while an op runs lies ready for the next one, which may be
 is claimed of an op goes by its own number, not by the step of the test.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,6 +20,8 @@ from ultima.v1 import admin_pb2, types_pb2
 SEED = 42
 PROBE = ultima.Options(policy="probe", policy_seed=SEED)
 ELEMENTS = 3000
+# So that what is pending changes no sum: it is combined to the same value again.
+RNA = {"local_reduce": "weighted", "divisor": "contributors"}
 POLICIES = {"solo": types_pb2.POLICY_SOLO, "seeded": types_pb2.POLICY_SEEDED, "probe": types_pb2.POLICY_PROBE}
 
 
@@ -59,7 +60,7 @@ def status_of(host: DaemonProcess, job: ultima.Job) -> admin_pb2.JobStatus:
 
 def test_probe__ranks_that_were_drawn_start_the_ops(four: Hosts) -> None:
     with ranks(four, options=PROBE) as jobs:
-        book = Book([job.partial() for job in jobs])
+        book = Book([job.partial(**RNA) for job in jobs])
         for step in range(25):
             assert book.step(step).policy == "probe"
         for op_seq, initiator in book.initiator.items():
@@ -74,15 +75,14 @@ def test_probe__ranks_that_were_drawn_start_the_ops(four: Hosts) -> None:
 def test_probe__two_ranks_that_never_call_are_not_waited_for(four: Hosts) -> None:
     """They cost a draw's time in ops for which only they are drawn, and nothing else; and they get all results."""
     with ranks(four, options=ultima.Options(policy="probe", policy_seed=SEED, tau=255)) as jobs:
-        slots = [job.partial() for job in jobs]
+        slots = [job.partial(**RNA) for job in jobs]
         book = Book(slots[2:])
-        took: dict[int, float] = {}
         for step in range(12):
-            began = time.monotonic()
-            took[book.step(step).op_seq] = time.monotonic() - began
-        hopeless = {op_seq for op_seq in took if set(picks(SEED, op_seq, 4, 2)) == {0, 1}}
-        quick = [took[op_seq] for op_seq in took if op_seq not in hopeless and op_seq - 1 not in hopeless]
-        assert all(max(quick) < took[op_seq] for op_seq in hopeless)
+            book.step(step)
+        newest_seq = max(book.receipts)
+        hopeless = [op_seq for op_seq in range(newest_seq + 1) if set(picks(SEED, op_seq, 4, 2)) == {0, 1}]
+        late = status_of(four[0], jobs[0]).probes.timed_out_count
+        assert len(hopeless) <= late <= len(hopeless) + 1, "the draw for the op after the newest may be one, too"
         for op_seq, receipt in book.receipts.items():
             assert book.initiator[op_seq] in (2, 3) and not {0, 1} & {*receipt.fresh, *receipt.stale}
         out = np.zeros(ELEMENTS, np.float32)
@@ -104,7 +104,7 @@ def job_on(hosts: Hosts) -> Iterator[list[ultima.Job]]:
 def test_probe__goes_on_when_the_controllers_host_dies(daemons: Callable[[int], Hosts]) -> None:
     hosts = daemons(4)
     with job_on(hosts) as jobs:
-        slots = [job.partial() for job in jobs]
+        slots = [job.partial(**RNA) for job in jobs]
         before = Book(slots)
         for step in range(6):
             before.step(step)
@@ -125,7 +125,7 @@ def test_probe__goes_on_when_the_controllers_host_dies(daemons: Callable[[int], 
 
 def test_probe__begins_and_ends_with_the_policy(four: Hosts) -> None:
     with ranks(four, options=ultima.Options(policy="solo", policy_seed=SEED)) as jobs:
-        book, step = Book([job.partial() for job in jobs]), 0
+        book, step = Book([job.partial(**RNA) for job in jobs]), 0
         for tau, policy in enumerate(("probe", "solo", "seeded", "probe"), start=9):
             tune(str(four[2].socket), jobs[0].name, {"policy": POLICIES[policy], "tau": tau})
             began = max(book.receipts, default=0)
