@@ -125,8 +125,9 @@ def destroy_in_flight() -> dict[str, Any]:
     found: dict[str, Any] = {}
     if RANK == 0:
         first, second = (dist.all_reduce(torch.ones(10), async_op=True) for _ in range(2))
+        third = dist.reduce(torch.ones(10), 1, async_op=True)  # by Gloo
         dist.destroy_process_group()
-        found = {"waited": raised(first.wait), "future": ""}
+        found = {"waited": raised(first.wait), "reduce": raised(third.wait), "future": ""}
         try:
             second.get_future().wait()
         except Exception as error:
