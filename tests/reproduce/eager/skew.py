@@ -16,7 +16,7 @@ POLICIES = ("full", "majority", "solo")
 SETTINGS = ((32, 1.0), (8, 10.0))
 ITERATIONS = 64
 SEEDS = (1, 2, 3)
-"""Of the initiators, where 64 draws alone would decide more than the code does."""
+"""Of the initiators: 64 draws alone would decide more than the code does."""
 PAPER_RATIO = {"majority": 2.46, "solo": 53.32}
 PAPER_ACTIVE = {"majority": 16, "solo": 1}
 
@@ -43,11 +43,11 @@ def judge(
     ordered = latency["solo"] < latency["majority"] < latency["full"]
     shown = " < ".join(f"{latency[name]:.3g}" for name in ("solo", "majority", "full"))
     return [
-        Row(f"E1, {where}: full over majority", "2.46", f"{majority:.2f}", f"2.2 to 3P/(P+1) = {limit:.2f}",
-            2.2 <= majority <= limit),
-        Row(f"E1, {where}: the same, with the initiators that were drawn", "-",
-            f"{majority:.2f}; an op without time: {bound:.2f}", "2.2 to what an op without time would give",
-            2.2 <= majority <= bound * 1.001),
+        Row(f"E1, {where}: full over majority", "2.46",
+            f"{majority:.2f}, where an op without time would give {bound:.2f} with the initiators that were drawn",
+            f"2.2 to 3P/(P+1) = {limit:.2f}, which is an expectation", 2.2 <= majority <= limit),
+        Row(f"E1, {where}: the same, with the initiators that were drawn", "-", f"{majority:.2f} of {bound:.2f}",
+            "2.2 to what an op without time would give", 2.2 <= majority <= bound * 1.001),
         Row(f"E1, {where}: full over solo", "53.32", f"{solo:.1f}" if latency["solo"] > 1e-6 else "no wait at all",
             "at least 20", solo >= 20),
         Row(f"E1, {where}: active ranks, majority", f"P/2 ({PAPER_ACTIVE['majority']} of 32)",

@@ -18,7 +18,7 @@ from tests.e2e.hosts import Hosts, running
 from tests.reproduce.ultima.study import ROOT
 
 START_S = 60.0
-LEAD_S = 6.0
+LEAD_S = 5.0
 """Time for eight ranks to join a job: they begin together after it."""
 
 

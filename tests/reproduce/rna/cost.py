@@ -12,6 +12,7 @@ import numpy as np
 from tests.reproduce.partial import rounds, workload
 from tests.reproduce.rna.probes import HIGH_MS, LOW_MS, NODES
 from tests.reproduce.ultima.study import Grid, Row, Study
+from ultima import UltimaError
 
 DAEMONS, OPS = 8, 300
 CHOICES = (1, 2, 3, 4, 8, 16)
@@ -43,7 +44,7 @@ def run() -> Study:
     try:
         measure = importlib.import_module("tests.bench.probe").measure
         told = measure(daemons=DAEMONS, ops=OPS, q=2)
-    except (RuntimeError, OSError, ImportError) as error:
+    except (RuntimeError, OSError, ImportError, UltimaError) as error:
         study.rows.append(Row("R1: the cost of a probe", "-", str(error)[:400], "-", None))
         return study
     judge(study, told)
