@@ -29,7 +29,19 @@ def lines(job: admin_pb2.JobStatus) -> list[str]:
         f"; in the last {job.partial_ops} ops {job.included_mean:.3g} of {job.world_size} ranks, started "
         f"{job.waited_p50_us / 1e3:.2f} ms after this host was ready (median)"
     )
-    return [text, *_straggler(job)]
+    return [text, *_probes(job), *_straggler(job)]
+
+
+def _probes(job: admin_pb2.JobStatus) -> list[str]:
+    """Of the daemon that is asked, if it is or was the job's controller."""
+    probes = job.probes
+    if not probes.decided_count:
+        return []
+    lost = f", {probes.gone_count} in vain" if probes.gone_count else ""
+    return [
+        f"controller of {job.job}: this host asked {probes.sent_count} ranks{lost} and found who starts "
+        f"{probes.decided_count} ops, each within {probes.decision_p50_us / 1e3:.2f} ms of its turn (median)"
+    ]
 
 
 def _straggler(job: admin_pb2.JobStatus) -> list[str]:

@@ -144,6 +144,18 @@ def test_status__of_a_partial_job_says_who_is_in_its_ops_and_names_the_straggler
     assert any(line.startswith("options of eager: ") and "policy probe, quorum auto" in line for line in text)
 
 
+def test_status__of_a_partial_job_on_its_controller() -> None:
+    answer = a_partial_job()
+    assert not any("controller of" in line for line in told(answer)), "another host's daemon"
+    probes = answer.jobs[0].probes
+    probes.sent_count, probes.decided_count, probes.decision_p50_us = 410, 200, 2340
+    start = "controller of eager: this host asked 410 ranks"
+    rest = "and found who starts 200 ops, each within 2.34 ms of its turn (median)"
+    assert f"{start} {rest}" in told(answer)
+    probes.gone_count = 3
+    assert f"{start}, 3 in vain {rest}" in told(answer)
+
+
 def test_status__of_a_partial_job_whose_policy_is_about_to_change() -> None:
     text = told(a_partial_job(policy="POLICY_QUORUM", quorum=3, tau=2, policy_from=302))
     assert any(
