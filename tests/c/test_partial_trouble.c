@@ -5,6 +5,8 @@
  */
 #include "crew.h"
 
+#include "../../transport_c/core/wire.h"
+
 static ut_job_options policy(unsigned which)
 {
     return (ut_job_options){.policy = (uint8_t)which, .policy_seed = 42};
@@ -271,6 +273,56 @@ static void lag__leaves_out_what_is_over(void)
     end();
 }
 
+static uint8_t heard[1472];
+
+static bool keep_the_newest_word_of_0_to_1(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    if (from == 0 && to == 1 && port == UT_PORT_FEEDBACK)
+        memcpy(heard, packet, UT_FEEDBACK_HEADER);
+    return false;
+}
+
+/* A host that lies about where it is: of ops that are out of reach nothing is believed. */
+static void lie__of_an_op_far_away(void)
+{
+    static const uint64_t far[] = {UINT64_MAX, UINT64_MAX - 1, 1ULL << 40, (1 << 20) + 10};
+    begin(3, 1, policy(UT_POLICY_SOLO));
+    drop = keep_the_newest_word_of_0_to_1;
+    run(20 * UT_MS);
+    for (unsigned i = 0; i < 4; i++) {
+        ut_feedback f = {.cid = (uint32_t)heard[4] << 24 | heard[5] << 16 | heard[6] << 8 | heard[7],
+                         .number = 1000 + i,
+                         .records = 1,
+                         .rx_floor = i == 2 ? far[i] : 0,
+                         .echo_us = UINT32_MAX};
+        f.record[0] = (ut_record){.op_seq = far[i],
+                                  .count = 10,
+                                  .dtype = UT_FLOAT32,
+                                  .redop = UT_SUM,
+                                  .mode = UT_BOUNDED,
+                                  .flags = UT_RECORD_ACTIVE,
+                                  .weight = 1,
+                                  .algorithm = UT_TAR,
+                                  .time_left_us = 100000,
+                                  .policy = UT_POLICY_SOLO};
+        uint8_t packet[UT_FEEDBACK_MAX];
+        size_t len = ut_feedback_encode(packet, &f);
+        ut_engine_input(hosts[1].engine, UT_PORT_FEEDBACK, packet, len, 0, false, now);
+    }
+    silent = 1; /* what it would say now is older than its lies */
+    ut_stats s;
+    ut_engine_stats(hosts[1].engine, &s);
+    CHECK_EQ(s.unknown + s.malformed + s.bad_checksum, 0);
+    ut_engine_peer_absent(hosts[1].engine, 0, 0, now);
+    ut_engine_peer_absent(hosts[2].engine, 0, 0, now);
+    give(2, 4, 0, 0);
+    run(20 * UT_MS);
+    CHECK_EQ(newest(1).op_seq, 0);
+    CHECK_EQ(receipt(2).included, 1);
+    CHECK_RESULT(2, 4);
+    end();
+}
+
 /* All calls that wait are told when the job goes. */
 static void job__goes_away(void)
 {
@@ -328,6 +380,7 @@ int main(int argc, char **argv)
     RUN(death__of_a_trainer);
     RUN(attach__wrong_place);
     RUN(lag__leaves_out_what_is_over);
+    RUN(lie__of_an_op_far_away);
     RUN(job__goes_away);
     RUN(config__refused);
     return check_end();

@@ -197,7 +197,7 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
         const ut_conn *c = &j->conn[h];
         for (unsigned k = 0; h != j->config.self && c->state == UT_CONN_UP && k < UT_OPS_MAX; k++) {
             uint64_t seq = c->peer_record[k].op_seq;
-            if (seq < j->next_open || seq > *ret_seq || !is_joinable(j, c, k, now))
+            if (seq < j->next_open || seq - j->next_open > UT_LAG_MAX || seq > *ret_seq || !is_joinable(j, c, k, now))
                 continue;
             if (seq == *ret_seq && c->peer_record_at[k] >= at)
                 continue;
@@ -223,7 +223,7 @@ static uint64_t ended_elsewhere(const ut_job *j)
 {
     uint64_t floor = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h))
+        if (h != j->config.self && ut_job_host_is_up(j, h) && j->conn[h].peer_rx_floor <= j->next_open + UT_LAG_MAX)
             floor = UT_MAX2(floor, j->conn[h].peer_rx_floor);
     return floor;
 }
