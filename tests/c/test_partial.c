@@ -308,6 +308,25 @@ static void partial__taken_back_at_the_deadline(void)
     end();
 }
 
+/* What was given went into an op that is over, and that is not the one that was asked for: nothing is answered but
+ * that.
+ */
+static void partial__empty_at_the_deadline(void)
+{
+    begin(2, 1, policy(UT_POLICY_SOLO));
+    run(10 * UT_MS);
+    give(0, 9, 5, 0);
+    run(20 * UT_MS);
+    CHECK_EQ(newest(0).op_seq, 0);
+    CHECK(!has_receipt(0));
+    run(UT_SECOND);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_EMPTY);
+    CHECK_EQ(r.kept, 0);
+    CHECK_RESULT(0, 0); /* untouched */
+    end();
+}
+
 /* The result may come to where the contribution lies; if an earlier op's comes there first, what was given is gone. */
 static void partial__in_place(void)
 {
@@ -499,6 +518,7 @@ int main(int argc, char **argv)
     RUN(partial__late_is_for_the_next);
     RUN(partial__replaced_or_overtaken);
     RUN(partial__taken_back_at_the_deadline);
+    RUN(partial__empty_at_the_deadline);
     RUN(partial__in_place);
     RUN(partial__sticky);
     RUN(partial__ranks_of_one_host);

@@ -353,6 +353,31 @@ static void majority__of_those_that_are_there(void)
     }
 }
 
+/* A trainer that is back is drawn again. */
+static void majority__of_one_that_is_back(void)
+{
+    uint32_t order[4];
+    begin(4, 1, policy(UT_POLICY_MAJORITY));
+    run(20 * UT_MS);
+    ut_picks(42, 1, 4, 4, order);
+    ut_engine_session_remove(hosts[order[0]].engine, trainers[order[0]][0].session, now);
+    run(100 * UT_MS);
+    for (unsigned i = 1; i < 4; i++)
+        give(order[i], 4, 0, 0);
+    run(100 * UT_MS); /* op 0 is done without it, and all have heard so */
+    for (unsigned i = 1; i < 4; i++)
+        CHECK_EQ(receipt(order[i]).included, 3);
+    attach(order[0], 0);
+    run(100 * UT_MS);
+    give(order[1], 2, 1, 0);
+    run(100 * UT_MS);
+    CHECK(!has_receipt(order[1]));
+    give(order[0], 1, 1, 0);
+    run(100 * UT_MS);
+    CHECK_EQ(receipt(order[1]).initiator, order[0]);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -367,5 +392,6 @@ int main(int argc, char **argv)
     RUN(tune__from_an_op_on);
     RUN(tau__is_waited_for);
     RUN(majority__of_those_that_are_there);
+    RUN(majority__of_one_that_is_back);
     return check_end();
 }
