@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any
 
 import numpy as np
 
+from tests.bench.probe import measure
 from tests.reproduce.partial import rounds, workload
 from tests.reproduce.rna.probes import HIGH_MS, LOW_MS, NODES
 from tests.reproduce.ultima.study import Grid, Row, Study
@@ -42,9 +42,8 @@ def run() -> Study:
         "with q probes holds those of (N + 1) / (q + 1) ranks.",
     )
     try:
-        measure = importlib.import_module("tests.bench.probe").measure
         told = measure(daemons=DAEMONS, ops=OPS, q=2)
-    except (RuntimeError, OSError, ImportError, UltimaError) as error:
+    except (RuntimeError, OSError, UltimaError) as error:
         study.rows.append(Row("R1: the cost of a probe", "-", str(error)[:400], "-", None))
         return study
     judge(study, told)
