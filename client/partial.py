@@ -86,7 +86,8 @@ class Partial:
     and wait.
 
     When the daemon is lost, what an op had taken is gone or counted, nobody can say; what none had taken is given again
-    with the next gradient. When the job is closed, what waits in the slot is withdrawn.
+    with the next gradient. What was given with a call that raised is never given again, but an op may have taken it
+    before. When the job is closed, what waits in the slot is withdrawn.
     """
 
     def __init__(self, job: Job, link: Link) -> None:

@@ -300,6 +300,7 @@ class FakeDaemon:
             if self._sessions.get(attached.rank) is attached:
                 arrives_ns = now_ns + int(self._delays.get(attached.rank, 0.0) * 1e9)
                 slots.submit(attached, submission, arrives_ns, attached.rank in self._left_out)
+                slots.step(now_ns, self._sessions, absent, self._left_out, self._peer)
         return slots.step(now_ns, self._sessions, absent, self._left_out, self._peer)
 
 

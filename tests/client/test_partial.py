@@ -514,6 +514,29 @@ def test_daemon_frozen__the_call_ends_by_its_deadline() -> None:
         assert result is not None and result.array.tolist() == [7.0]
 
 
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_daemon_frozen__a_swap_whose_answer_nobody_heard(overtaken: bool) -> None:
+    """5 waits; 7 is to join it, and raises. Whether an op was quicker or not: 5 is in one op, and 7 in none."""
+    with slots(2, "quorum", quorum=2) as (daemon, (job, other)):
+        face, theirs = job.partial(local_reduce="sum", divisor="none"), other.partial(divisor="none")
+        face.give(np.full(100, 5.0))
+        daemon.freeze()
+        if overtaken:
+            with pytest.raises(ultima.DaemonLost):
+                theirs.give(np.full(100, 100.0), deadline="30ms")  # it starts an op as soon as it is heard
+        with pytest.raises(ultima.DaemonLost):
+            face.give(np.full(100, 7.0), deadline="30ms")
+        daemon.thaw()
+        if overtaken:
+            first = face.wait()
+            assert first is not None and set(first.array) == {105.0}
+        face.give(np.full(100, 9.0))
+        theirs.give(np.full(100, 200.0))
+        result = face.wait()
+        assert result is not None and set(result.array) == {209.0 if overtaken else 214.0}
+        assert face.pending == ()
+
+
 def test_interrupted_wait__leaves_everything_in_order() -> None:
     """Ctrl-C while the op does not come: the next call goes on, and nothing is given twice."""
     with slots(2, "quorum", quorum=2) as (_, (job, other)):

@@ -138,7 +138,7 @@ def test_quorum__two_thirds_start_it(four: Hosts, layout: tuple[int, ...]) -> No
                 assert result.receipt.contributors == tuple(sorted(those))
 
 
-@pytest.mark.parametrize("policy", ["solo", "majority", "quorum", "seeded", "full"])
+@pytest.mark.parametrize("policy", ["solo", "majority", "quorum", "probe", "seeded", "full"])
 def test_every_gradient_is_in_one_op(four: Hosts, policy: str) -> None:
     """Ranks that call when they like, each step a number of its own: over all ops the sums add up to what was given,
     less what lies in the slots in the end. Replay: the seed is in the message."""

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numpy scripts of `examples/`, one process beside each daemon: they learn, whatever starts the ops."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.hosts import Hosts, new_job_name
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run_all(hosts: Hosts, script: str, *arguments: str) -> list[str]:
+    """What each rank printed; rank r on host r."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("ULTIMA", "MASTER"))}
+    shared = plain | {"WORLD_SIZE": str(len(hosts)), "ULTIMA_JOB": new_job_name(), "OMP_NUM_THREADS": "1"}
+    shared["ULTIMA_RENDEZVOUS"] = hosts[0].rendezvous
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(EXAMPLES / script), *arguments],
+            env=shared | {"RANK": str(rank), "ULTIMA_SOCKET": str(host.socket)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, host in enumerate(hosts)
+    ]
+    try:
+        said = [each.communicate(timeout=100)[0] for each in ranks]
+    finally:
+        for each in ranks:
+            each.kill()
+    assert [each.returncode for each in ranks] == [0] * len(hosts), "\n".join(said)
+    return said
+
+
+def error_of(said: str) -> float:
+    found = re.search(r"error ([0-9.]+)", said)
+    assert found is not None, said
+    return float(found[1])
+
+
+@pytest.mark.parametrize("policy,fewest,most", [("none", 3, 3), ("majority", 1, 3), ("quorum", 2, 3)])
+def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None:
+    said = run_all(four[:3], "eager_sgd.py", "--policy", policy, "--steps", "60", "--slow", "0.02")[0]
+    assert said.startswith(f"{policy}: 60 steps") and error_of(said) < 0.1
+    ranks = re.search(r"^([0-9.]+) of 3 ranks", said, re.MULTILINE)
+    assert ranks is not None and fewest <= float(ranks[1]) <= most
+
+
+@pytest.mark.parametrize("policy", ["seeded", "probe"])
+def test_rna(four: Hosts, policy: str) -> None:
+    said = run_all(four[:3], "rna.py", "--policy", policy, "--seconds", "3")
+    assert all(error_of(each) < 0.5 for each in said), said
+    assert len({error_of(each) for each in said}) == 1, "levelled in the end"
+    steps = [int(each.split(": ")[1].split(" steps")[0]) for each in said]
+    assert steps[0] < min(steps[1:]), "nobody waits for rank 0"
