@@ -44,9 +44,10 @@ class Initiators:
                 self._known.remove(job)
 
     def take(self, job: Job, event: Event) -> None:
-        """Takes READY, ACTIVATED and OP_DONE of a partial job."""
-        job.readiness.take(event)
-        self._review(job)
+        """Takes READY, ACTIVATED and OP_DONE of a job."""
+        if job.partial is not None:
+            job.readiness.take(event)
+            self._review(job)
 
     async def probe(self, request: peer_pb2.ProbeRequest, deadline: float) -> peer_pb2.ProbeResponse:
         """Answers a probe when there is an answer, as PeerService.Probe. Raises Refused."""
@@ -57,14 +58,12 @@ class Initiators:
         return self._activate(self._job(name, generation), op_seq)
 
     async def close(self) -> None:
-        """Gives up every role."""
-        for job in list(self._controllers):
-            self._stop(job)
+        """Waits until all controllers have ended; their jobs have."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _review(self, job: Job) -> None:
         controller = self._controllers.get(job)
-        if not has_role(job, self._engine):
+        if job.partial is None or not has_role(job, self._engine):
             self._stop(job)
         elif controller is None or controller.task.done():
             self._controllers[job] = Controller(job, self._engine, self._calls(job), self._timeout)

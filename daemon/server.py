@@ -198,8 +198,8 @@ class Daemon:
         """Tells everyone and ends. Trainers see their life line break, other daemons their watch."""
         for task in self._tasks:
             task.cancel()
-        await self.initiators.close()
         self.jobs.close()
+        await self.initiators.close()
         self._watchers.close()
         await self._peers.close()
         await asyncio.gather(self._local.stop(0.2), self._remote.stop(0.2))

@@ -355,6 +355,7 @@ async def test_role__the_policy_in_force_at_the_op_decides(policy: int) -> None:
             asked = await s.probes(2 * op_seq + 2)
             asked[2 * op_seq].say(READY)
             await s.quiet()
+            assert [a.op_seq for a in s.asked if a.open] == ([1, 1] if op_seq == 0 else []), "not of op 2"
             s.tell(EventKind.ACTIVATED, op_seq)
         await eventually(s.controller.task.done, "op 2 is under another policy")
         assert len(s.asked) == 4 and not has_role(s.job, s.engine)

@@ -168,8 +168,9 @@ async def test_probe__answers_when_there_is_a_gradient(house: House) -> None:
         give(daemons[1])
         answer = await waiting
         assert answer.result == READY and answer.next_op_seq == 0
-        again = [await activate(daemons[1], 0) for _ in range(3)]
-        assert [response.started for response in again] == [True, False, False], "an op starts once"
+        here, generation = daemons[1].initiators, job_of(daemons[1]).generation
+        again = [here.activate("job", generation, 0) for _ in range(2)]  # before the engine has told of it
+        assert [*again, (await activate(daemons[1], 0)).started] == [True, False, False], "an op starts once"
         assert word.started == [(1, 0)]
         answer = await probe(daemons[1], 0, 1)
         assert answer.result == EXPIRED and answer.next_op_seq == 1
