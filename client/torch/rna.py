@@ -9,8 +9,8 @@
     optimizer.finish()
 
 Two threads: the caller's computes, another one collects averages as they come. A step gives its gradient to the daemon
-and goes on: with the averages that came meanwhile in its place, or else with the gradient itself. A round is started by
-the one of two ranks drawn at random that is ready first, so a slow one holds up nobody.
+and goes on, with the averages that came meanwhile, if any. A round is started by the one of two ranks drawn at random
+that is ready first, so a slow one holds up nobody.
 
 The algorithm: Yang et al., "Mitigating stragglers in the decentralized training on heterogeneous clusters", 2020. Where
 some machines are always slower than others, `hierarchy` groups them by speed (hierarchy.py).
@@ -47,6 +47,9 @@ class RNA(WrappedOptimizer):
     job, group, deadline: as for `EagerSGD`.
     scale: "linear" (the paper's): a step with the average of n ranks has n times the learning rate, as many steps as
         they would have made alone. "mean": the learning rate is for the average, as under DDP.
+    local: what a step does that finds no newer average. True (the paper's): it takes the rank's own gradient, which
+        comes once more with an average later. Where steps are quicker than rounds replicas drift apart by that, so that
+        sync_every must be small. False: the parameters stay; the gradient is given either way, and is not lost.
     sync_every: rounds after which all ranks meet and average their parameters, the one moment when this waits; 0 for
         never.
     hierarchy: group the ranks by speed; rounds are those of this rank's group. It takes effect with `regroup`, which
@@ -67,6 +70,7 @@ class RNA(WrappedOptimizer):
         options: Options | None = None,
         deadline: Duration | None = None,
         scale: str = "linear",
+        local: bool = False,
         sync_every: int | None = None,
         hierarchy: bool = False,
         hier_period: int = 1,
@@ -74,10 +78,11 @@ class RNA(WrappedOptimizer):
     ) -> None:
         if scale not in SCALES:
             raise InvalidArgument("scale", scale, "one of " + ", ".join(SCALES))
+        check_switch(local, "local")
         check_switch(hierarchy, "hierarchy")
         if hierarchy and sync_every:
             raise InvalidArgument("sync_every", sync_every, "0 with hierarchy: groups have rounds of their own")
-        self._linear = scale == "linear"
+        self._linear, self._local = scale == "linear", local
         self._hierarchy: Hierarchy | None = None
         self._collector: Collector | None = None
         self._stepped = 0.0
@@ -108,8 +113,8 @@ class RNA(WrappedOptimizer):
         self._collect()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Gives the gradient, and makes the inner optimizer's step with the averages that came since the last one, or
-        with the gradient itself. Returns what |closure| returned, if any.
+        """Gives the gradient, and makes the inner optimizer's step with the averages that came since the last one, if
+        any; with |local| with the gradient itself otherwise. Returns what |closure| returned, if any.
 
         Raises as `ultima.Partial.give` and `wait`, and InvalidArgument for sparse gradients and parameters of another
         size.
@@ -126,11 +131,13 @@ class RNA(WrappedOptimizer):
         rate, receipts = self._collector.take(rounds.flat.vector)
         for receipt in receipts:
             rounds.took(receipt)
-        rounds.summary.local += not receipts
+        rounds.summary.local += not receipts and self._local
+        rounds.summary.idle += not receipts and not self._local
         rounds.summary.missed = self._collector.counter.missed
-        rounds.flat.scatter()
-        with self._rate(rate or 1.0):
-            self.inner.step()
+        if receipts or self._local:
+            rounds.flat.scatter()
+            with self._rate(rate or 1.0):
+                self.inner.step()
         self._exchange()
         rounds.sync.if_due(self._collector.rounds)
         self._stepped = time.monotonic()

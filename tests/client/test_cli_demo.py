@@ -221,3 +221,58 @@ def test_demo__a_rank_that_cannot_start_is_told_in_time(monkeypatch: pytest.Monk
     assert result.exit_code == 1
     assert "rank" in result.stderr and "ended with status 1" in result.stderr
     assert time.monotonic() - started < 20
+
+
+@needs_torch
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("policy", ["majority", "probe"])
+def test_demo__with_a_policy_says_who_was_in_the_rounds(policy: str) -> None:
+    result = runner.invoke(main.build(), ["demo", *QUICK, "--policy", policy, "--slow-rank", "1:30ms", "--json"])
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads(result.stdout)["runs"]
+    assert run["policy"] == policy
+    assert run["replicas_equal"] is True
+    assert run["rounds"] >= 74
+    first, slow = run["ranks"]
+    assert slow["steps"] < first["steps"], "the slow rank made fewer steps of its own"
+    assert first["averaged"] > 0 and 0 < first["fresh"]["0"] <= 1
+    assert "ultima status --socket /" in result.stderr
+
+
+def test_report__says_who_was_in_the_rounds() -> None:
+    ranks = [
+        {
+            "steps": 100,
+            "seconds": 10.0,
+            "averaged": 80,
+            "fresh": {"0": 1.0, "1": 0.25},
+            "stale": {"1": 0.5},
+            "sync_s": 0.1,
+        },
+        {"steps": 20, "seconds": 10.0, "averaged": 15, "fresh": {"1": 1.0}, "stale": {}, "sync_s": 0.4},
+    ]
+    run = a_run(1, 0.5, [summary()])
+    run.start["policy"] = "solo"
+    run.result.update(ranks=ranks, rounds=100)
+    console = Console(width=90, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    report.print_summary(console, [run], 12.0)
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "0 100 10.0 100% 100% 0%" in lines
+    assert "1 20 2.0 75% 25% 50%" in lines
+    assert "100 rounds, 10.0 a second; 0.4 s in meetings that average the models." in lines
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--slow-rank", "9:1s"], "a rank from 0 to 1"),
+        (["--slow-rank", "fast"], "RANK:TIME"),
+        (["--slow-rank", "1:soon"], "slow-rank"),
+        (["--policy", "solo", "--backend", "gloo"], "waits for everybody"),
+    ],
+)
+def test_demo__refuses_what_cannot_be(options: list[str], complaint: str) -> None:
+    result = runner.invoke(main.build(), ["demo", "--ranks", "2", *options])
+    assert result.exit_code != 0
+    assert complaint in result.stderr + str(result.exception), result.output

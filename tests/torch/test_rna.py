@@ -39,15 +39,16 @@ def collected(optimizer: RNA, rounds: int) -> None:
     until(lambda: optimizer._collector.counter.rounds >= rounds)
 
 
-def test_step__goes_on_with_local_gradients_while_no_average_is_there() -> None:
-    """Under "full", rank 1 never gives: no round comes about, and rank 0 makes its steps alone."""
+@pytest.mark.parametrize(("local", "wanted"), [(True, (-5.0, 5, 0)), (False, (0.0, 0, 5))])
+def test_step__does_not_wait_while_no_average_is_there(local: bool, wanted: tuple[float, int, int]) -> None:
+    """Under "full", rank 1 never gives: no round comes about, and rank 0 makes its steps alone, or leaves things be."""
     with FakeJobs(2) as jobs:
         steps_done = threading.Event()
 
         def train(rank: int) -> Any:
             parameter = scalar()
             with jobs.base(rank) as job:
-                optimizer = rna([parameter], job, "full")
+                optimizer = rna([parameter], job, "full", local=local)
                 if rank == 1:
                     assert steps_done.wait(30), "RNA waited for a rank"
                 else:
@@ -60,8 +61,8 @@ def test_step__goes_on_with_local_gradients_while_no_average_is_there() -> None:
             return parameter.tolist(), optimizer.summary()
 
         (alone, summary), _ = on_all(2, train)
-    assert alone == [-5.0] * 3
-    assert (summary.local, summary.averaged) == (5, 0)
+    assert (alone[0], summary.local, summary.idle) == wanted
+    assert summary.averaged == 0
 
 
 @pytest.mark.parametrize(("scale", "wanted"), [("linear", -1.0 - 2 * 2.0), ("mean", -1.0 - 2.0)])
@@ -73,7 +74,7 @@ def test_step__an_average_replaces_the_local_gradient_and_scales_the_rate(scale:
         def train(rank: int) -> list[float]:
             parameter = scalar()
             with jobs.base(rank) as job:
-                optimizer = rna([parameter], job, "full", scale=scale)
+                optimizer = rna([parameter], job, "full", scale=scale, local=True)
                 if rank == 0:
                     push(parameter, 1.0)
                     optimizer.step()
