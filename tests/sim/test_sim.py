@@ -8,6 +8,7 @@ at every optimisation level, planted bugs are found, and a transfer keeps its pe
 A failing seed prints `replay: ...`, which runs that world alone; add `--trace` for all its events.
 """
 
+import json
 import re
 import subprocess
 from functools import cache
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRANSPORT = ROOT / "transport_c"
 BUILD = TRANSPORT / "build"
 SEEDS, SEEDS_LONG = 500, 5000
+PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS = 200
 # Worlds beyond the first 500 that once showed a bug, and which. A change of sim/plan.c draws other worlds for them.
 ONCE_FAILED = {
@@ -83,6 +85,50 @@ def test_seeds__thousands_all_hold() -> None:
     assert f"{count} seeds, 0 failed, " in result.stdout
 
 
+@pytest.mark.timeout(900)
+def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> None:
+    """Worlds with partial jobs: policies, slots, controllers, trainers that are slow, gone or never call."""
+    (program,) = built("sim-asan")
+    result = run(program, "--partial", "--from", 1, "--count", PARTIAL_SEEDS, "--jobs", 2, seconds=600)
+    assert result.returncode == 0, told(result)
+    assert f"{PARTIAL_SEEDS} seeds, 0 failed, " in result.stdout
+    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    assert len(met) > 40
+    assert [name for name, times in met.items() if times == 0] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_partial__thousands_all_hold() -> None:
+    (program,) = built("sim")
+    count = PARTIAL_SEEDS_LONG - PARTIAL_SEEDS
+    result = run(program, "--partial", "--from", PARTIAL_SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{count} seeds, 0 failed, " in result.stdout
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks, step_us, ops", [(32, 1000, 64), (8, 10000, 1000)])
+def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
+    """SPEC 2b, E1: what each policy makes a rank wait, and how many are active. The majority's rank is drawn."""
+    (program,) = built("sim")
+    result = run(program, "--skew", f"ranks={ranks}", f"step_us={step_us}", f"ops={ops}")
+    assert result.returncode == 0, told(result)
+    study = json.loads(result.stdout)
+    assert study["failure"] == ""
+    policies, ratio, expected = study["policies"], study["ratio"], study["expected"]
+    assert {row["answered"] for row in policies.values()} == {ops * ranks}
+    assert {row["complete"] for row in policies.values()} == {ops}
+    assert policies["full"]["latency_ms"] == pytest.approx(expected["full_ms"], rel=0.05)
+    assert policies["majority"]["latency_ms"] == pytest.approx(expected["majority_ms"], rel=0.1)
+    assert 2.2 <= ratio["majority"] <= 1.1 * expected["ratio_majority"]
+    assert ratio["solo"] >= 20
+    assert policies["full"]["active"] == ranks
+    assert policies["solo"]["active"] <= 1.5
+    assert abs(policies["majority"]["active"] - expected["active_majority"]) <= expected["active_tolerance"]
+    assert policies["quorum"]["active"] == ranks // 2
+
+
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_seed__that_once_failed(seed: int) -> None:
     (program,) = built("sim-asan")
@@ -112,7 +158,8 @@ def test_canary__each_planted_bug_is_found() -> None:
     assert len(canaries) >= 4
     built("sim")
     for canary in canaries:
-        result = run(canary, "--from", 1, "--count", CANARY_SEEDS, "--stop")
+        worlds = ["--partial"] if "PARTIAL_" in canary.name else []
+        result = run(canary, *worlds, "--from", 1, "--count", CANARY_SEEDS, "--stop")
         assert result.returncode == 1, f"{canary.name} sang {CANARY_SEEDS} worlds long\n{told(result)}"
         assert "FAILED seed" in result.stdout
 

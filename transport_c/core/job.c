@@ -20,15 +20,16 @@ void ut_job_speak(ut_job *j, ut_ns at)
             ut_conn_speak_at(&j->conn[h], at);
 }
 
+/* To the first op that is open, or to the next one. A partial job may leave out any number of ops. */
 void ut_job_raise_rx_floor(ut_job *j)
 {
-    for (;;) {
-        const ut_op *op = ut_job_op(j, j->rx_floor);
-        bool open = op->seq == j->rx_floor && (op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
-        if (open || j->rx_floor >= j->next_open)
-            return;
-        j->rx_floor++;
+    uint64_t floor = j->next_open;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        const ut_op *op = &j->op[k];
+        if ((op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING) && op->seq >= j->rx_floor)
+            floor = UT_MIN2(floor, op->seq);
     }
+    j->rx_floor = UT_MAX2(j->rx_floor, floor);
 }
 
 uint64_t ut_job_tx_floor(const ut_job *j)

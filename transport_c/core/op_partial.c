@@ -23,10 +23,25 @@ uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
     return ranks;
 }
 
+/* A host that is there has said nothing of what it brings: less than all ranks may not be all. */
+static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
+{
+#ifdef UT_PLANT_PARTIAL_UNHEARD_IS_NOTHING
+    return false;
+#endif
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        uint32_t i = op->rx_of[0][h];
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->part[h].heard &&
+            (i == UINT32_MAX || op->transfer[i].weight == 0))
+            return true;
+    }
+    return false;
+}
+
 uint32_t ut_op_whole(const ut_job *j, const ut_op *op)
 {
     uint64_t hosts;
-    return op->partial ? ut_op_announced(j, op, &hosts) : j->world;
+    return op->partial && !somebody_is_unheard(j, op) ? ut_op_announced(j, op, &hosts) : j->world;
 }
 
 void ut_op_find_short(const ut_job *j, ut_op *op)

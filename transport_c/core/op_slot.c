@@ -54,6 +54,10 @@ static uint32_t divisor_of(const ut_job *j, const ut_op *op, uint32_t g)
 {
     if (op->by_world)
         return j->world;
+#ifdef UT_PLANT_PARTIAL_NULL_COUNTED
+    if (op->partial)
+        return UT_MAX2(op->slot_weight[g], j->config.hosts);
+#endif
 #ifdef UT_PLANT_WRONG_DIVISOR
     (void)g;
     return op->schedule.steps / 4 + 1;

@@ -21,6 +21,8 @@ void ut_slots_init(ut_job *j)
     ut_partial *p = &j->partial;
     unsigned policy = j->config.options.policy;
     p->on = policy > UT_POLICY_NONE;
+    p->before = (ut_policy_set){j->config.options.policy, j->config.options.tau, j->config.options.quorum,
+                                j->config.options.probes};
     p->look_at = UT_NEVER;
     p->told_seq = p->due_seq = UINT64_MAX;
     memset(p->present_of, 0xff, sizeof p->present_of);
@@ -53,6 +55,9 @@ uint16_t ut_slots_present(const ut_job *j)
 
 uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
 {
+#ifdef UT_PLANT_PARTIAL_LEFTOVERS_START
+    seq = 0;
+#endif
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         const ut_gift *g = &j->partial.rank[i].waiting;
@@ -131,8 +136,10 @@ static void tell_words(ut_job *j, const ut_rank_slot *r)
     uint64_t freed = r->given;
     if (r->waiting.there)
         freed = UT_MIN2(freed, r->waiting.number);
+#ifndef UT_PLANT_PARTIAL_FREED_EARLY
     if (r->in_op.there)
         freed = UT_MIN2(freed, r->in_op.number);
+#endif
     store(&ring->results, j->partial.results);
     store(&ring->taken, r->taken);
     store(&ring->freed, freed);
@@ -256,6 +263,9 @@ static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
     ut_rank_slot *r = rank_of(j, session);
     bool replace = x->flags & UT_SUBMIT_REPLACE;
     r->given = x->op_seq + 1;
+#ifdef UT_PLANT_PARTIAL_NEVER_OVERTAKEN
+    replace = replace && r->waiting.there;
+#endif
     if (r->waiting.there != replace)
         return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
     bool nowait = x->flags & UT_SUBMIT_NOWAIT;
@@ -346,9 +356,14 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
             continue;
         }
         bool stale = r->waiting.given_for < op->seq;
+#ifdef UT_PLANT_PARTIAL_STALE_IS_FRESH
+        stale = false;
+#endif
         r->in_op = r->waiting;
         r->waiting.spent = true;
+#ifndef UT_PLANT_PARTIAL_TAKEN_TWICE
         r->waiting.there = r->waiting.said.flags & UT_SUBMIT_STICKY;
+#endif
         r->absent = 0;
         r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
         r->state = stale ? UT_SLOT_STALE : UT_SLOT_FRESH;

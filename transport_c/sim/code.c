@@ -48,7 +48,7 @@ uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop)
     case UT_FLOAT32:
         return avg ? 7 : 10;
     case UT_FLOAT64:
-        return avg ? 10 : SIM_RANKS;
+        return avg ? 10 : SIM_RANKS_DRAWN;
     case UT_FLOAT16:
         return 4;
     case UT_BFLOAT16:
@@ -56,7 +56,7 @@ uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop)
     case UT_INT32:
         return avg ? 9 : 12;
     default:
-        return avg ? 10 : SIM_RANKS;
+        return avg ? 10 : SIM_RANKS_DRAWN;
     }
 }
 
@@ -135,7 +135,7 @@ static uint16_t brain_bits(float x)
 }
 
 /* out = numerator / divisor as the dtype rounds it. */
-static void put(unsigned dtype, int64_t numerator, int64_t divisor, void *out)
+void sim_code_put(unsigned dtype, int64_t numerator, int64_t divisor, void *out)
 {
     float single = (float)numerator / (float)divisor;
     double twice = (double)numerator / (double)divisor;
@@ -182,7 +182,7 @@ void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t coun
         if (sim_code_nonfinite(code, i))
             put_infinite(code->dtype, at);
         else
-            put(code->dtype, value_of(code, i, rank), 1, at);
+            sim_code_put(code->dtype, value_of(code, i, rank), 1, at);
     }
 }
 
@@ -203,7 +203,7 @@ void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, voi
     }
     if (code->redop == UT_SUM || code->redop == UT_AVG) {
         int64_t sum = unit_of(code, element) * (int64_t)spread(ranks);
-        put(code->dtype, sum, code->redop == UT_AVG ? __builtin_popcount(ranks) : 1, out);
+        sim_code_put(code->dtype, sum, code->redop == UT_AVG ? __builtin_popcount(ranks) : 1, out);
         return;
     }
     int64_t total = 0;
@@ -220,7 +220,7 @@ void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, voi
             total = x;
         first = false;
     }
-    put(code->dtype, total, 1, out);
+    sim_code_put(code->dtype, total, 1, out);
 }
 
 static float half_value(uint16_t h)
@@ -236,39 +236,47 @@ static float half_value(uint16_t h)
     return h & 0x8000 ? -x : x;
 }
 
-/* The element as an integer; false if it is none. */
-static bool get_whole(unsigned dtype, const void *value, int64_t *ret)
+/* An element as a number. */
+double sim_code_real(unsigned dtype, const void *value)
 {
     float single;
     double x;
     uint16_t half;
     uint32_t u;
     int32_t narrow;
+    int64_t whole;
     switch (dtype) {
     case UT_INT64:
-        memcpy(ret, value, 8);
-        return true;
+        memcpy(&whole, value, 8);
+        return (double)whole;
     case UT_INT32:
         memcpy(&narrow, value, 4);
-        *ret = narrow;
-        return true;
+        return narrow;
     case UT_FLOAT64:
         memcpy(&x, value, 8);
-        break;
+        return x;
     case UT_FLOAT32:
         memcpy(&single, value, 4);
-        x = single;
-        break;
+        return single;
     case UT_FLOAT16:
         memcpy(&half, value, 2);
-        x = half_value(half);
-        break;
+        return half_value(half);
     default:
         memcpy(&half, value, 2);
         u = (uint32_t)half << 16;
         memcpy(&single, &u, 4);
-        x = single;
+        return single;
     }
+}
+
+/* The element as an integer; false if it is none. */
+static bool get_whole(unsigned dtype, const void *value, int64_t *ret)
+{
+    if (dtype == UT_INT64) {
+        memcpy(ret, value, 8);
+        return true;
+    }
+    double x = sim_code_real(dtype, value);
     if (!(x > -9.0e15 && x < 9.0e15))
         return false;
     *ret = (int64_t)x;

@@ -7,7 +7,7 @@
  * A path is opened by the host with the lower index in the job: it calls, naming the connection id that it listens on,
  * and the answer names the other one. A host that comes back greets those with a lower index, so that they call.
  */
-#include "sim.h"
+#include "partial.h"
 
 #include <stdlib.h>
 
@@ -165,6 +165,11 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .rate_bytes_per_s = j->rate,
                             .first_op_seq = where_it_stands(w, job),
                             .options = j->options};
+    for (uint32_t i = 0; i < j->hosts; i++)
+        config.ranks_of[i] = j->local[i];
+    sim_part *part = w->job[job].part;
+    if (part)
+        part->next[self] = config.first_op_seq;
     sim_seat *seat = &h->seat[job];
     *seat = (sim_seat){.open = true};
     size_t bytes = ut_job_bytes(engine, &config);
@@ -183,6 +188,12 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
             tell(w, h, j->host[i], job, HELLO, 0, CONTROL_NS);
     }
     seat_ranks(w, h, job);
+    if (part) {
+        sim_event change = {.a = h->index, .b = h->life, .c = job, .d = part->change_from};
+        if (part->changed)
+            sim_part_tune(w, &change);
+        sim_probe_start(w, h, job);
+    }
 }
 
 void sim_daemon_start(sim_world *w, sim_host *h)

@@ -9,7 +9,7 @@
  *   O7 honesty     no peer is ever called a liar: all engines here are honest
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
-#include "sim.h"
+#include "partial.h"
 
 #include <stdlib.h>
 
@@ -252,7 +252,16 @@ static void take_events(sim_world *w, sim_host *h)
             w->cover[SIM_pieces]++;
         if (event.kind == UT_EVENT_DESYNC)
             w->cover[SIM_desync_named]++;
+        if (sim_is_partial(&w->plan.job[event.job]))
+            sim_part_event(w, h, &event);
     }
+}
+
+/* What the engine has just done in partial jobs, before it does more. */
+static void look(sim_world *w, sim_host *h)
+{
+    if (w->plan.partial)
+        take_events(w, h);
 }
 
 /* Oracle O1, after the engine has looked at its clock. Returns the earliest deadline that is still to come, local. */
@@ -265,11 +274,12 @@ static ut_ns check_deadlines(sim_world *w, sim_host *h)
             const sim_ask *ask = &r->ask[i];
             if (!ask->taken || ask->expect_error)
                 continue;
-            if (ask->deadline <= now)
+            ut_ns due = r->giver ? sim_part_due(w, r, ask) : ask->deadline;
+            if (due <= now)
                 sim_fail(w, "O1 deadline", h->index,
                          "job %u rank %u op_seq %" PRIu64 " has no receipt %" PRIu64 " ns after its deadline", r->job,
                          r->index, ask->entry.op_seq, now - ask->deadline);
-            earliest = UT_MIN2(earliest, ask->deadline);
+            earliest = UT_MIN2(earliest, due);
         }
     }
     return earliest;
@@ -311,6 +321,7 @@ void sim_host_service(sim_world *w, sim_host *h)
     h->busy_until = w->now;
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);
     receive(w, h);
+    look(w, h);
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++) {
         sim_rank *r = h->by_session[s];
         if (!r || !r->rung)
@@ -318,11 +329,17 @@ void sim_host_service(sim_world *w, sim_host *h)
         r->rung = false;
         for (uint32_t i = 0; i < r->out; i++)
             r->ask[i].taken = true;
+        if (r->giver)
+            sim_part_offer(w, r);
         ut_engine_submissions(h->engine, s, sim_local(w, h));
+        look(w, h);
     }
     ut_engine_tick(h->engine, sim_local(w, h));
+    look(w, h);
     send_all(w, h);
     hand_out(w, h);
     take_events(w, h);
+    if (w->plan.partial)
+        sim_part_words(w, h);
     plan_wake(w, h);
 }

@@ -23,17 +23,22 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial;
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
 } options;
+
+static void print_replay(const options *o, uint64_t seed)
+{
+    printf("replay: %s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "", seed);
+}
 
 static void print_failure(const options *o, uint64_t seed, const sim_world *w)
 {
     printf("FAILED seed %" PRIu64 ": %s\n", seed, w->failure);
     printf("the last events (host clocks are offset):\n");
     sim_trace_tail(w, stdout);
-    printf("replay: %s --seed %" PRIu64 "\n", o->self, seed);
+    print_replay(o, seed);
     fflush(stdout);
 }
 
@@ -41,7 +46,10 @@ static void run_seed(const options *o, uint64_t seed, result *r)
 {
     sim_world *w = sim_alloc(sizeof *w);
     sim_plan *plan = sim_alloc(sizeof *plan);
-    sim_plan_draw(plan, seed);
+    if (o->partial)
+        sim_plan_draw_partial(plan, seed);
+    else
+        sim_plan_draw(plan, seed);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);
     r->done++;
@@ -88,7 +96,8 @@ static void print_summary(const options *o, const result *all)
            ", hash %016" PRIx64 "\n",
            all->done, all->failed, all->ops, all->packets, all->events, all->hash);
     if (!o->single)
-        for (unsigned i = 0; i < SIM_COVERS; i++)
+        for (unsigned i = o->partial ? SIM_COVERS_ORDINARY : 0; i < (o->partial ? SIM_COVERS : SIM_COVERS_ORDINARY);
+             i++)
             printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
 
@@ -119,7 +128,7 @@ static int run_range(const options *o)
         r[k].failed++;
         printf("FAILED seed %" PRIu64 ": the process ended with %s %d\n", r[k].seed,
                WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        printf("replay: %s --seed %" PRIu64 "\n", o->self, r[k].seed);
+        print_replay(o, r[k].seed);
         if (o->stop) {
             running--;
             continue;
@@ -225,9 +234,11 @@ static void usage(FILE *out)
     fprintf(out, "sim --seed S [--trace] [--hash]                 one world\n"
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
+                 "    [--partial]                                 worlds with partial jobs\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
                  "                                                A: tar, ring, bcube or ps\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
+                 "sim --skew [name=number ...]                    ranks that arrive one after the other (skew.c)\n"
                  "sim --blame [--seed S]                          one host in trouble: do the receipts name it?\n"
                  "sim --selftest                                  the simulator's own parts\n"
                  "Exit status: 0 all good, 1 a failure, 2 wrong use.\n");
@@ -238,6 +249,8 @@ int main(int argc, char **argv)
     options o = {.count = 1, .jobs = 1, .self = argv[0], .algorithm = UT_TAR};
     if (argc > 1 && strcmp(argv[1], "--study") == 0)
         return sim_study(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--skew") == 0)
+        return sim_skew(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(name, "--trace") == 0) {
@@ -252,6 +265,8 @@ int main(int argc, char **argv)
             o.selftest = true;
         } else if (strcmp(name, "--stop") == 0) {
             o.stop = true;
+        } else if (strcmp(name, "--partial") == 0) {
+            o.partial = true;
         } else if (strcmp(name, "--help") == 0) {
             usage(stdout);
             return 0;

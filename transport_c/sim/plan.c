@@ -197,7 +197,7 @@ static void draw_job(sim_plan *p, uint32_t index, bool unbounded, bool wraps, si
     j->hosts = index == 0 ? p->hosts : 1 + (uint32_t)sim_below(rng, p->hosts);
     uint32_t local_max = sim_chance(rng, 250000) ? SIM_LOCAL : 1, ranks = 0;
     for (uint32_t i = 0; i < j->hosts; i++) {
-        uint32_t room = SIM_RANKS - ranks - (j->hosts - 1 - i);
+        uint32_t room = SIM_RANKS_DRAWN - ranks - (j->hosts - 1 - i);
         j->host[i] = (uint8_t)order[i];
         uint32_t local = 1 + (uint32_t)sim_below(rng, local_max);
         j->local[i] = (uint8_t)UT_MIN2(local, room);

@@ -16,52 +16,13 @@
 #define SIM_H
 
 #include "../core/engine.h"
+#include "cover.h"
+#include "plan.h"
 #include "rng.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdio.h>
-
-enum {
-    SIM_HOSTS = 16,   /* hosts of a world */
-    SIM_JOBS = 3,     /* jobs of a world */
-    SIM_LOCAL = 3,    /* ranks of a job on one host */
-    SIM_RANKS = 16,   /* ranks of a job */
-    SIM_OPS = 34,     /* ops of a job: up to 32 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
-    SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
-    SIM_SAVED = 64,   /* old datagrams kept for replay */
-    SIM_ITEMS = 40,   /* timed faults of a plan */
-    SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,  /* trace records kept for a failure */
-    SIM_TAIL_SHOWN = 40,
-};
-
-/* What can go wrong, and what must at least once have been seen: each has a counter of how often it really struck. */
-/* clang-format off */
-#define SIM_COVER(X) \
-    X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) \
-    X(misdeliver) X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) \
-    X(black_hole) X(pieces) X(jitter) X(slow_link) X(link_queue_full) X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) \
-    X(trainer_death) X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) \
-    X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) \
-    X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) \
-    X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
-    X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
-    X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
-    X(algorithm_tar) X(algorithm_ring) X(algorithm_bcube) X(algorithm_ps) \
-    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_best_effort) X(mode_reliable) X(t_b_measured) \
-    X(t_b_by_hand) X(ended_by_t_b) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
-    X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
-    X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier)
-/* clang-format on */
-enum sim_cover {
-#define SIM_COVER_ENUM(name) SIM_##name,
-    SIM_COVER(SIM_COVER_ENUM)
-#undef SIM_COVER_ENUM
-        SIM_COVERS
-};
-extern const char *const sim_cover_name[SIM_COVERS];
 
 /* ---- packets ---- */
 
@@ -91,94 +52,6 @@ typedef struct sim_net_books {
     sim_tally sent, injected, duplicated, grown;             /* in; grown: bytes only */
     sim_tally lost, lost_host, lost_dead, delivered, shrunk; /* out; shrunk: bytes only */
 } sim_net_books;
-
-/* ---- the plan of a world ---- */
-
-enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH };
-typedef struct sim_item {
-    ut_ns at, lasts; /* lasts: pause and partition; after a death, until the return; UT_NEVER: not before the calm */
-    uint32_t kind;   /* enum sim_item_kind */
-    uint32_t host;
-    uint32_t job, rank;
-    uint32_t hosts; /* partition: mask of one side */
-    bool one_way;
-    bool told;     /* daemon death: the others are told that it is absent */
-    bool for_good; /* daemon death: not even the calm brings it back; the others are told */
-    ut_ns told_after;
-} sim_item;
-
-typedef struct sim_op {
-    uint64_t count; /* elements */
-    uint8_t dtype, redop, mode, collective, root;
-    bool nonfinite;    /* some elements are Inf on all ranks */
-    bool agree;        /* UT_SUBMIT_AGREE */
-    ut_ns deadline;    /* after the submission; UT_NEVER for none */
-    uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
-    uint8_t odd_field; /* enum ut_field */
-} sim_op;
-
-typedef struct sim_job_plan {
-    uint32_t hosts;
-    uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
-    uint8_t local[SIM_HOSTS]; /* ranks there */
-    uint32_t ops, ahead;
-    ut_job_options options;
-    uint64_t base;         /* op_seq of the first op */
-    uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
-    uint32_t hadamard_at;
-    uint64_t rate; /* bytes per second, 0 unlimited */
-    ut_ns compute_min, compute_max, skew;
-    sim_op op[SIM_OPS];
-    uint64_t bucket_max;
-} sim_job_plan;
-
-/* One host that is unlike the others; all zero for none. */
-typedef struct sim_odd {
-    uint32_t host;
-    uint32_t rate_part; /* its link has this part of the rate; 0: all of it */
-    ut_ns late;         /* its trainer calls each op so much later */
-    ut_ns packet_cost;  /* CPU of each packet that it receives, besides the usual */
-    uint64_t receive;   /* bytes that really fit into its socket; 0: as elsewhere */
-} sim_odd;
-
-typedef struct sim_plan {
-    uint32_t hosts, jobs;
-    sim_job_plan job[SIM_JOBS];
-    ut_ns clock[SIM_HOSTS]; /* the host's clock at the world's 0 */
-    /* links */
-    uint64_t rate_up, rate_down;   /* bytes per second */
-    uint64_t queue_up, queue_down; /* bytes */
-    ut_ns delay_min, delay_max;    /* one way, per pair */
-    ut_ns jitter;                  /* and at most so much more, per packet; the order of a pair is kept */
-    uint32_t slow_hosts;           /* mask: their links have the rate divided by slow_by for a while */
-    uint32_t slow_by;
-    ut_ns slow_from, slow_until;
-    uint32_t hole_bytes;         /* datagrams above this vanish on the way to `hole_hosts`; 0 for none */
-    uint32_t hole_hosts;         /* mask */
-    ut_ns hole_from, hole_until; /* UT_NEVER: the calm has to live with it */
-    uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
-    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
-    /* what the network does, parts per million */
-    uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
-    ut_ns reorder_by;
-    /* injections */
-    ut_ns inject_every; /* mean; 0 for none */
-    uint64_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty, evil */
-    /* hosts */
-    uint32_t packet_bytes, segments_max, receive_buffer;
-    uint64_t receive_real;   /* bytes that really fit */
-    ut_ns wake_max;          /* scheduler delay */
-    ut_ns packet_cost;       /* CPU per packet received */
-    uint32_t batch_max;      /* packets that one receive call coalesces */
-    uint32_t receive_budget; /* receive calls per turn */
-    uint32_t bad_submission; /* ppm */
-    sim_odd odd;
-    bool evil;      /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
-    bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
-    bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
-    uint32_t items;
-    sim_item item[SIM_ITEMS];
-} sim_plan;
 
 /* ---- the living world ---- */
 
@@ -217,6 +90,7 @@ typedef struct sim_rank {
     bool ready_pending; /* an EV_READY is in the heap */
     uint32_t born;      /* counts its sessions; events of an earlier one are void */
     uint64_t taken_seen;
+    struct sim_giver *giver; /* of a partial job: partial.h */
 } sim_rank;
 
 /* One host's part in one job. */
@@ -285,6 +159,7 @@ typedef struct sim_job {
     uint32_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint32_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
+    struct sim_part *part;       /* of a partial job: partial.h */
 } sim_job;
 
 /* What one host hears of another's present transfer. */
@@ -312,7 +187,10 @@ enum sim_event_kind {
     SIM_EV_ITEM_END,   /* a: item */
     SIM_EV_CONTROL,    /* a: host, b: its life, p: message */
     SIM_EV_INJECT,
-    SIM_EV_CALM, /* the calm begins to submit */
+    SIM_EV_PROBE,  /* a: host, b: its life, c: job, p: sim_probe */
+    SIM_EV_CHANGE, /* a: job: its policy changes */
+    SIM_EV_TUNE,   /* a: host, b: its life, c: job, d: op of the change: it hears of it */
+    SIM_EV_CALM,   /* the calm begins to submit */
     SIM_EV_END,
 };
 
@@ -353,6 +231,7 @@ typedef struct sim_world {
     sim_job job[SIM_JOBS];
     bool faults;  /* still on */
     bool calming; /* faults are off; the last ops are being done */
+    ut_ns calm_since;
     bool ended;
     uint32_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
     uint32_t partitions;     /* open */
@@ -389,10 +268,6 @@ _Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const c
     __attribute__((format(printf, 4, 5)));
 
 int sim_blame(uint64_t seed); /* blame.c: 0 if each host in trouble was named */
-
-/* plan.c: draws a world; and the fixed one of the performance floor. */
-void sim_plan_draw(sim_plan *plan, uint64_t seed);
-void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 
 /* memory.c */
 void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);
@@ -448,6 +323,9 @@ typedef struct sim_code {
     bool narrow; /* float32 values small enough that the sums of a Hadamard transform are exact */
 } sim_code;
 uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
+/* out = numerator / divisor as the dtype rounds it. */
+void sim_code_put(unsigned dtype, int64_t numerator, int64_t divisor, void *out);
+double sim_code_real(unsigned dtype, const void *value);
 void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
 bool sim_code_nonfinite(const sim_code *code, uint64_t element);
 /* |value| is what |ranks| make, but for the rounding of an average on its way through a transform. */
@@ -488,6 +366,9 @@ bool sim_all_done(const sim_world *w);
 
 /* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
 int sim_study(int argc, char **argv);
+
+/* skew.c: partial collectives of ranks that arrive one after the other, as JSON. Returns an exit status. */
+int sim_skew(int argc, char **argv);
 
 /* selftest.c: the simulator's own parts. Returns the number of failures, each printed. */
 int sim_selftest(void);

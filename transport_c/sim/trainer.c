@@ -5,6 +5,7 @@
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
 #include "moves.h"
+#include "partial.h"
 
 #include "../core/op.h"
 
@@ -25,6 +26,8 @@ static uint32_t ops_now(const sim_world *w, const sim_rank *r)
 
 bool sim_trainer_done(const sim_world *w, const sim_rank *r)
 {
+    if (sim_is_partial(&w->plan.job[r->job]))
+        return sim_part_done(w, r);
     if (r->session == UINT32_MAX)
         return r->dead && !r->planned_return;
     return r->out == 0 && r->next >= ops_now(w, r);
@@ -53,6 +56,10 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
     const sim_job_plan *j = &w->plan.job[r->job];
+    if (sim_is_partial(j)) {
+        sim_part_attach(w, r);
+        return;
+    }
     r->slot_bytes = (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
     r->arena_bytes = r->slot_bytes * j->ahead;
     r->arena = sim_alloc(r->arena_bytes);
@@ -86,6 +93,8 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
         ut_engine_session_remove(h->engine, r->session, sim_local(w, h));
         h->sessions_removed = true;
     }
+    if (sim_is_partial(&w->plan.job[r->job]))
+        sim_part_detach(w, r);
     h->by_session[r->session] = NULL;
     r->session = UINT32_MAX;
     r->out = 0;
@@ -289,6 +298,10 @@ static void submit(sim_world *w, sim_rank *r)
 /* SIM_EV_READY: the trainer has computed something. */
 void sim_trainer_ready(sim_world *w, sim_rank *r)
 {
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_ready(w, r);
+        return;
+    }
     r->ready_pending = false;
     sim_trainer_go_on(w, r);
 }
@@ -297,6 +310,10 @@ void sim_trainer_ready(sim_world *w, sim_rank *r)
 void sim_trainer_go_on(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_go_on(w, r);
+        return;
+    }
     if (r->session == UINT32_MAX || r->ready_pending || r->next >= ops_now(w, r))
         return;
     if (h->paused) { /* the whole host stands still */
@@ -380,6 +397,10 @@ void sim_trainer_collect(sim_world *w, sim_rank *r)
 {
     ut_receipt receipt;
     uint32_t got = 0;
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_collect(w, r);
+        return;
+    }
     while (ut_ring_take_completion(r->submissions, r->completions, &receipt)) {
         take_receipt(w, r, &receipt);
         got++;

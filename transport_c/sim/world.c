@@ -3,7 +3,7 @@
  * The life of a world: the faults rage until every rank has done its ops; then they stop, what is dead comes back, and
  * a few more ops must be perfect; then the books are closed.
  */
-#include "sim.h"
+#include "partial.h"
 
 #include <stdlib.h>
 
@@ -15,6 +15,8 @@ static void make_job(sim_world *w, uint32_t number)
 {
     sim_job *job = &w->job[number];
     job->plan = &w->plan.job[number];
+    if (sim_is_partial(job->plan))
+        job->part = sim_alloc(sizeof *job->part);
     memset(job->index_of, 0xff, sizeof job->index_of);
     for (uint32_t i = 0; i < job->plan->hosts; i++) {
         job->index_of[job->plan->host[i]] = i;
@@ -59,6 +61,9 @@ static void begin(sim_world *w)
     sim_net_start(w);
     for (uint32_t i = 0; i < w->plan.items; i++)
         sim_push(w, w->plan.item[i].at, SIM_EV_ITEM, i, 0, 0, 0, NULL);
+    for (uint32_t j = 0; j < w->plan.jobs; j++)
+        if (w->plan.job[j].part.change.at)
+            sim_push(w, w->plan.job[j].part.change.at, SIM_EV_CHANGE, j, 0, 0, 0, NULL);
 }
 
 bool sim_all_done(const sim_world *w)
@@ -101,8 +106,18 @@ static void dispatch(sim_world *w, const sim_event *e)
     case SIM_EV_INJECT:
         sim_net_inject(w);
         break;
+    case SIM_EV_PROBE:
+        sim_probe_event(w, e);
+        break;
+    case SIM_EV_CHANGE:
+        sim_part_change_due(w, e->a);
+        break;
+    case SIM_EV_TUNE:
+        sim_part_tune(w, e);
+        break;
     case SIM_EV_CALM:
         w->calming = true;
+        w->calm_since = w->now;
         sim_trace(w, SIM_TR_CALM, 0, 0, 0, 0, 0);
         for (uint32_t j = 0; j < w->plan.jobs; j++)
             for (uint32_t k = 0; k < w->job[j].ranks; k++)
@@ -177,8 +192,10 @@ static void run(sim_world *w)
         if (w->events_done % LOOK_EVERY == 0)
             phase = go_on(w, phase);
     }
-    if (!w->plan.evil)
+    if (!w->plan.evil) {
         sim_check_agreement(w);
+        sim_part_check_end(w);
+    }
     sim_account_world(w);
     sim_incast_check(w);
     for (uint32_t i = 0; i < w->plan.hosts; i++) {
@@ -202,7 +219,7 @@ void sim_world_free(sim_world *w)
         const sim_event *e = &w->heap[i];
         if (e->kind == SIM_EV_SWITCH || e->kind == SIM_EV_ARRIVE)
             sim_packet_free(e->p);
-        else if (e->kind == SIM_EV_CONTROL)
+        else if (e->kind == SIM_EV_CONTROL || e->kind == SIM_EV_PROBE)
             free(e->p);
     }
     free(w->heap);
@@ -222,6 +239,7 @@ void sim_world_free(sim_world *w)
         sim_guarded_free(&h->memory);
     }
     for (uint32_t j = 0; j < SIM_JOBS; j++) {
+        sim_part_free(&w->job[j]);
         for (uint32_t r = 0; r < SIM_RANKS; r++) {
             sim_rank *rank = &w->job[j].rank[r];
             free(rank->arena);

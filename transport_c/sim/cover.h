@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a range of worlds must at least once have seen.
+ */
+#ifndef SIM_COVER_H
+#define SIM_COVER_H
+
+/* What can go wrong, and what must at least once have been seen: each has a counter of how often it really struck. */
+/* clang-format off */
+#define SIM_COVER(X) \
+    X(loss) X(burst) X(reorder) X(duplicate) X(corrupt) X(truncate) X(extend) X(replay) X(replay_old_op) \
+    X(misdeliver) X(garbage) X(forged) X(empty) X(evil) X(partition_both_ways) X(partition_one_way) \
+    X(black_hole) X(pieces) X(jitter) X(slow_link) X(link_queue_full) X(host_queue_full) X(congestion_mark) X(pause) X(slow_wake) X(send_blocked) X(coalesced) \
+    X(trainer_death) X(trainer_return) X(daemon_death) X(daemon_return) X(absent_told) X(old_life) X(desync) \
+    X(desync_named) X(tight_deadline) X(past_deadline) X(bad_submission) X(silent_check) X(several_jobs) \
+    X(several_local_ranks) X(submitted_ahead) X(in_place) X(empty_bucket) X(fewer_elements_than_hosts) \
+    X(nonfinite) X(sequence_wrap_16) X(sequence_wrap_32) X(clock_wrap_32us) X(clock_wrap_63) X(status_complete) \
+    X(status_partial) X(status_insufficient) X(status_failed) X(redop_sum) X(redop_avg) X(redop_min) \
+    X(redop_max) X(redop_prod) X(dtype_float32) X(dtype_float64) X(dtype_float16) X(dtype_bfloat16) \
+    X(algorithm_tar) X(algorithm_ring) X(algorithm_bcube) X(algorithm_ps) \
+    X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_best_effort) X(mode_reliable) X(t_b_measured) \
+    X(t_b_by_hand) X(ended_by_t_b) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
+    X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
+    X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier)
+/* clang-format on */
+/* Of worlds with partial jobs. */
+/* clang-format off */
+#define SIM_COVER_PARTIAL(X) \
+    X(full) X(solo) X(majority) X(quorum) X(probe) X(seeded) X(fresh) X(stale) X(null) X(kept) X(empty_answer) \
+    X(overtaken) X(replaced) X(taken_back) X(sticky_again) X(answered_at_once) X(read) X(insufficient) X(complete) \
+    X(partial) X(failed) X(world_divisor) X(contributors_divisor) X(dragged_in) X(two_initiators) X(tau_waited) \
+    X(pick_dead) X(scribbled) X(sleeper) X(joined_late) X(bounded) X(best_effort) X(reliable) X(short_deadline) \
+    X(policy_changed) X(probe_answered) X(probe_expired) X(probe_again) X(probe_lost) X(probe_twice) X(probe_lied) \
+    X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good)
+/* clang-format on */
+enum sim_cover {
+#define SIM_COVER_ENUM(name) SIM_##name,
+    SIM_COVER(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+#define SIM_COVER_ENUM(name) SIM_PART_##name,
+        SIM_COVER_PARTIAL(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+            SIM_COVERS,
+    SIM_COVERS_ORDINARY = SIM_PART_full
+};
+extern const char *const sim_cover_name[SIM_COVERS];
+
+#endif
