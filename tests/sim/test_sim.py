@@ -120,8 +120,9 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
     assert {row["answered"] for row in policies.values()} == {ops * ranks}
     assert {row["complete"] for row in policies.values()} == {ops}
     assert policies["full"]["latency_ms"] == pytest.approx(expected["full_ms"], rel=0.05)
-    assert policies["majority"]["latency_ms"] == pytest.approx(expected["majority_ms"], rel=0.1)
-    assert 2.2 <= ratio["majority"] <= 1.1 * expected["ratio_majority"]
+    assert policies["majority"]["latency_ms"] == pytest.approx(expected["majority_ms"], rel=2 / ops**0.5)
+    spread = 1 + 2 / ops**0.5  # of the mean over so many draws
+    assert 2.2 <= ratio["majority"] <= spread * expected["ratio_majority"]
     assert ratio["solo"] >= 20
     assert policies["full"]["active"] == ranks
     assert policies["solo"]["active"] <= 1.5
