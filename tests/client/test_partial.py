@@ -381,6 +381,21 @@ def test_sticky__every_op_takes_it_until_another_comes() -> None:
         assert result is not None and result.array.tolist() == [200.0], "replaced, not added"
 
 
+def test_sticky__replaced_while_an_op_reads_it() -> None:
+    with slots(2, "solo") as (daemon, (job, _)):
+        daemon.op_takes(0.3)
+        face = job.partial(divisor="none")
+        face.give(np.full(1000, 1.0), sticky=True)
+        until(lambda: job._link.words().taken == 1)
+        for value in (2.0, 3.0, 4.0):
+            face.give(np.full(1000, value), sticky=True)
+        daemon.op_takes(0)
+        first = face.wait()
+        assert first is not None and set(first.array) == {1.0}
+        second = face.wait()
+        assert second is not None and set(second.array) == {4.0}
+
+
 # Bad input
 
 
