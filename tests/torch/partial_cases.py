@@ -129,6 +129,31 @@ def optimizers() -> dict[str, Any]:
     return found
 
 
+def hierarchy() -> dict[str, Any]:
+    """Rank 1 says that it is slow: two groups of one rank, at 2 and 6, which see each other's model. Then one again."""
+    parameter = nn.Parameter(torch.zeros(1000))
+    optimizer = RNA(torch.optim.SGD([parameter], lr=0.0), "seeded", hierarchy=True)
+    groups = []
+    for slow in (1.0, 9.0, 1.0):
+        for _ in range(20):
+            assert optimizer._hierarchy is not None
+            optimizer._hierarchy.note(slow if RANK == 1 else 1.0)
+        optimizer.regroup()
+        groups.append(optimizer.groups)
+        if len(optimizer.groups) > 1:
+            with torch.no_grad():
+                parameter.fill_(2.0 if RANK == 0 else 6.0)
+            dist.barrier()
+            for _ in range(10):
+                optimizer.zero_grad()
+                (parameter * 1.0).sum().backward()
+                optimizer.step()
+            shared = float(parameter[0].detach())
+            dist.barrier()
+    optimizer.finish()
+    return {"groups": groups, "shared": shared, "last": parameter.tolist()}
+
+
 def refusals() -> dict[str, Any]:
     found = {}
     for name, model, options in (
@@ -147,7 +172,7 @@ def refusals() -> dict[str, Any]:
     return found
 
 
-SHARED = (values, late, meetings, optimizers, refusals)
+SHARED = (values, late, meetings, optimizers, hierarchy, refusals)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

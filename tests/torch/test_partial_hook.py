@@ -48,6 +48,15 @@ def test_optimizers__train_and_end_equal(name: str, ranks: list[Outcome]) -> Non
     assert all(ratio > 0 for ratio in first["included"])
 
 
+def test_hierarchy__groups_form_and_end_and_see_each_others_model(ranks: list[Outcome]) -> None:
+    found = [outcome.case("hierarchy") for outcome in ranks]
+    for each in found:
+        assert each["groups"] == [[[0, 1]], [[0], [1]], [[0, 1]]]
+        assert 2.0 < each["shared"] < 6.0
+        assert len(set(each["last"])) == 1
+    assert found[0]["last"] == found[1]["last"]
+
+
 def test_hook__refuses_what_would_wait_for_everybody(ranks: list[Outcome]) -> None:
     for outcome in ranks:
         found = outcome.case("refusals")
