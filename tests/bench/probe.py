@@ -54,14 +54,17 @@ def decisions(hosts: Hosts, ops: int, q: int, elements: int = 256) -> dict[str, 
     with ranks(hosts, options=options) as jobs:
         slots = [job.partial() for job in jobs]
         gradient = np.ones(elements, np.float32)
-        for op_seq in range(ops + WARM):
+        for step in range(ops + WARM):
+            op_seq = max(slot.newest for slot in slots) + 1
             asked = picks(SEED, op_seq, world, q)
             for rank in (*(r for r in range(world) if r not in asked), *asked):
-                slots[rank].give(gradient, step=op_seq)
+                slots[rank].give(gradient, step=step)
             receipts = [result.receipt for slot in slots if (result := slot.wait()) is not None]
-            (initiator,) = {host for receipt in receipts for host in receipt.initiator}
-            if initiator not in asked or len(receipts) < world or op_seq < WARM:
-                missing += op_seq >= WARM
+            initiator = receipts[0].initiator[0] if receipts else -1
+            if step < WARM:
+                continue
+            if initiator not in asked or [receipt.op_seq for receipt in receipts] != [op_seq] * world:
+                missing += 1  # who gave late has started an op of his own meanwhile
                 continue
             receipt = receipts[initiator]
             opened = [row.opened_s for row in receipt.peers if row.host != initiator]
