@@ -190,7 +190,8 @@ class FakeSlots:
         given_ns = min(part.given_ns for part in there.values())
         self._open = _Open(op_seq, there, initiator, now_ns + self.op_ns, now_ns - given_ns)
         for rank in range(self._world_size):
-            self._nulls[rank] = 0 if rank in there else self._nulls[rank] + 1
+            waited = self._nulls[rank] >= self._tau  # in vain, if it is not there: not again at once
+            self._nulls[rank] = 0 if rank in there or waited else self._nulls[rank] + 1
         for rank, part in there.items():
             if part.session is not None:
                 part.session.words = part.session.words._replace(taken=part.call.op_seq + 1)

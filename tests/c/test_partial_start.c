@@ -281,7 +281,8 @@ static void tune__from_an_op_on(void)
     end();
 }
 
-/* A rank that was absent tau times is waited for: until it gives, or a quarter of the op's time has passed. */
+/* A rank that was absent tau times is waited for: until it gives, or a quarter of the op's time has passed. Then it is
+ * left out tau times before it is waited for again. */
 static void tau__is_waited_for(void)
 {
     ut_job_options o = policy(UT_POLICY_SOLO);
@@ -319,6 +320,13 @@ static void tau__is_waited_for(void)
     CHECK_EQ(r.op_seq, 5);
     CHECK_EQ(r.status, UT_COMPLETE);
     CHECK_EQ(r.included, 1);
+    for (uint64_t op = 6; op < 9; op++) { /* it was waited for in vain: not again before it has missed two more */
+        give(0, 1, op, 0);
+        run(20 * UT_MS);
+        CHECK_EQ(has_receipt(0), op < 8);
+        if (op < 8)
+            receipt(0);
+    }
     end();
 }
 

@@ -344,6 +344,7 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
 {
     ut_part *part = &op->part[j->config.self];
     const ut_submission *first = NULL, *other = NULL;
+    uint32_t tau = ut_policy_of(j, op->seq).tau;
     *part = (ut_part){.heard = true};
     j->partial.announce = false;
     if (j->partial.held && (j->partial.results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
@@ -352,7 +353,8 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
         ut_rank_slot *r = &j->partial.rank[i];
         r->state = UT_SLOT_NULL;
         if (!r->waiting.there) {
-            r->absent += r->session != NO_SESSION;
+            if (r->session != NO_SESSION) /* who was waited for in vain is not waited for again at once */
+                r->absent = r->absent < tau ? r->absent + 1 : 0;
             continue;
         }
         bool stale = r->waiting.given_for < op->seq;

@@ -35,7 +35,7 @@ typedef struct ut_gift {
 typedef struct ut_rank_slot {
     uint32_t session; /* UINT32_MAX: no trainer is attached */
     bool gone;        /* one was, and has left; who has never come is still to come */
-    uint32_t absent;  /* ops in a row that it was not in */
+    uint32_t absent;  /* ops in a row that it was not in, since it was last waited for */
     uint64_t given;   /* number of its newest submission that gave anything, plus one */
     uint64_t taken;   /* and of the newest that an op has taken */
     uint8_t state;    /* enum ut_slot: in the newest op */

@@ -133,7 +133,7 @@ static void leave_out(sim_world *w, sim_host *h, const ut_event *event, sim_part
         FAIL("O14 policy", "%" PRIu64 " us after it began elsewhere, though rank %u was absent from %u ops, tau is %u",
              (w->now - since) / UT_US, r->index, g->absent, tau);
     w->cover[SIM_PART_tau_waited] += external && g->absent >= tau && w->now - since >= p->deadline / 8;
-    g->absent++;
+    g->absent = g->absent < tau ? g->absent + 1 : 0; /* waited for in vain: not again at once */
     w->cover[SIM_PART_null]++;
 }
 
