@@ -236,12 +236,12 @@ class SharedModel:
         self._sum = self._job.empty(count + 1, dtype)
         self.withdraw()
 
-    def push(self, model: AnyArray, weight: int, deadline: Duration) -> None:
-        """Puts a model into this rank's slot, and starts an op."""
+    def push(self, model: AnyArray, weight: int, deadline: Duration) -> int:
+        """Puts a model into this rank's slot, and starts an op; the number of the first one that has it."""
         self._vector[:-1] = model
         self._vector[:-1] *= weight
         self._vector[-1] = weight
-        self._slot.give(self._vector, sticky=True, deadline=deadline)
+        return self._slot.give(self._vector, sticky=True, deadline=deadline)
 
     def withdraw(self) -> None:
         """From now on this rank's slot counts nothing."""
@@ -252,18 +252,10 @@ class SharedModel:
         """Puts a model into this rank's slot and returns the mean over all slots, this one among them; None when there
         is none by the deadline.
         """
-        self._slot.poll(out=self._sum)
-        before = self._slot.newest
-        self.push(model, weight, deadline)
         until = time.monotonic() + duration_s(deadline, "deadline")
-        while (left := until - time.monotonic()) > 0:
-            found = self._slot.wait(deadline=left, out=self._sum)
-            if found is None:
-                break
-            # An op that ran already has what lay here before; the next one has this, and calls it fresh.
-            if self._job.rank in found.receipt.fresh or found.receipt.op_seq > before + 2:
-                return self._mean(found.receipt)
-        return None
+        first = self.push(model, weight, deadline)
+        found = self._slot.wait(first - 1, deadline=max(0.0, until - time.monotonic()), out=self._sum)
+        return None if found is None else self._mean(found.receipt)
 
     def newest(self) -> tuple[AnyArray | None, tuple[int, ...]] | None:
         """The mean over all slots, None if it is not whole or all weigh nothing, and the ranks that pushed or withdrew

@@ -192,8 +192,11 @@ class Partial:
         deadline: Duration | None = None,
         mode: str | None = None,
         dtype: Any = None,
-    ) -> None:
+    ) -> int:
         """Gives `array` for the next op, and does not wait for it: only for the daemon to say that it has it.
+
+        Returns the number of that op: a result of it, and of no earlier one, holds what was given; if it is sticky, so
+        do all later ones.
 
         array: copied; else as for `allreduce`. sticky: every op from now on takes it, until something else is given;
             it is not combined with what was given before, which is forgotten.
@@ -201,7 +204,9 @@ class Partial:
         """
         now = time.monotonic_ns()
         request = self._job._request(now, array, "avg", deadline, None, mode, dtype, False, reads_only=True)
-        self._give(request, step, self.divisor, sticky=sticky, waits=False)
+        answer = self._give(request, step, self.divisor, sticky=sticky, waits=False).answer
+        assert answer is not None
+        return answer.op_seq
 
     def poll(self, newer_than: int | None = None, *, out: Any = None) -> Result | None:
         """The newest result, if its op has a number above `newer_than` (default: `self.newest`); else None, at once and

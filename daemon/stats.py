@@ -11,13 +11,15 @@ from collections.abc import Hashable
 from ultima.daemon.engine import Event, Status
 
 RECENT_OPS = 1024
+ENDS = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
+"""What an op can end with; the others are answers to calls of partial jobs."""
 
 
 class OpStats:
     """Counts since the job began here, and how long its recent ops took."""
 
     def __init__(self) -> None:
-        self.count = dict.fromkeys(Status, 0)
+        self.count = dict.fromkeys(ENDS, 0)
         self.missing_bytes = 0
         self.diverged = 0
         self.last_diverged = -1
@@ -25,10 +27,9 @@ class OpStats:
 
     def op_done(self, event: Event) -> None:
         """Takes an OP_DONE event: a is the status, b the time it took in ns, c the bytes that are missing."""
-        try:
-            self.count[Status(event.a)] += 1
-        except ValueError:
+        if event.a not in ENDS:
             return
+        self.count[Status(event.a)] += 1
         self.missing_bytes += event.c
         self._elapsed_ns.append(event.b)
 

@@ -355,3 +355,16 @@ def test_sticky__replaced_while_an_op_reads_it() -> None:
         assert first is not None and set(first.array) == {1.0}
         second = face.wait()
         assert second is not None and set(second.array) == {4.0}
+
+
+def test_give__says_which_op_takes_it() -> None:
+    """However many ops others have started meanwhile: only the newest result is there to be read."""
+    with slots(2, "solo") as (_, (job, other)):
+        mine, theirs = job.partial(divisor="none"), other.partial(divisor="none")
+        assert mine.give(np.full(1, 5.0), sticky=True) == 0
+        for op in range(1, 4):
+            assert theirs.give(np.ones(1)) == op
+            assert theirs.wait(op - 1) is not None
+        result = mine.wait(-1)
+        assert result is not None and (result.receipt.op_seq, result.array[0], result.receipt.stale) == (3, 6.0, (0,))
+        assert mine.give(np.full(1, 7.0), sticky=True) == 4

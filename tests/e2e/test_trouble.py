@@ -337,7 +337,7 @@ def test_join__missing_rank_is_named(four: Hosts) -> None:
 def test_join__rank_that_is_taken(four: Hosts) -> None:
     name = new_job_name()
     with ranks(four[:1], job=name), pytest.raises(ultima.JoinRefused):
-        ultima.connect(name, 0, 1, four[0].socket, four[0].rendezvous, timeout="1s", arena="64K")
+        ultima.connect(name, 0, 1, four[0].socket, four[0].rendezvous, timeout="10s", arena="64K")
 
 
 def test_join__addresses_of_ranks_instead_of_a_rendezvous(four: Hosts) -> None:

@@ -21,7 +21,7 @@ TRANSPORT = ROOT / "transport_c"
 BUILD = TRANSPORT / "build"
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
-CANARY_SEEDS = 200
+CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
 # Worlds beyond the first 500 that once showed a bug, and which. A change of sim/plan.c draws other worlds for them.
 ONCE_FAILED = {
     600: "an op that nobody could make room for stayed in the ring past its deadline",
@@ -159,9 +159,10 @@ def test_canary__each_planted_bug_is_found() -> None:
     assert len(canaries) >= 4
     built("sim")
     for canary in canaries:
-        worlds = ["--partial"] if "PARTIAL_" in canary.name else []
-        result = run(canary, *worlds, "--from", 1, "--count", CANARY_SEEDS, "--stop")
-        assert result.returncode == 1, f"{canary.name} sang {CANARY_SEEDS} worlds long\n{told(result)}"
+        partial = "PARTIAL_" in canary.name
+        seeds = PARTIAL_CANARY_SEEDS if partial else CANARY_SEEDS
+        result = run(canary, *(["--partial"] if partial else []), "--from", 1, "--count", seeds, "--stop")
+        assert result.returncode == 1, f"{canary.name} sang {seeds} worlds long\n{told(result)}"
         assert "FAILED seed" in result.stdout
 
 
