@@ -28,12 +28,18 @@ ADDRESS = "127.0.0.1"
 START_S = 30.0
 Place = TypeVar("Place")
 _job_numbers = iter(range(10**6))
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port P with TCP P and UDP P+1 to P+4 free just now, below the range from which the kernel picks by itself."""
+    """A port P with TCP P and UDP P+1 to P+4 free just now, below the range from which the kernel picks by itself.
+
+    None is given twice: the daemon that it was for may not have taken it yet.
+    """
     for _ in range(200):
-        port = random.SystemRandom().randrange(10240, 32700)
+        port = random.SystemRandom().randrange(10240, 32700, 5)
+        if port in _given:
+            continue
         wanted = ((socket.SOCK_STREAM, port), *((socket.SOCK_DGRAM, port + more) for more in range(1, 5)))
         with ExitStack() as held:
             try:
@@ -41,8 +47,9 @@ def free_port() -> int:
                     held.enter_context(socket.socket(socket.AF_INET, kind)).bind((ADDRESS, number))
             except OSError:
                 continue
+        _given.add(port)
         return port
-    raise RuntimeError("no three free ports in a row")
+    raise RuntimeError("no five free ports in a row")
 
 
 class DaemonProcess:
