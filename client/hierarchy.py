@@ -33,13 +33,17 @@ from .durations import Duration, duration_s
 from .errors import InvalidArgument, RanksGone
 from .options import Options
 from .partial import Partial
-from .receipt import Receipt, Status
+from .receipt import Receipt, Status, Why
 from .session import Job
 
 # Calls of `exchange` without a broadcast, after which the next rank of the group speaks for it; for the one after it
 # twice as many, and so on.
 SILENCE = 10
 ARENA_VECTORS = 8
+# Elements of a block of a shared model, the weights at both ends included: fewer than a packet holds.
+BLOCK = 128
+# A host that has died, and one of which nothing is missing.
+AWAY = {Why.NOTHING, Why.ABSENT}
 # How long a meeting waits for the slowest rank to come.
 MEETING_DEADLINE = "30m"
 
@@ -148,7 +152,7 @@ class Hierarchy:
         self._calls += 1
         if self._models is None or self._calls % self._period:
             return False
-        heard = self._listen()
+        heard = self._listen(model)
         if not self.speaks:
             if heard is not None:
                 model[:] = heard
@@ -196,9 +200,9 @@ class Hierarchy:
                 each.close()
         self._models = self._broadcast = None
 
-    def _listen(self) -> AnyArray | None:
+    def _listen(self, model: AnyArray) -> AnyArray | None:
         """The newest broadcast of another rank. Finds out who speaks for the group."""
-        found = self._broadcast.newest() if self._broadcast is not None else None
+        found = self._broadcast.newest(model) if self._broadcast is not None else None
         if found is None:
             self._silent += 1
             ahead = (self.group.index(self._job.rank) - self.group.index(self.speaker)) % len(self.group)
@@ -222,25 +226,30 @@ class Hierarchy:
 
 
 class SharedModel:
-    """A partial job whose slots hold models, each times its weight, and the weights in one more element.
+    """A partial job whose slots hold models, each times its weight, and the weights along with them.
 
-    Ranks that have no model to tell put one of weight 0 there: they are never absent, and nobody waits for them. A sum
-    is taken when it is whole; with a part of a slot missing the weights would be wrong for some elements.
+    Ranks that have no model to tell put one of weight 0 there: they are never absent, and nobody waits for them.
+
+    The shard of a host that is gone comes from nobody: what this rank gave stands there. So the weights stand at both
+    ends of each block of the vector, which is smaller than a shard: where they are the same they hold for all of it,
+    and where a shard ends within a block they differ. A sum of which anything else is missing is not taken.
     """
 
     def __init__(self, job: Job, count: int, dtype: str, name: str, ranks: Sequence[int] | None = None) -> None:
-        nbytes = (count + 1) * np.dtype(dtype).itemsize
+        blocks = -(-count // (BLOCK - 2))
+        nbytes = blocks * BLOCK * np.dtype(dtype).itemsize
         self._job = open_beside(job, name, Options(policy="solo"), ranks=ranks, arena_bytes=ARENA_VECTORS * nbytes)
         self._slot = self._job.partial(local_reduce="sum", divisor="none")
-        self._vector = self._job.empty(count + 1, dtype)
-        self._sum = self._job.empty(count + 1, dtype)
+        self._count = count
+        self._vector = self._job.empty((blocks, BLOCK), dtype)
+        self._sum = self._job.empty((blocks, BLOCK), dtype)
         self.withdraw()
 
     def push(self, model: AnyArray, weight: int, deadline: Duration) -> int:
         """Puts a model into this rank's slot, and starts an op; the number of the first one that has it."""
-        self._vector[:-1] = model
-        self._vector[:-1] *= weight
-        self._vector[-1] = weight
+        self._vector[:, 1:-1] = self._blocks_of(model)
+        self._vector[:, 1:-1] *= weight
+        self._vector[:, 0] = self._vector[:, -1] = weight
         return self._slot.give(self._vector, sticky=True, deadline=deadline)
 
     def withdraw(self) -> None:
@@ -255,20 +264,34 @@ class SharedModel:
         until = time.monotonic() + duration_s(deadline, "deadline")
         first = self.push(model, weight, deadline)
         found = self._slot.wait(first - 1, deadline=max(0.0, until - time.monotonic()), out=self._sum)
-        return None if found is None else self._mean(found.receipt)
+        return None if found is None else self._mean(found.receipt, model)
 
-    def newest(self) -> tuple[AnyArray | None, tuple[int, ...]] | None:
-        """The mean over all slots, None if it is not whole or all weigh nothing, and the ranks that pushed or withdrew
-        just before; None if there is no newer one than the last time.
+    def newest(self, model: AnyArray) -> tuple[AnyArray | None, tuple[int, ...]] | None:
+        """The mean over all slots, None if it is not to be had or all weigh nothing, and the ranks that pushed or
+        withdrew just before; None if there is no newer one than the last time. `model` stands for what is missing.
         """
         found = self._slot.poll(out=self._sum)
-        return None if found is None else (self._mean(found.receipt), found.receipt.fresh)
+        return None if found is None else (self._mean(found.receipt, model), found.receipt.fresh)
 
     def close(self) -> None:
         self._job.close()
 
-    def _mean(self, receipt: Receipt) -> AnyArray | None:
-        if receipt.status is not Status.COMPLETE or not self._sum[-1] > 0:
+    def _mean(self, receipt: Receipt, model: AnyArray) -> AnyArray | None:
+        """The mean where it is known, and `model` elsewhere."""
+        gone = receipt.status is Status.PARTIAL and self._vector.size >= receipt.world_size * BLOCK
+        if receipt.status is not Status.COMPLETE and not (gone and {peer.why for peer in receipt.peers} <= AWAY):
             return None
-        mean: AnyArray = self._sum[:-1] / self._sum[-1]
+        weights = self._sum[:, 0]
+        known = (weights > 0) & (weights == self._sum[:, -1])
+        if not known.any():
+            return None
+        blocks = self._blocks_of(model)
+        np.divide(self._sum[:, 1:-1], weights[:, None], out=blocks, where=known[:, None])
+        mean: AnyArray = blocks.reshape(-1)[: self._count]
         return mean
+
+    def _blocks_of(self, model: AnyArray) -> AnyArray:
+        """A copy of the model, without the weights, in blocks."""
+        blocks = np.zeros((len(self._vector), BLOCK - 2), self._vector.dtype)
+        blocks.reshape(-1)[: self._count] = model
+        return blocks
