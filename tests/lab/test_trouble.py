@@ -178,7 +178,9 @@ def test_switch_drops__true_receipts_by_the_deadline(loss: float) -> None:
         lab.set_loss(loss)
         for receipt in reduce_once(jobs, 0.3):
             assert receipt.status is not Status.COMPLETE or loss < 100, receipt
-            assert receipt.complete or receipt.bytes_missing > 0
+            # All meant for this host may have come, and an owner's shard still lack a rank: then it says which.
+            lacks_a_rank = receipt.weight_min < 3 and bool(receipt.partly)
+            assert receipt.complete or receipt.bytes_missing > 0 or lacks_a_rank, receipt
         lab.set_loss(0)
         assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(5))
 
