@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from tests.answers import Ended, Silent, next_lines
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab
 
@@ -101,24 +100,12 @@ class Gang:
 
     def _lines(self, seconds: float, what: str) -> list[str]:
         """The next line of every rank."""
-        end = time.monotonic() + seconds
-        said: dict[int, str] = {}
-        with selectors.DefaultSelector() as ready:
-            for index, rank in enumerate(self._ranks):
-                assert rank.stdout is not None
-                ready.register(rank.stdout, selectors.EVENT_READ, index)
-            while len(said) < len(self._ranks):
-                found = ready.select(max(0.0, end - time.monotonic()))
-                if not found:
-                    raise GangError(f"{self.name}: no {what} of {len(self._ranks) - len(said)} ranks in {seconds:g} s")
-                for key, _ in found:
-                    stream: IO[str] = key.fileobj  # type: ignore[assignment]
-                    line = stream.readline()
-                    if not line:
-                        raise GangError(f"{self.name}: rank {key.data} ended\n{self._last_words(key.data)}")
-                    said[key.data] = line
-                    ready.unregister(stream)
-        return [said[index] for index in range(len(self._ranks))]
+        try:
+            return next_lines(self._ranks, seconds)
+        except Silent as silent:
+            raise GangError(f"{self.name}: no {what} of {len(silent.indices)} ranks in {seconds:g} s") from None
+        except Ended as ended:
+            raise GangError(f"{self.name}: rank {ended.index} ended\n{self._last_words(ended.index)}") from None
 
     def _last_words(self, index: int) -> str:
         errors = self._errors[index]

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
+from tests.answers import Ended, Silent, next_lines
 from tests.e2e.hosts import Hosts, running
 from tests.reproduce.ultima.study import ROOT
 
@@ -61,25 +61,13 @@ class Trainers:
         return [json.loads(said) for said in self._lines(self._lead_s + seconds, "answer")]
 
     def _lines(self, seconds: float, what: str) -> list[str]:
-        end = time.monotonic() + seconds
-        said: dict[int, str] = {}
-        with selectors.DefaultSelector() as ready:
-            for index, rank in enumerate(self._ranks):
-                assert rank.stdout is not None
-                ready.register(rank.stdout, selectors.EVENT_READ, index)
-            while len(said) < len(self._ranks):
-                found = ready.select(max(0.0, end - time.monotonic()))
-                if not found:
-                    silent = [index for index in range(len(self._ranks)) if index not in said]
-                    raise TrainersError(f"no {what} of ranks {silent} in {seconds:g} s\n{self._last_words(silent[0])}")
-                for key, _ in found:
-                    stream: IO[str] = key.fileobj  # type: ignore[assignment]
-                    line = stream.readline()
-                    if not line:
-                        raise TrainersError(f"rank {key.data} ended\n{self._last_words(key.data)}")
-                    said[key.data] = line
-                    ready.unregister(stream)
-        return [said[index] for index in range(len(self._ranks))]
+        try:
+            return next_lines(self._ranks, seconds)
+        except Silent as silent:
+            words = self._last_words(silent.indices[0])
+            raise TrainersError(f"no {what} of ranks {silent.indices} in {seconds:g} s\n{words}") from None
+        except Ended as ended:
+            raise TrainersError(f"rank {ended.index} ended\n{self._last_words(ended.index)}") from None
 
     def _last_words(self, index: int) -> str:
         errors = self._errors[index]
