@@ -75,6 +75,8 @@ class FakeSubmission:
     @property
     def src_nbytes(self) -> int:
         """Bytes that the rank brings: of all-gather only its own shard."""
+        if self.name == "barrier":
+            return 1
         count = self.count // self.world_size if self.name == "all_gather" else self.count
         return count * DTYPE_BY_CODE[self.dtype].itemsize
 
@@ -263,7 +265,9 @@ class FakeOp:
     ) -> Receipt:
         here = self._host_of(part.session.rank)
         kind = DTYPE_BY_CODE[part.submission.dtype]
-        share, rest = divmod(part.submission.count, len(self._hosts))
+        # A barrier's is a byte of each host; its count is a note.
+        count = len(self._hosts) if part.submission.name == "barrier" else part.submission.count
+        share, rest = divmod(count, len(self._hosts))
         shard = [(share + (index < rest)) * kind.itemsize for index in range(len(self._hosts))]
         rows = [self._row(part.submission, host, here, shard, values, absent) for host in self._hosts]
         expected = sum(sum(row.expected_bytes) for row in rows)

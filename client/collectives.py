@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
 
+NOTE_MAX = 2**64 - 1
+
 
 class Collectives:
     """The part of a Job that is told here; `session.Job` is the whole."""
@@ -135,18 +137,23 @@ class Collectives:
         _check_apart(source, target, None)
         return self._collect("all_to_all", source, target, out, kind, deadline, apart=True)
 
-    def barrier(self, *, deadline: Duration | None = None) -> Receipt:
+    def barrier(self, *, deadline: Duration | None = None, note: int = 0) -> Receipt:
         """Returns when every rank has called it. Ops that are under way are not waited for.
 
-        Raises Desync when ranks called something else; DeadlineExceeded when some rank did not come by `deadline` (the
-        job's by default), RanksGone when it cannot; and as allreduce.
-        """
-        return self.barrier_async(deadline=deadline).wait()
+        note: what the ranks meet for, 0 to 2^64 - 1; the same on all ranks.
 
-    def barrier_async(self, *, deadline: Duration | None = None) -> Handle:
+        Raises Desync when ranks called something else, or with another note (`field` "note"); DeadlineExceeded when
+        some rank did not come by `deadline` (the job's by default), RanksGone when it cannot; InvalidArgument; and as
+        allreduce.
+        """
+        return self.barrier_async(deadline=deadline, note=note).wait()
+
+    def barrier_async(self, *, deadline: Duration | None = None, note: int = 0) -> Handle:
         """Starts what `barrier` does; see `Job.allreduce_async`. Its result is nothing of interest."""
+        if not isinstance(note, int) or not 0 <= note <= NOTE_MAX:
+            raise InvalidArgument("note", note, f"an integer, 0 to {NOTE_MAX}")
         token = np.zeros(len(self._link.hosts), dtype=np.uint8)
-        return self._collect("barrier", token, token, None, BYTES, deadline)
+        return self._collect("barrier", token, token, None, BYTES, deadline, note=note)
 
     # How
 
@@ -180,10 +187,10 @@ class Collectives:
         src_from: int = 0,
         dst_from: int = 0,
         apart: bool = False,
+        note: int | None = None,
     ) -> Handle:
-        layout = Layout(
-            COLLECTIVES[collective], max(source.nbytes, target.nbytes), src_from, dst_from, apart=apart, root=root
-        )
+        nbytes = max(source.nbytes, target.nbytes)
+        layout = Layout(COLLECTIVES[collective], nbytes, src_from, dst_from, apart=apart, root=root, note=note)
         deadline_ns, expires_ns = self._times(time.monotonic_ns(), deadline)
         mode = MODES["reliable"]
         return self._launch(Op(source, target, result, kind, redop, mode, deadline_ns, expires_ns, layout=layout))

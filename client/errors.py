@@ -110,8 +110,8 @@ class Desync(UltimaError):
     """The ranks of a job did not ask for the same thing: a mistake in the program, so it is not repaired.
 
     `rank` is a rank that differs from this one (None when only the message says), `field` what differs ("collective",
-    "root", "dtype", "op", "count", "mode", "agree" or "world_size"), `mine` and `theirs` the two values. `op_seq` is
-    the number of the op, None at the join.
+    "root", "dtype", "op", "count", "mode", "agree", "note" or "world_size"), `mine` and `theirs` the two values.
+    `op_seq` is the number of the op, None at the join.
     """
 
     def __init__(

@@ -69,6 +69,8 @@ class Layout:
     apart: bool = False
     """Source and target may never be the same memory."""
     root: int = 0
+    note: int | None = None
+    """Of a barrier, in the place of the number of elements."""
 
 
 class Op:
@@ -125,7 +127,7 @@ class Op:
         self.layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
         self.nbytes = self.layout.nbytes
         """Of the bucket: at least those of `source` and of `target`."""
-        self.count = self.nbytes // kind.itemsize
+        self.count = self.nbytes // kind.itemsize if self.layout.note is None else self.layout.note
         self.redop = redop
         self.mode = mode
         self.deadline_ns = deadline_ns
@@ -291,6 +293,8 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
         # Ranks of one host share one account; which side of the difference we are on, only we know.
         if asked.get(field) == there_value:
             here, there_value = there_value, here
+        if field == "count" and asked.get("collective") == COLLECTIVES["barrier"]:
+            field = "note"
         return Desync(blamed, field, field_value(field, here), field_value(field, there_value), number)
     if error == ERR_TIMEOUT:
         receipt = completion.receipt

@@ -33,6 +33,7 @@ from ultima.attachment import ENGINE_SHARE
 from ultima.config import DEFAULT_SOCKET, socket_path
 from ultima.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.errors import InvalidArgument, UltimaError
+from ultima.torch.beside import Line
 from ultima.torch.elements import (
     FLOATS,
     INTEGERS,
@@ -114,6 +115,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         self._mode = _mode()
         self._deadline_s = _deadline_s()
         self._finishers = Finishers()
+        self._line = Line()
         self._job: ultima.Job | None = None
         if size > 1:
             # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.

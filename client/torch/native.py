@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,8 +26,9 @@ from torch._C._distributed_c10d import (
 )
 
 import ultima
-from ultima.errors import DeadlineExceeded
-from ultima.torch.delegate import PEER_TO_PEER
+from ultima.errors import DeadlineExceeded, Desync
+from ultima.torch.beside import Accompanied, Line, in_words, note_of
+from ultima.torch.delegate import DELEGATED, PEER_TO_PEER
 from ultima.torch.elements import (
     OPS,
     PIECE_BYTES_MAX,
@@ -41,7 +43,7 @@ from ultima.torch.elements import (
     reducible,
 )
 from ultima.torch.forms import FormsProcessGroup
-from ultima.torch.work import Accompanied, TorchPart
+from ultima.torch.work import TorchPart
 
 
 class NativeProcessGroup(FormsProcessGroup):
@@ -50,6 +52,8 @@ class NativeProcessGroup(FormsProcessGroup):
     Torch's stubs know one of the overloaded forms of each method; here all of them are taken, hence `Any` and the
     comments for mypy.
     """
+
+    _line: Line
 
     def _live_job(self) -> ultima.Job | None:
         """The job; None for a group of one rank, or one that was destroyed."""
@@ -60,18 +64,19 @@ class NativeProcessGroup(FormsProcessGroup):
         raise NotImplementedError
 
     def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
-        """Gloo's collective |name|, with a barrier of ours beside it: where ranks have called different things Gloo
-        would wait for its timeout, and could not say why.
-        """
+        """Gloo's collective |name|, once the ranks have met to do the same."""
         job = None if name in PEER_TO_PEER else self._live_job()
         if job is None:
             return super()._call_gloo(name, *args, **named)
-        timeouts = [given.timeout for given in (*args, *named.values()) if hasattr(given, "asyncOp")]
-        met = job.barrier_async(deadline=self._deadline(timeouts[0] if timeouts else timedelta(0)))
-        part = Accompanied(name, met, super()._call_gloo(name, *args, **named), self._gloo.abort)
-        result = args[0] if args and not hasattr(args[0], "asyncOp") else []
-        # Gloo's own threads go on with it, so nobody need wait for it before the caller does.
-        return self._work([result] if isinstance(result, torch.Tensor) else result, [part], [], False)
+        given = (*args, *named.values())
+        opts = next((each for each in given if hasattr(each, "asyncOp")), None)
+        deadline, call = self._deadline(timedelta(0) if opts is None else opts.timeout), DELEGATED.get(name, name)
+        met = job.barrier_async(deadline=deadline, note=note_of(call, given))
+        part = Accompanied(call, met, partial(super()._call_gloo, name, *args, **named), self._line)
+        result = args[0] if args and args[0] is not opts else []
+        return self._work(
+            [result] if isinstance(result, torch.Tensor) else result, [part], [], opts is None or opts.asyncOp
+        )
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Work:  # type: ignore[override]
         """Gives every rank the tensor of rank |opts.rootRank|, in place."""
@@ -201,6 +206,8 @@ class _Barrier:
             return self._handle.wait()
         except DeadlineExceeded as error:
             raise DeadlineExceeded(f"barrier: its timeout has passed; {error}", error.receipt) from None
+        except Desync as error:
+            raise in_words(error) from None
 
 
 def _alike(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch._C._distributed_c10d import Work
 
-from ultima.errors import ClosedHandle, Desync, NotDone, UltimaError
+from ultima.errors import ClosedHandle, NotDone
 from ultima.torch.receipts import ReceiptLog
 
 if TYPE_CHECKING:
-    from ultima import Handle, Receipt
+    from ultima import Receipt
 
 
 CLOSE_S = 1.0
@@ -93,27 +93,6 @@ class TorchPart:
         self._work = work
 
     def wait(self) -> None:
-        self._work.wait()
-
-
-class Accompanied:
-    """A collective of Gloo's that the ranks meet for in a barrier of Ultima's. |give_up| ends Gloo's share of it."""
-
-    def __init__(self, name: str, met: Handle, work: Work, give_up: Callable[[], None]) -> None:
-        self._name = name
-        self._met = met
-        self._work = work
-        self._give_up = give_up
-
-    def wait(self) -> None:
-        try:
-            self._met.wait()
-        except UltimaError as error:
-            self._give_up()
-            if isinstance(error, Desync) and error.field == "collective":
-                mine = f"{self._name} (Gloo's, with a barrier)"
-                raise Desync(error.rank, "collective", mine, error.theirs, error.op_seq) from None
-            raise
         self._work.wait()
 
 

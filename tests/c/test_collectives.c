@@ -185,10 +185,10 @@ static void engine__reduce_scatter_of_halves(void)
     end();
 }
 
-static void submit_barrier(uint32_t h, uint64_t op)
+static void submit_barrier(uint32_t h, uint64_t op, uint64_t note)
 {
     ut_submission s = {.op_seq = op,
-                       .count = n,
+                       .count = note,
                        .deadline_ns = now + UT_SECOND,
                        .dtype = UT_BYTES,
                        .mode = UT_RELIABLE,
@@ -208,17 +208,39 @@ static void engine__nobody_passes_a_barrier_before_all_have_come(void)
             late_ppm = op < 6 ? 0 : 300000;
             for (uint32_t h = 0; h < n; h++)
                 if (h != late)
-                    submit_barrier(h, op);
+                    submit_barrier(h, op, UINT64_MAX >> op);
             run(now + 200 * UT_MS);
             for (uint32_t h = 0; h < n; h++)
                 CHECK_EQ(ut_ring_take_completion(&hosts[h].submissions, &hosts[h].completions, &r), 0);
-            submit_barrier(late, op);
+            submit_barrier(late, op, UINT64_MAX >> op);
             run(now + 700 * UT_MS);
             for (uint32_t h = 0; h < n; h++) {
                 r = receipt(h);
                 CHECK_EQ(r.status, UT_COMPLETE);
                 CHECK_EQ(r.bytes_expected, n - 1);
             }
+        }
+        end();
+    }
+}
+
+/* The note is no size: whatever it is, it is compared, and nothing else is done with it. */
+static void engine__barriers_with_other_notes_are_a_desync(void)
+{
+    static const uint64_t notes[][2] = {{0, 1}, {3, UINT64_MAX}, {UINT64_C(1) << 63, UINT64_C(1) << 62}};
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        n = 3;
+        begin_alike(UT_TAR);
+        for (uint32_t h = 0; h < n; h++)
+            submit_barrier(h, 0, notes[i][h == 1]);
+        run(now + 100 * UT_MS);
+        for (uint32_t h = 0; h < n; h++) {
+            ut_receipt r = receipt(h);
+            CHECK_EQ(r.error, UT_ERR_DESYNC);
+            CHECK_EQ(r.field, UT_FIELD_COUNT);
+            CHECK_EQ(r.value_here, notes[i][h == 1]);
+            CHECK_EQ(r.value_there, notes[i][h != 1]);
+            CHECK(h == 1 ? r.culprit != 1 : r.culprit == 1);
         }
         end();
     }
@@ -242,7 +264,7 @@ static void engine__a_missing_host_fails_the_others(void)
                         ut_engine_peer_absent(hosts[h].engine, 0, 1, now);
                 for (uint32_t h = 0; h < n; h++)
                     if (h != 1 || how == 2)
-                        collective == UT_BARRIER ? submit_barrier(h, 0) : submit_one(&c, h);
+                        collective == UT_BARRIER ? submit_barrier(h, 0, 7) : submit_one(&c, h);
                 if (how == 2) { /* it has called, and nothing but its first packets got out */
                     run(now + 5 * UT_US);
                     silent = 1 << 1;
@@ -368,8 +390,7 @@ static void engine__bad_submissions_of_collectives(void)
     ROW(UT_ERR_ARGUMENT, s.count = 31);
     ROW(UT_ERR_ARGUMENT, s.root = 1);
     ROW(UT_ERR_ARGUMENT, s.collective = UT_BROADCAST, s.root = 3);
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER, s.dtype = UT_BYTES);
-    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER, s.count = 3);
+    ROW(UT_ERR_ARGUMENT, s.collective = UT_BARRIER); /* of anything but bytes */
     ROW(UT_ERR_ARGUMENT, s.collective = UT_ALLREDUCE, s.redop = UT_SUM, s.root = 1);
     ROW(UT_ERR_REDOP, s.redop = UT_SUM);
     ROW(UT_ERR_REDOP, s.collective = UT_REDUCE_SCATTER);
@@ -433,6 +454,7 @@ int main(int argc, char **argv)
     RUN(engine__every_collective_moves_what_it_says);
     RUN(engine__reduce_scatter_of_halves);
     RUN(engine__nobody_passes_a_barrier_before_all_have_come);
+    RUN(engine__barriers_with_other_notes_are_a_desync);
     RUN(engine__a_missing_host_fails_the_others);
     RUN(engine__nothing_is_made_of_what_did_not_come);
     RUN(engine__an_op_that_never_began_leaves_the_result_alone);

@@ -84,6 +84,17 @@ def test_barrier__waits_for_all() -> None:
         assert all(handle.wait().complete for handle in first)
 
 
+def test_barrier__another_note_is_a_desync() -> None:
+    with jobs_of() as jobs:
+        alike = [job.barrier_async(note=2**64 - 1) for job in jobs]
+        assert [handle.wait().bytes_expected for handle in alike] == [2] * 3
+        handles = [job.barrier_async(note=note) for job, note in zip(jobs, (5, 5, 6), strict=True)]
+        for handle, mine, theirs in zip(handles, (5, 5, 6), (6, 6, 5), strict=True):
+            with pytest.raises(ultima.Desync) as raised:
+                handle.wait()
+            assert (raised.value.field, raised.value.mine, raised.value.theirs) == ("note", mine, theirs)
+
+
 def test_collectives__ranks_that_share_a_host() -> None:
     with jobs_of(4, ranks_per_host=2) as jobs:
         assert jobs[0].collectives == {"allreduce", "barrier"}
@@ -150,6 +161,9 @@ def test_collectives__trouble() -> None:
         (lambda job: job.reduce_scatter(np.zeros(6), np.zeros(2), "mean"), "op is 'mean'; allowed: one of sum"),
         (lambda job: job.reduce_scatter(np.zeros(6, bool), np.zeros(2, bool)), "array is 'an array of bool'"),
         (lambda job: job.barrier(deadline=-1), "deadline is -1"),
+        (lambda job: job.barrier(note=-1), "note is -1; allowed: an integer, 0 to 18446744073709551615"),
+        (lambda job: job.barrier(note=2**64), "note is 18446744073709551616"),
+        (lambda job: job.barrier(note="now"), "note is 'now'; allowed: an integer"),
     ],
 )
 def test_collectives__bad_arguments(call: Any, text: str) -> None:

@@ -145,6 +145,7 @@ def test_barrier__several_ranks_on_a_host(four: Hosts) -> None:
 def test_collectives__desync_names_what_differs(four: Hosts) -> None:
     rows: list[tuple[str, Any, Any, object, object]] = [
         ("collective", lambda job: job.barrier(), lambda job: job.broadcast(np.zeros(6)), "barrier", "broadcast"),
+        ("note", lambda job: job.barrier(note=2**64 - 1), lambda job: job.barrier(), 2**64 - 1, 0),
         (
             "collective",
             lambda job: job.allreduce(np.zeros(6), mode="reliable"),

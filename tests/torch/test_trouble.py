@@ -74,6 +74,27 @@ def test_disagreement__is_a_desync_that_names_it_on_both_ranks(cluster: Cluster)
                     assert errors[0]["mine"].startswith(by_gloo[name]) and "Gloo's" in errors[0]["mine"]
 
 
+@pytest.mark.parametrize(("world", "hosts"), [(2, 2), (2, 1), (4, 2)])
+def test_disagreement__of_two_that_both_call_gloo(cluster: Cluster, world: int, hosts: int) -> None:
+    """Gloo alone would wait for its timeout, or end the process. All ranks hear, in words, what differs, and live."""
+    words = {
+        "collective": ("collective", "gather (Gloo's)", "scatter (Gloo's)"),
+        "barrier": ("collective", "gather (Gloo's)", "barrier"),
+        "root": ("root", 0, 1),
+        "op": ("op", "SUM", "MAX"),
+        "dtype": ("dtype", "float32", "int32"),
+        "count": ("count", 3, 5),
+    }
+    for rank, found in enumerate(results(run("disagreements_with_gloo", world, cluster.sockets[:hosts]))):
+        for name, (field, usual, other) in words.items():
+            error, odd = found[name], rank == world - 1
+            assert error["kind"] == "Desync", (name, error)
+            assert (error["field"], error["mine"], error["theirs"]) == (field, *(usual, other)[:: -1 if odd else 1]), (
+                name
+            )
+            assert error["rank"] == 1 - rank or world > 2
+
+
 @pytest.mark.parametrize("case", ["calls", "exits"])
 def test_rank_that_leaves__is_named_to_the_one_that_calls_again(cluster: Cluster, case: str) -> None:
     """By leaving the group, or by ending without a word: in reliable mode that is an error, not a wait."""

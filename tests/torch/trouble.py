@@ -98,6 +98,41 @@ def disagreements() -> dict[str, Any]:
     return found
 
 
+def disagreements_with_gloo() -> dict[str, Any]:
+    """What Gloo does on all ranks: first all ask alike, then the last one asks for something else. To leave
+    the groups takes no time, though Gloo's timeout is longer than the test has.
+    """
+    start(300)
+    odd = RANK == WORLD - 1
+    lists = [torch.ones(3) for _ in range(WORLD)]
+    all_ranks = list(range(WORLD))
+
+    def gather(group: Any, size: int = 3, root: int = 0) -> Any:
+        outputs = [torch.ones(size) for _ in range(WORLD)] if root == RANK else None
+        return dist.gather(torch.ones(size), outputs, dst=root, group=group, async_op=True)
+
+    def scatter(group: Any) -> Any:
+        return dist.scatter(torch.ones(3), None if RANK else lists, src=0, group=group, async_op=True)
+
+    def reduce(group: Any, root: int = 0, dtype: torch.dtype = torch.float32, op: Any = SUM) -> Any:
+        return dist.reduce(torch.ones(6, dtype=dtype), root, op=op, group=group, async_op=True)
+
+    found: dict[str, Any] = {}
+    for name, usual, other in (
+        ("collective", gather, scatter),
+        ("barrier", gather, lambda group: dist.barrier(group, async_op=True)),
+        ("root", reduce, lambda group: reduce(group, root=1)),
+        ("op", reduce, lambda group: reduce(group, op=MAX)),
+        ("dtype", reduce, lambda group: reduce(group, dtype=torch.int32)),
+        ("count", gather, lambda group: gather(group, size=5)),
+    ):
+        group = dist.new_group(all_ranks)
+        usual(group).wait()
+        found[name] = raised((other if odd else usual)(group).wait)
+        dist.destroy_process_group(group)
+    return found
+
+
 def calls() -> dict[str, Any]:
     """Rank 0 makes one call more than rank 1, which leaves the group as if all were done."""
     start()
@@ -245,6 +280,7 @@ CASES = {
     function.__name__: function
     for function in (
         disagreements,
+        disagreements_with_gloo,
         calls,
         exits,
         destroy_in_flight,

@@ -61,7 +61,7 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->count = s->count;
     op->element = ut_dtype_bytes(s->dtype);
     op->acc_element = ut_dtype_acc_bytes(s->dtype);
-    op->bytes = s->count * op->element;
+    op->bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->element;
     op->start = now;
     op->deadline = op->latest = s->deadline_ns;
     op->gather_until = op->cut = UT_NEVER;
@@ -271,7 +271,7 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
                           op->count, op->element);
     else
         ut_schedule_shard(&op->schedule, op->collective, op->root, j->config.hosts, j->config.self, op->incast,
-                          op->count, op->element);
+                          op->bytes / op->element, op->element);
     place_transfers(j, op);
     place_buffers(j, op);
     ut_op_slots_open(j, op);

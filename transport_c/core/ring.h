@@ -18,7 +18,8 @@
  * The bucket of reduce-scatter, all-gather and all-to-all is as many equal shards as there are hosts, one rank on each;
  * `count` is of all of it. A rank gives all-gather its own shard alone, and gets its own shard alone of a
  * reduce-scatter: `src` and `dst` are where that shard lies. In place then means where it lies in the other's bucket.
- * An all-to-all is never in place, a broadcast always. A barrier's bucket is a byte (UT_BYTES) per host. */
+ * An all-to-all is never in place, a broadcast always. A barrier's bucket is a byte (UT_BYTES) per
+ * host, and its `count` no size but a note: any number, which all ranks must say alike. */
 typedef struct ut_submission {
     uint64_t op_seq;      /* number of this op in the job, from 0, the same on every rank */
     uint64_t src;         /* where the rank's contribution lies; element-aligned */

@@ -52,14 +52,15 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_ARGUMENT;
     if (x->collective == UT_BROADCAST ? x->root >= hosts : x->root != 0)
         return UT_ERR_ARGUMENT;
-    if (x->collective == UT_BARRIER ? x->count != hosts || x->dtype != UT_BYTES : j->world != hosts)
+    if (x->collective == UT_BARRIER ? x->dtype != UT_BYTES : j->world != hosts)
         return UT_ERR_ARGUMENT; /* the ranks of a host would have to be told apart */
-    if (shards && x->count % hosts)
+    uint64_t count = x->collective == UT_BARRIER ? hosts : x->count;
+    if (shards && count % hosts)
         return UT_ERR_ARGUMENT;
     size_t element = ut_dtype_bytes(x->dtype);
-    if (x->count > j->config.bucket_bytes_max / element)
+    if (count > j->config.bucket_bytes_max / element)
         return UT_ERR_TOO_LARGE;
-    uint64_t bytes = x->count * element, shard = bytes / hosts, own = j->config.self * shard;
+    uint64_t bytes = count * element, shard = bytes / hosts, own = j->config.self * shard;
     uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
     uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
     if (!inside(x->src, src_bytes, s->memory.arena_bytes) || !inside(x->dst, dst_bytes, s->memory.arena_bytes) ||
