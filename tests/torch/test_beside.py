@@ -56,6 +56,7 @@ def test_note__is_the_same_on_ranks_that_give_different_tensors(call: str, on_ro
         ("dtype", ("reduce", ([LONG], SUM)), ("reduce", ([FIVE], SUM)), "int64", "float32"),
         ("dtype", ("gather", ([FOUR], TO_0)), ("gather", ([FOUR.bool()], TO_0)), "float32", "bool"),
         ("count", ("reduce", ([FOUR], SUM)), ("reduce", ([FIVE], SUM)), 4, 5),
+        ("count", ("_allgather_base", (torch.ones(8), FOUR)), ("_allgather_base", (torch.ones(10), FIVE)), 4, 5),
     ],
 )  # fmt: skip
 def test_note__that_differs_names_the_first_field_that_does(
