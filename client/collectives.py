@@ -150,7 +150,7 @@ class Collectives:
 
     def barrier_async(self, *, deadline: Duration | None = None, note: int = 0) -> Handle:
         """Starts what `barrier` does; see `Job.allreduce_async`. Its result is nothing of interest."""
-        if not isinstance(note, int) or not 0 <= note <= NOTE_MAX:
+        if note not in range(NOTE_MAX + 1):
             raise InvalidArgument("note", note, f"an integer, 0 to {NOTE_MAX}")
         token = np.zeros(len(self._link.hosts), dtype=np.uint8)
         return self._collect("barrier", token, token, None, BYTES, deadline, note=note)

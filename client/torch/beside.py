@@ -60,7 +60,7 @@ def note_of(call: str, args: Iterable[Any]) -> int:
         op = getattr(each, "reduceOp", each)
         op = getattr(op, "op", op)
         if isinstance(op, dist.ReduceOp.RedOpType):
-            said["op"] = int(op)
+            said["op"] = OPS.index(op.name)
         root = getattr(each, "rootRank", each)
         if isinstance(root, int):
             said["root"] = root
