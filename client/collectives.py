@@ -150,8 +150,7 @@ class Collectives:
 
     def barrier_async(self, *, deadline: Duration | None = None, note: int = 0) -> Handle:
         """Starts what `barrier` does; see `Job.allreduce_async`. Its result is nothing of interest."""
-        if note not in range(NOTE_MAX + 1):
-            raise InvalidArgument("note", note, f"an integer, 0 to {NOTE_MAX}")
+        _check_note(note)
         token = np.zeros(len(self._link.hosts), dtype=np.uint8)
         return self._collect("barrier", token, token, None, BYTES, deadline, note=note)
 
@@ -215,6 +214,11 @@ def _out(out: Any, dtype: Any, kind: DType, nbytes: int) -> AnyArray:
     if target.nbytes != nbytes:
         raise InvalidArgument("out", f"{target.nbytes // kind.itemsize} elements", f"{nbytes // kind.itemsize}")
     return target
+
+
+def _check_note(note: Any) -> None:
+    if not isinstance(note, int) or not 0 <= note <= NOTE_MAX:
+        raise InvalidArgument("note", note, f"an integer, 0 to {NOTE_MAX}")
 
 
 def _check_apart(source: AnyArray, target: AnyArray, in_place: int | None) -> None:
