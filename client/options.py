@@ -9,6 +9,7 @@
     early_percent    ULTIMA_EARLY_PERCENT      10, 1 to 100: share of t_c to wait after the tail was seen
     t_b              ULTIMA_T_B                auto (measured), off, a duration: hard bound of a stage
     t_c              ULTIMA_T_C                auto (measured), off, a duration: expected time of a stage
+    timer_start      ULTIMA_TIMER_START        rendezvous, local: t_b runs from when all have called, or the own call
     delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing that the congestion control aims for
     policy           ULTIMA_POLICY             none, full, solo, majority, quorum, probe, seeded: what starts an op; any
                                                but none makes the job partial, and that is fixed while it runs
@@ -53,6 +54,7 @@ class Options:
     early_percent: int | str | None = None
     t_b: float | str | timedelta | None = None
     t_c: float | str | timedelta | None = None
+    timer_start: str | None = None
     delay_target: float | str | timedelta | None = None
     policy: str | None = None
     quorum: int | str | None = None
@@ -153,6 +155,7 @@ TABLE = (
     _whole("early_percent", 1, 100, default=10),
     _span("t_b", may_be_off=True),
     _span("t_c", may_be_off=True),
+    _words("timer_start", "rendezvous", "local"),
     _span("delay_target", may_be_off=False),
     _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded"),
     _count("quorum", RANKS_MAX, of_ranks=True),

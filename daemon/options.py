@@ -31,6 +31,7 @@ _ENUMS = {
     "congestion": types_pb2.Congestion,
     "hadamard": types_pb2.Hadamard,
     "policy": types_pb2.Policy,
+    "timer_start": types_pb2.TimerStart,
 }
 
 
@@ -52,6 +53,7 @@ class Options:
     tau: int = 0
     eta: int = 0
     policy_seed: int = 0
+    timer_start: int = types_pb2.TIMER_START_RENDEZVOUS
     policy_from: int = 0
     revision: int = 0
 

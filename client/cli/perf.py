@@ -73,6 +73,7 @@ def perf(
     early_percent: Annotated[str | None, typer.Option(help="Share of t_C to wait after the tail, in percent.")] = None,
     t_b: Annotated[str | None, typer.Option(help="Bound of a stage: auto, off, 300ms.")] = None,
     t_c: Annotated[str | None, typer.Option(help="Expected time of a stage: auto, off, 30ms.")] = None,
+    timer_start: Annotated[str | None, typer.Option(help="Of t_B: rendezvous or local.")] = None,
     delay_target: Annotated[str | None, typer.Option(help="Queueing to aim for: auto, 200us.")] = None,
 ) -> None:
     from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
@@ -94,6 +95,7 @@ def perf(
         "early_percent": early_percent,
         "t_b": t_b,
         "t_c": t_c,
+        "timer_start": timer_start,
         "delay_target": delay_target,
     }
     options = options_of(said)

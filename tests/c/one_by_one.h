@@ -7,11 +7,17 @@
 
 #include "pair.h"
 
-static void tune(ut_ns t_b, ut_ns t_c, unsigned percent)
+static void tune_timer(ut_ns t_b, ut_ns t_c, unsigned percent, unsigned timer_start)
 {
-    ut_job_options o = {.t_b_ns = t_b, .t_c_ns = t_c, .early_percent = (uint8_t)percent};
+    ut_job_options o = {
+        .t_b_ns = t_b, .t_c_ns = t_c, .early_percent = (uint8_t)percent, .timer_start = (uint8_t)timer_start};
     for (uint32_t h = 0; h < HOSTS; h++)
         CHECK_EQ(ut_engine_job_tune(hosts[h].engine, 3, &o), UT_OK);
+}
+
+static void tune(ut_ns t_b, ut_ns t_c, unsigned percent)
+{
+    tune_timer(t_b, t_c, percent, 0);
 }
 
 static uint64_t op_seq;

@@ -27,6 +27,7 @@ READ = [
     ("t_b", "off", OFF),
     ("t_c", timedelta(milliseconds=2), 2_000_000),
     ("t_c", 0.5, 500_000_000),
+    ("timer_start", "local", 2),
     ("delay_target", "50us", 50_000),
     ("policy", "none", 1),
     ("policy", "solo", 3),
@@ -54,6 +55,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("t_c", "-5ms", "auto, off, or a duration"),
     ("t_c", "soon", "auto, off, or a duration"),
     ("t_c", float("nan"), "auto, off, or a duration"),
+    ("timer_start", "mine", "one of rendezvous, local"),
     ("delay_target", "off", "auto, or a duration"),
     ("policy", "first", "one of none, full, solo, majority, quorum, probe, seeded"),
     ("policy", 3, "one of none, full"),
@@ -132,7 +134,7 @@ def test_changes__refused_and_named(pair: str) -> None:
 
 def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
-    said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0}
+    said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0, "timer_start": 2}
     said |= {"policy": 1, "quorum": 0, "probes": 3, "tau": 9, "eta": 0, "policy_seed": 2**63}
     told = words(message(said))
     assert told["t_c"] == "1.5ms" and told["t_b"] == "off" and told["incast"] == "dynamic"
@@ -144,8 +146,9 @@ def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
 
 def test_numbers__are_those_of_the_messages_and_of_the_core() -> None:
     enums = {"algorithm": types_pb2.Algorithm, "congestion": types_pb2.Congestion, "hadamard": types_pb2.Hadamard}
-    enums["policy"] = types_pb2.Policy
+    enums |= {"policy": types_pb2.Policy, "timer_start": types_pb2.TimerStart}
     prefixes = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "policy": "POLICY_"}
+    prefixes["timer_start"] = "TIMER_"
     for row in TABLE:
         assert row.field in types_pb2.JobOptions.DESCRIPTOR.fields_by_name
         if row.name in enums:

@@ -54,6 +54,7 @@ def test_from_proto__says_what_is_set_and_defaults_for_the_rest() -> None:
         ({"early_percent": 101}, "early_percent = 101: allowed: 1 to 100"),
         ({"t_b_ns": -2}, "t_b_ns = -2: allowed"),
         ({"t_c_ns": 3600 * 10**9 + 1}, "t_c_ns = 3600000000001: allowed: up to an hour"),
+        ({"timer_start": 3}, "timer_start = 3: allowed: rendezvous, local"),
         ({"delay_target_ns": -1}, "delay_target_ns = -1: allowed: up to an hour, or 0 for automatic"),
         ({"policy": 8}, "policy = 8: allowed: none, full, solo, majority, quorum, probe, seeded"),
         ({"policy": 0}, "policy = 0: allowed: none, full"),

@@ -169,7 +169,7 @@ def _random_partial(rng: random.Random) -> UltimaRecord:
     if rng.getrandbits(1):
         return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)
     return UltimaRecord(
-        **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B)),
+        **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B, 0xFB)),
         count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=rng.randint(1, 3),
         oldest_step=rng.getrandbits(32), initiator=rng.choice((rng.randrange(64), 0xFFFF)),
         submitted=rng.choice((0, 2, 0x40, 0x42)),

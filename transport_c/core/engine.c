@@ -112,7 +112,7 @@ static bool options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
 {
     return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
            o->hadamard < UT_HADAMARD_END && o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) &&
-           o->early_percent <= 100;
+           o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
 }
 
 static uint32_t world_of(const ut_job_config *c)

@@ -58,7 +58,8 @@ typedef struct ut_job_options {
     uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: 2, or 1 of one */
     uint64_t policy_seed;     /* of the picks of MAJORITY and SEEDED */
     uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
-    uint64_t reserved;
+    uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
+    uint8_t reserved[7];
 } ut_job_options;
 
 typedef struct ut_job_config {

@@ -16,7 +16,7 @@ static bool still_needed(const ut_job *j, const ut_op *op)
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
             continue;
-        if (!ut_op_sent_all(op, h) || !(op->record_known & ut_bit(h)))
+        if (!ut_op_sent_all(op, h, 0) || !(op->record_known & ut_bit(h)))
             return true;
     }
     return false;
@@ -383,6 +383,8 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
             t->closed = 1;
             t->why = UT_MISSING_ABSENT;
         }
+        if (op->state == UT_OP_RUNNING)
+            ut_op_time_host(j, op, false, now);
         ut_op_check(j, op, now);
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);

@@ -93,6 +93,8 @@ typedef struct ut_op {
     size_t element, acc_element; /* bytes */
     ut_ns start;                 /* first local call */
     ut_ns opened;                /* start of stage 1; stage 2 starts when stage 1 has ended here */
+    ut_ns clock;                 /* from when t_B bounds it; UT_NEVER: not yet */
+    ut_ns look_at;               /* until then: when to see whether the others are still there */
     ut_ns deadline;
     ut_ns latest;        /* what an adaptive deadline may be put off to; else the deadline */
     ut_ns gather_until;  /* ranks of this host that have not called by then are left out */
@@ -275,12 +277,14 @@ enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, 
 /* A local rank's call: what it says of the deadline. */
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first);
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
-/* Another host was heard to have called the op, which runs here. */
-void ut_op_time_matched(ut_op *op, ut_ns now);
+/* Another host was heard to have called the op, which runs here; or, not |called|, it has gone. */
+void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now);
 /* When the present stage ends if nothing more comes, and how (enum ut_stage_end). For a RUNNING op. */
 ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how);
 /* Ends the stage, or the op, if that time has come. */
 void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now);
+/* |host| sends nothing more of stage 1: what has not come is lost, or just behind this word. */
+void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now);
 /* A packet that was new came for |t|. */
 void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut_transfer *t, ut_ns now);
 /* |stage| (0 or 1) has ended. */
@@ -348,8 +352,8 @@ typedef struct ut_fate {
     ut_ns now;
 } ut_fate;
 void ut_op_fate(void *context, const ut_sent *sent, bool acked);
-/* All sends to this peer are acknowledged or closed. */
-bool ut_op_sent_all(const ut_op *op, uint32_t host);
+/* All sends to this peer are acknowledged, given up or closed; of |stage| 1 or 2 alone, or with 0 of both. */
+bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 
 /* op_hadamard.c */
 /* Encodes the contribution of an op that opens, and turns src and dst to the encoded bucket. False, and nothing done,

@@ -111,7 +111,9 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
-            ut_op_time_matched(op, now);
+            ut_op_time_host(j, op, true, now);
+        if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
+            ut_op_time_sent(op, host, now);
         if (op->partial && op->state == UT_OP_RUNNING)
             ut_op_part(j, op, host, r, now);
         if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {

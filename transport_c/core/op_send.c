@@ -254,6 +254,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         bool seen = ut_op_record_of(j, op, host) != NULL;
         unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
                          (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
+                         (!op->repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
                          (over && op->replica.known ? UT_RECORD_DIGEST : 0);
         uint32_t left = UINT32_MAX;
         if (op->latest != UT_NEVER)
@@ -298,6 +299,14 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     }
 }
 
+/* In best effort the receiver waits for the tail, until it is told that there is none any more. */
+static void give_up(ut_op *op, ut_conn *c, uint32_t step, uint32_t slot, ut_ns now)
+{
+    ut_transfer_mark(&op->transfer[step], slot);
+    if (op->schedule.step[step].stage == 1 && ut_transfer_over(&op->transfer[step]))
+        ut_conn_speak_at(c, now);
+}
+
 void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
@@ -322,18 +331,20 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         if (acked)
             ut_transfer_mark(t, sent->slot);
         else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
-            ut_transfer_mark(t, sent->slot); /* given up */
+            give_up(op, c, i, sent->slot, fate->now);
         else if (!t->closed)
             ut_transfer_lose(t, sent->slot);
         return;
     }
 }
 
-bool ut_op_sent_all(const ut_op *op, uint32_t host)
+bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage)
 {
-    for (uint32_t i = 0; i < op->schedule.steps; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].peer == host &&
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        if (s->kind == UT_STEP_SEND && s->peer == host && (!stage || s->stage == stage) &&
             !ut_transfer_over(&op->transfer[i]))
             return false;
+    }
     return true;
 }

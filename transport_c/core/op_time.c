@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * When an op's stages end by time, and what they tell of the next ones. Three bounds, the first that comes: the
- * deadline of the op (of which stage 1 leaves stage 2 its share); in best effort t_B, counted from the stage's start
- * here; and, also in best effort, a share of t_C after the last packet, once the tail of every sender was seen.
+ * deadline of the op (of which stage 1 leaves stage 2 its share); in best effort t_B for stage 1, counted from when all
+ * hosts had called, and what t_B leaves of twice that for stage 2; and, also in best effort, a share of t_C after the
+ * last packet, once the tail of every sender was seen.
  */
 #include "op.h"
+
+/* A host that waits asks every 50 ms at least, and is answered. */
+enum { HEARD_NS = 2 * UT_RECORD_GAP_MAX_NS };
 
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
@@ -42,9 +46,17 @@ static void put_off(ut_op *op, ut_ns now)
     cut_from(op, now);
 }
 
-void ut_op_time_matched(ut_op *op, ut_ns now)
+/* t_B is what the network takes. Trainers that call late are no loss of its: it runs from when the last had called. */
+static void start_clock(const ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->adaptive)
+    if (op->clock == UT_NEVER && !(ut_job_up(j) & ~op->record_matched))
+        op->clock = now;
+}
+
+void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now)
+{
+    start_clock(j, op, now);
+    if (op->adaptive && called)
         put_off(op, now);
 }
 
@@ -64,6 +76,11 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
         bool expected = t->t_c[stage] != 0 && t->t_c[stage] != UT_NEVER;
         op->early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) : 0;
     }
+    bool local = j->config.options.timer_start == UT_TIMER_LOCAL;
+    /* A partial job's op starts on all hosts at once. */
+    op->clock = local || op->partial ? now : UT_NEVER;
+    op->look_at = op->bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
+    start_clock(j, op, now);
     cut_from(op, op->start);
 }
 
@@ -82,14 +99,26 @@ static bool tails_seen(const ut_op *op, unsigned stage)
     return true;
 }
 
+static ut_ns began(const ut_op *op, unsigned stage)
+{
+    if (stage)
+        return op->stage_at[0];
+    return op->clock == UT_NEVER ? op->opened : op->clock;
+}
+
 ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
 {
     unsigned stage = op->stage_end[0] != UT_END_NONE;
-    ut_ns start = stage ? op->stage_at[0] : op->opened;
+    ut_ns start = began(op, stage);
     ut_ns due = stage ? op->deadline : UT_MIN2(op->deadline, op->cut);
     *ret_how = UT_END_DEADLINE;
-    if (op->bounded_by_t_b)
-        due = UT_MIN2(due, start + op->times.t_b);
+    if (op->bounded_by_t_b && !stage) {
+        due = UT_MIN2(due, op->clock == UT_NEVER ? op->look_at : op->clock + op->times.t_b);
+    } else if (op->bounded_by_t_b) {
+        /* Others' stage 1 may last its whole t_B, whenever ours ended: what they then send still has one to come. */
+        ut_ns last = UT_MAX2(start, began(op, 0) + op->times.t_b);
+        due = UT_MIN2(due, last + op->times.t_b);
+    }
     if (op->early_wait[stage] && op->stage_end[stage] == UT_END_NONE && tails_seen(op, stage)) {
         ut_ns early = UT_MAX2(op->stage_last[stage], start) + op->early_wait[stage];
         if (early < due) {
@@ -100,20 +129,35 @@ ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
     return due;
 }
 
-/* An op whose caller named no deadline is not cut off because another host's trainer has not called yet; of that host
- * something must have been heard, or it is the network's trouble after all. */
-static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
+/* Another host has not called yet, but something was heard of it in the last |patience|. */
+static bool is_waited_for(const ut_job *j, const ut_op *op, ut_ns patience, ut_ns now)
 {
-    if (!op->adaptive || now >= op->latest)
-        return false;
-    ut_ns patience = ut_adaptive_deadline(op->times.t_b);
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)) &&
-            j->conn[h].rx_last + patience > now) {
-            put_off(op, now);
+            j->conn[h].rx_last + patience > now)
             return true;
-        }
     return false;
+}
+
+/* An op whose caller named no deadline is not cut off because another host's trainer has not called yet; of that host
+ * something must have been heard, or it is the network's trouble after all. In best effort t_B waits for it, but no
+ * longer than an op may take whose deadline nobody named. */
+static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
+{
+    ut_ns patience = ut_adaptive_deadline(op->times.t_b);
+    if (op->adaptive && now < op->latest && is_waited_for(j, op, patience, now)) {
+        put_off(op, now);
+        return true;
+    }
+    if (!op->bounded_by_t_b || op->clock != UT_NEVER || now >= UT_MIN2(op->deadline, op->cut))
+        return false;
+    ut_ns heard = UT_MAX2(op->times.t_b, (ut_ns)HEARD_NS), until = op->opened + patience;
+    bool on = now < until && is_waited_for(j, op, heard, now);
+    if (on)
+        op->look_at = UT_MIN2(now + heard, until);
+    else
+        op->clock = op->opened;
+    return on;
 }
 
 void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
@@ -122,7 +166,7 @@ void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
     if (now < ut_op_stage_due(op, &how))
         return;
     bool second = op->stage_end[0] != UT_END_NONE;
-    if (!second && wait_on(j, op, now))
+    if (!second && how == UT_END_DEADLINE && wait_on(j, op, now))
         return;
     if (now >= op->deadline && op->mode == UT_RELIABLE) {
         ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
@@ -130,6 +174,17 @@ void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
         ut_op_deadline(j, op, now);
     } else {
         ut_op_cut(j, op, how, now);
+    }
+}
+
+void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now)
+{
+    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i]) {
+        ut_transfer *t = &op->transfer[i];
+        if (t->tail || ut_transfer_over(t))
+            continue;
+        t->tail = 1;
+        op->stage_last[0] = now;
     }
 }
 
@@ -154,7 +209,7 @@ void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
     ut_stage_time how = {.came = end == UT_END_COMPLETE ? UT_CAME_COMPLETE
                                  : end == UT_END_EARLY  ? UT_CAME_EARLY
                                                         : UT_CAME_EXPIRED,
-                         .elapsed = op->stage_at[stage] - (stage ? op->stage_at[0] : op->opened),
+                         .elapsed = op->stage_at[stage] - began(op, stage),
                          .all_slow = true};
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *s = &op->schedule.step[i];

@@ -114,6 +114,8 @@ enum ut_policy {
 };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
+/* From when t_B bounds an op: when all hosts that are up were heard to have called it, or the own call. */
+enum ut_timer_start { UT_TIMER_RENDEZVOUS = 1, UT_TIMER_LOCAL, UT_TIMER_END };
 
 /* |dtype| must be valid. Bytes of one element, and of one element of its accumulator (float32 for the half types). */
 size_t ut_dtype_bytes(unsigned dtype);

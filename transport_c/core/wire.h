@@ -33,6 +33,7 @@ enum ut_record_flag {
     UT_RECORD_FAILED = 0x08,
     UT_RECORD_RESULT = 0x10, /* the masks hold */
     UT_RECORD_DIGEST = 0x20, /* the op has ended, and the digest holds */
+    UT_RECORD_SENT = 0x80,   /* of stage 1 I send you nothing more: it came, or I gave it up */
     UT_RECORD_ACTIVE = 0x40, /* partial jobs: the op has started; without it, the sender's ranks are ready for it */
 };
 

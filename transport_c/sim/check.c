@@ -16,6 +16,8 @@
  */
 #include "moves.h"
 
+#include "../core/deadline.h"
+
 #include <stdlib.h>
 
 sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op)
@@ -390,9 +392,12 @@ static void check_times(view *v)
         v->ask->as.mode == UT_BOUNDED && v->ask->deadline == UT_NEVER && r->t_b_us != 0;
     /* A host serves its engine late by as much as it takes to wake up, to look at what came, and to send. */
     ut_ns slack = 10 * UT_MS + 8 * p->wake_max + 4 * (p->receive_real / 100 + 1000) * p->packet_cost;
-    if (t_b_ends && v->job->plan->local[v->self] == 1 && !v->late && !stood_still(v) &&
-        r->elapsed_ns > 2 * r->t_b_us * UT_US + slack)
+    bool local = v->job->plan->options.timer_start == UT_TIMER_LOCAL;
+    ut_ns t_b = r->t_b_us * UT_US, bound = (local ? 2 * t_b : t_b + ut_adaptive_deadline(t_b)) + slack;
+    bool bounded = t_b_ends && v->job->plan->local[v->self] == 1 && !v->late && !stood_still(v);
+    if (bounded && r->elapsed_ns > bound)
         FAIL("O8 stages", "took %" PRIu64 " us in best effort, t_B is %u us", r->elapsed_ns / 1000, r->t_b_us);
+    v->w->cover[SIM_waited_for_calls] += bounded && !local && r->elapsed_ns > 2 * t_b + slack;
 }
 
 /* ---- the whole ---- */

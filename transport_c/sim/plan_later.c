@@ -75,6 +75,13 @@ static void draw_collectives(sim_plan *p, uint64_t seed)
     }
 }
 
+static void draw_timer_start(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 14);
+    for (uint32_t i = 0; i < p->jobs; i++)
+        p->job[i].options.timer_start = (uint8_t)sim_below(&rng, UT_TIMER_END);
+}
+
 static void draw_congestion(sim_plan *p, uint64_t seed)
 {
     sim_rng rng = sim_rng_for(seed, 10);
@@ -149,6 +156,7 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     draw_agree(p, seed);
     draw_hole(p, &later);
     draw_weather(p, &later);
+    draw_timer_start(p, seed);
     draw_congestion(p, seed);
     draw_collectives(p, seed);
     if (p->faultless && p->hosts >= 5 && sim_chance(rng, 500000))

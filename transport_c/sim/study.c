@@ -13,7 +13,8 @@
 
 typedef struct study {
     uint64_t seed, hosts, bytes, ops, warm, rate_mbit, queue_bytes, delay_us, loss_ppm, jitter_ppm, jitter_us;
-    uint64_t mode, algorithm, congestion, hadamard, incast, early_percent, t_b_us, t_c_us, deadline_us, gap_us, mark;
+    uint64_t mode, algorithm, congestion, hadamard, incast, early_percent, t_b_us, t_c_us, deadline_us, gap_us,
+        apart_us, mark, timer_start;
 } study;
 
 typedef struct knob {
@@ -44,8 +45,10 @@ static const knob knobs[] = {
     KNOB(early_percent, 0, 100, "x, 0 default"),
     KNOB(t_b_us, 0, UINT64_MAX, "bound of a stage; 0 measured, 2^64-1 off"),
     KNOB(t_c_us, 0, UINT64_MAX, "expected time of a stage; 0 measured, 2^64-1 off"),
+    KNOB(timer_start, 0, UT_TIMER_END - 1, "1 when all have called, the default; 2 own call"),
     KNOB(deadline_us, 1, UINT64_MAX / 2000, "of an op"),
     KNOB(gap_us, 0, 1000000, "between two ops of a rank"),
+    KNOB(apart_us, 0, 1000000, "more of that, at most: ranks call apart"),
     KNOB(mark, 0, 64 << 20, "bytes queued at the switch above which packets are marked; 0 never"),
 };
 enum { KNOBS = sizeof knobs / sizeof knobs[0] };
@@ -101,12 +104,14 @@ static void plan_of(const study *s, sim_plan *p)
         j->local[i] = 1;
     }
     j->ops = (uint32_t)s->ops;
-    j->compute_min = j->compute_max = UT_MAX2(s->gap_us, (uint64_t)1) * UT_US;
+    j->compute_min = UT_MAX2(s->gap_us, (uint64_t)1) * UT_US;
+    j->compute_max = j->compute_min + s->apart_us * UT_US;
     j->options = (ut_job_options){.algorithm = (uint8_t)s->algorithm,
                                   .congestion = (uint8_t)s->congestion,
                                   .hadamard = (uint8_t)s->hadamard,
                                   .incast = (uint8_t)s->incast,
                                   .early_percent = (uint8_t)s->early_percent,
+                                  .timer_start = (uint8_t)s->timer_start,
                                   .t_b_ns = ns_of(s->t_b_us),
                                   .t_c_ns = ns_of(s->t_c_us)};
     for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++)

@@ -52,6 +52,8 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
         snprintf(ret, len, "incast %u: must be 0 (dynamic) to %" PRIu32, o->incast, incast_max);
     else if (o->early_percent > 100)
         snprintf(ret, len, "early_percent %u: must be 0 (10) to 100", o->early_percent);
+    else if (o->timer_start >= UT_TIMER_END)
+        snprintf(ret, len, "timer_start %u: must be 0 to %d", o->timer_start, UT_TIMER_END - 1);
     else if (o->policy >= UT_POLICIES_END)
         snprintf(ret, len, "policy %u: must be 0 to %d", o->policy, UT_POLICIES_END - 1);
     else if (o->quorum > world)

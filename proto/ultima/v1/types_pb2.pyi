@@ -83,6 +83,27 @@ HADAMARD_ON: Hadamard.ValueType  # 2
 HADAMARD_AUTO: Hadamard.ValueType  # 3
 Global___Hadamard: _TypeAlias = Hadamard  # noqa: Y015
 
+class _TimerStart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TimerStartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TimerStart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TIMER_START_UNSPECIFIED: _TimerStart.ValueType  # 0
+    TIMER_START_RENDEZVOUS: _TimerStart.ValueType  # 1
+    """When all hosts that are up were heard to have called it."""
+    TIMER_START_LOCAL: _TimerStart.ValueType  # 2
+    """The host's own call, as in the paper."""
+
+class TimerStart(_TimerStart, metaclass=_TimerStartEnumTypeWrapper): ...
+
+TIMER_START_UNSPECIFIED: TimerStart.ValueType  # 0
+TIMER_START_RENDEZVOUS: TimerStart.ValueType  # 1
+"""When all hosts that are up were heard to have called it."""
+TIMER_START_LOCAL: TimerStart.ValueType  # 2
+"""The host's own call, as in the paper."""
+Global___TimerStart: _TypeAlias = TimerStart  # noqa: Y015
+
 class _Policy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -249,6 +270,7 @@ class JobOptions(_message.Message):
     ETA_FIELD_NUMBER: _builtins.int
     POLICY_SEED_FIELD_NUMBER: _builtins.int
     POLICY_FROM_FIELD_NUMBER: _builtins.int
+    TIMER_START_FIELD_NUMBER: _builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops; the one option that cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
@@ -287,6 +309,8 @@ class JobOptions(_message.Message):
     """op_seq from which policy, quorum, probes and tau hold. The daemon that makes a change says it, so that it comes on all hosts at
     the same op.
     """
+    timer_start: Global___TimerStart.ValueType
+    """In best effort, from when t_B bounds an op. Default: RENDEZVOUS."""
     def __init__(
         self,
         *,
@@ -306,10 +330,11 @@ class JobOptions(_message.Message):
         eta: _builtins.int | None = ...,
         policy_seed: _builtins.int | None = ...,
         policy_from: _builtins.int | None = ...,
+        timer_start: Global___TimerStart.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
     _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
@@ -341,6 +366,8 @@ class JobOptions(_message.Message):
     _WhichOneofArgType__t_c_ns: _TypeAlias = _typing.Literal["_t_c_ns", b"_t_c_ns"]  # noqa: Y015
     _WhichOneofReturnType__tau: _TypeAlias = _typing.Literal["tau"]  # noqa: Y015
     _WhichOneofArgType__tau: _TypeAlias = _typing.Literal["_tau", b"_tau"]  # noqa: Y015
+    _WhichOneofReturnType__timer_start: _TypeAlias = _typing.Literal["timer_start"]  # noqa: Y015
+    _WhichOneofArgType__timer_start: _TypeAlias = _typing.Literal["_timer_start", b"_timer_start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__algorithm) -> _WhichOneofReturnType__algorithm | None: ...
     @_typing.overload
@@ -371,5 +398,7 @@ class JobOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_c_ns) -> _WhichOneofReturnType__t_c_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tau) -> _WhichOneofReturnType__tau | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timer_start) -> _WhichOneofReturnType__timer_start | None: ...
 
 Global___JobOptions: _TypeAlias = JobOptions  # noqa: Y015
