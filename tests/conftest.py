@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all tests: which may be skipped."""
+"""What holds for all tests: which may be skipped, and how patient they are."""
 
 import os
 from collections.abc import Generator
@@ -7,6 +7,9 @@ from collections.abc import Generator
 import pytest
 
 from tests.lab.lab import unavailable
+from tests.patience import be_patient
+
+be_patient()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,21 +31,30 @@ CLASSES = (
     "unknown malformed bad_checksum"
 ).split()
 
-# Waits for datagrams on a port that the kernel picks, says which, and prints how many came until a second was silent.
+# Hears datagrams on a port that the kernel picks, says which, and prints the number in each of those that came. It ends
+# when its input has, and nothing more has come for a moment: only the test knows when the other side is through.
 LISTEN = """
-import socket, sys
+import select, socket, sys
+SO_RCVBUFFORCE = 33
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.bind(("::", 0)); s.settimeout(float(sys.argv[1])); print(s.getsockname()[1], flush=True)
-count = 0
-try:
-    while True: s.recv(70000); count += 1
-except TimeoutError: print(count)
+s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 23)
+s.bind(("::", 0)); print(s.getsockname()[1], flush=True)
+last, came = False, []
+while True:
+    ready = select.select([s] if last else [s, sys.stdin], [], [], 0.3 if last else 60)[0]
+    if s in ready: came.append(int.from_bytes(s.recv(70000)[:4], "big"))
+    elif last or not ready: break
+    else: last = not sys.stdin.read()
+print(*came)
 """
+# Sends |count| datagrams of 1000 bytes, numbered, each in its own send.
 SHOUT = """
-import socket, sys
-address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+import socket, sys, time
+address, port, count, pause_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-for _ in range(count): s.sendto(bytes(1000), (address, port))
+for i in range(count):
+    s.sendto(i.to_bytes(4, "big") + bytes(996), (address, port))
+    if pause_s: time.sleep(pause_s)
 """
 # Sends the datagrams whose hex stands on stdin to every port named, and prints how many answers came back.
 STRANGER = """
@@ -174,14 +183,22 @@ def test_garbage__is_counted_never_answered_never_folded(cluster: Cluster) -> No
     assert _counted(after) == after["packets_received"]
 
 
-def _heard(lab: Lab, to: int, address: str, count: int = 50) -> int:
-    """How many of |count| datagrams from host 0 arrive at host |to|."""
-    ear = lab.host(to).popen([sys.executable, "-c", LISTEN, "0.5"], stdout=subprocess.PIPE, text=True)
+def _ear(lab: Lab, host: int) -> tuple[subprocess.Popen[str], str]:
+    """A listener on |host|, and its port."""
+    ear = lab.host(host).popen([sys.executable, "-c", LISTEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert ear.stdout is not None
-    port = ear.stdout.readline().strip()
-    lab.host(0).run([sys.executable, "-c", SHOUT, address, port, str(count)])
-    said, _ = ear.communicate(timeout=30)
-    return int(said)
+    return ear, ear.stdout.readline().strip()
+
+
+def _numbers(lab: Lab, to: int, address: str, count: int, pause_s: float = 0) -> list[int]:
+    """Which of |count| datagrams from host 0 arrive at host |to|."""
+    ear, port = _ear(lab, to)
+    lab.host(0).run([sys.executable, "-c", SHOUT, address, port, str(count), str(pause_s)])
+    return [int(number) for number in ear.communicate(timeout=30)[0].split()]
+
+
+def _heard(lab: Lab, to: int, address: str, count: int = 50) -> int:
+    return len(_numbers(lab, to, address, count))
 
 
 def test_lab__hosts_hear_each_other_and_loss_is_counted() -> None:
@@ -205,31 +222,9 @@ def test_lab__hosts_hear_each_other_and_loss_is_counted() -> None:
         assert _heard(lab, 2, lab.host(2).address) == 50
 
 
-# Sends |count| numbered datagrams, each in its own send; the listener prints the numbers that came.
-NUMBERED = """
-import socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for i in range(int(sys.argv[3])):
-    s.sendto(i.to_bytes(4, "big"), (sys.argv[1], int(sys.argv[2])))
-    time.sleep(float(sys.argv[4]))
-"""
-HEAR_NUMBERS = """
-import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("0.0.0.0", 0)); s.settimeout(1.0); print(s.getsockname()[1], flush=True)
-try:
-    while True: print(int.from_bytes(s.recv(100), "big"))
-except TimeoutError: pass
-"""
-
-
 def _gaps(lab: Lab, to: int, count: int, pause_s: float = 0) -> list[int]:
     """Lengths of the rows of datagrams that were lost of |count| from host 0 to host |to|, in order."""
-    ear = lab.host(to).popen([sys.executable, "-c", HEAR_NUMBERS], stdout=subprocess.PIPE, text=True)
-    assert ear.stdout is not None
-    port = ear.stdout.readline().strip()
-    lab.host(0).run([sys.executable, "-c", NUMBERED, lab.host(to).address, port, str(count), str(pause_s)])
-    came = {int(line) for line in ear.communicate(timeout=30)[0].split()}
+    came = set(_numbers(lab, to, lab.host(to).address, count, pause_s))
     return [len(list(row)) for lost, row in groupby(range(count), lambda i: i not in came) if lost]
 
 
@@ -259,17 +254,10 @@ def test_lab__outages_take_all_for_a_while() -> None:
 
 def _reach(lab: Lab) -> set[tuple[int, int]]:
     """Pairs (a, b) of hosts for which b hears a."""
-    pairs = permutations(range(len(lab.hosts)), 2)
-    ears = {(a, b): lab.host(b).popen([sys.executable, "-c", LISTEN, "1.5"], stdout=subprocess.PIPE, text=True)
-            for a, b in pairs}  # fmt: skip
-    heard = set()
-    for (a, b), ear in ears.items():
-        assert ear.stdout is not None
-        lab.host(a).run([sys.executable, "-c", SHOUT, lab.host(b).address, ear.stdout.readline().strip(), "1"])
-    for pair, ear in ears.items():
-        if int(ear.communicate(timeout=30)[0]):
-            heard.add(pair)
-    return heard
+    ears = {(a, b): _ear(lab, b) for a, b in permutations(range(len(lab.hosts)), 2)}
+    for (a, b), (_, port) in ears.items():
+        lab.host(a).run([sys.executable, "-c", SHOUT, lab.host(b).address, port, "1", "0"])
+    return {pair for pair, (ear, _) in ears.items() if ear.communicate(timeout=30)[0].split()}
 
 
 def test_lab__a_partition_cuts_groups_and_loss_does_not_mend_it() -> None:
