@@ -161,12 +161,14 @@ def test_run__a_program_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(("ending", "status"), [("exit 7", 7), ("kill -KILL $$", 128 + 9)])
-def test_run__the_first_failure_ends_the_others_and_is_passed_on(ending: str, status: int) -> None:
-    script = f'if [ $RANK = 1 ]; then sleep 0.2; {ending}; fi; echo "pid $$"; while :; do sleep 0.05; done'
+def test_run__the_first_failure_ends_the_others_and_is_passed_on(tmp_path: Path, ending: str, status: int) -> None:
+    """Rank 1 fails once the two others have said who they are."""
+    there = f"while [ ! -e {tmp_path}/0 ] || [ ! -e {tmp_path}/2 ]; do sleep 0.05; done"
+    script = f'if [ $RANK = 1 ]; then {there}; {ending}; fi; echo "pid $$"; touch {tmp_path}/$RANK; {WAITING}'
     done = run_it("--nproc-per-node", "3", "bash", "-c", script)
     assert done.returncode == status
     assert "the rank that is 1 on this host ended" in done.stderr
-    ranks = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    ranks = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("pid")]
     assert len(ranks) == 2 and not any(psutil.pid_exists(pid) for pid in ranks)
 
 
@@ -258,4 +260,6 @@ def test_interrupt__while_the_daemon_starts(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(launch, "answers", interrupted)
     assert launch.launch(Plan(["touch", str(tmp_path / "ran")]), without_daemon(), print) == 130
     assert not (tmp_path / "ran").exists()
-    assert not [child for child in psutil.Process().children() if child.name() == "sleep"]
+    assert not [
+        each for each in psutil.process_iter(["ppid", "name"]) if each.info == {"ppid": os.getpid(), "name": "sleep"}
+    ]

@@ -77,7 +77,7 @@ def test_allreduce__far_behind_takes_the_newest_and_adds_up() -> None:
             assert behind.pending == tuple(range(step + 1))
         mine = np.full(3, 9.0)
         one[:] = 1
-        daemon.delay(0, 0.05)
+        daemon.delay(0, 0.3)
         receipts = at_once(lambda: first.allreduce(one), lambda: late.allreduce(mine))
         assert receipts[1].stale_steps == {0: 0} and receipts[1].slot is Slot.STALE
         assert mine.tolist() == one.tolist() == [11.0] * 3, "(5 + 7 + 9 + 1) / 2"

@@ -261,10 +261,3 @@ class ChildDaemon:
         assert self.process.stderr is not None
         await asyncio.wait_for(self.process.stderr.read(), 30)
         return await asyncio.wait_for(self.process.wait(), 30)
-
-
-def free_port() -> int:
-    """A TCP port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -287,8 +287,7 @@ async def test_join__trainer_dies_while_it_waits(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     trainers = [await house.trainer(daemon) for daemon in daemons]
     waiting = asyncio.ensure_future(trainers[1].join(1, 3, rendezvous=rendezvous(daemons[0])))
-    await asyncio.sleep(0.2)
-    assert daemons[1].jobs.all()
+    await eventually(lambda: bool(daemons[1].jobs.all()), "it waits")
     trainers[1].hang_up()
     with pytest.raises(grpc.aio.AioRpcError):
         await waiting
@@ -376,12 +375,12 @@ async def test_death__slots_are_back_at_once(house: House) -> None:
     daemons = [await house.daemon() for _ in range(3)]
     trainers = await house.job(daemons)
     trainers[1].hang_up()
-    assert await eventually(lambda: engine(daemons[1]).removed_sessions == [0], "the session is removed") < 1.0
-    assert await eventually(lambda: not engine(daemons[1]).jobs, "the job is removed") < 1.0
+    assert await eventually(lambda: engine(daemons[1]).removed_sessions == [0], "the session is removed") < 5.0
+    assert await eventually(lambda: not engine(daemons[1]).jobs, "the job is removed") < 5.0
     took = await eventually(
         lambda: all(not engine(d).path(0, 1).up for d in (daemons[0], daemons[2])), "the others know"
     )
-    assert took < 1.0
+    assert took < 5.0
     rows = (await status(daemons[0])).jobs[0].hosts
     assert [row.state for row in rows] == [
         types_pb2.HOST_STATE_UP,
@@ -394,7 +393,7 @@ async def test_death__host_stays_for_a_moment_while_others_may_miss_packets_of_i
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last op may be complete here and not there. Who comes back meanwhile finds the place as it was."""
-    monkeypatch.setattr(jobs, "MOURN_SECONDS", 1.0)
+    monkeypatch.setattr(jobs, "MOURN_SECONDS", 3.0)
     daemons = [await house.daemon(), await house.daemon()]
     trainers = await house.job(daemons)
     trainers[1].hang_up()
@@ -403,7 +402,7 @@ async def test_death__host_stays_for_a_moment_while_others_may_miss_packets_of_i
     assert engine(daemons[1]).jobs and engine(daemons[0]).path(0, 1).up
     back = await house.trainer(daemons[1])
     await back.join(1, 2, rendezvous=rendezvous(daemons[0]))
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(3.2)
     assert len(engine(daemons[1]).sessions) == 1 and engine(daemons[0]).path(0, 1).absences == 0
     back.hang_up()
     await eventually(lambda: not engine(daemons[1]).jobs, "the host is free")

@@ -18,7 +18,7 @@ import pytest
 
 import ultima
 from tests.daemon.fake_engine import FakeEngine
-from tests.daemon.helpers import ChildDaemon, House, rendezvous, status
+from tests.daemon.helpers import ChildDaemon, House, eventually, rendezvous, status
 from tests.daemon.test_recorder import receipts
 from ultima._native import ffi
 from ultima.cli.explain import decoded
@@ -293,11 +293,11 @@ async def test_whole_way__daemon_killed_and_back(house: House, victim: int) -> N
     assert all(receipt.complete for _, receipt in await reduce(jobs, 0))
 
     lost = asyncio.create_task(reduce([jobs[victim]], 10, deadline=20))  # the others have not called this op yet
-    await asyncio.sleep(0.2)
+    await eventually(lambda: bool(jobs[victim]._link._flying), "it is under way")
     await daemons[victim].kill()
     killed = time.monotonic()
     assert isinstance((await lost)[0][1], ultima.DaemonLost)
-    assert time.monotonic() - killed < 1.0, "the trainer hears of it at once, not at its deadline"
+    assert time.monotonic() - killed < 5.0, "the trainer hears of it at once, not at its deadline"
     for value in (10, 20):
         for job, (array, receipt) in zip(others, await reduce(others, value, deadline=20), strict=True):
             assert not isinstance(receipt, ultima.UltimaError), receipt
@@ -309,7 +309,7 @@ async def test_whole_way__daemon_killed_and_back(house: House, victim: int) -> N
             assert np.all(averaged | own | ((value == 10) & (array == value + 1))), array[:4]
             if value == 20 and mean != value + job.rank:
                 assert 0.6 < averaged.mean() < 0.7 and 0.3 < own.mean() < 0.4
-    assert time.monotonic() - killed < 8.0, "nobody waits for the dead"
+    assert time.monotonic() - killed < 15.0, "nobody waits for the dead"
 
     back = await Native.start(daemons[victim].config.runtime_dir, daemons[victim].grpc_port)
     house.children.append(back)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.daemon.helpers import House, engine, eventually, free_port, rendezvous, status, wired
+from tests.daemon.helpers import House, engine, eventually, rendezvous, status, wired
+from tests.e2e.hosts import free_port
 from ultima.daemon.errors import Unavailable
 from ultima.v1 import types_pb2
 
@@ -20,9 +21,9 @@ async def test_daemon_killed__the_others_go_on_at_once(house: House) -> None:
     began = time.monotonic()
     await child.kill()
     assert await trainers[2].line_is_dead()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     await eventually(lambda: not any(engine(d).path(0, 2).up for d in daemons), "the others know")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     assert wired(daemons)
     assert all(len(engine(d).sessions) == 1 for d in daemons)
 

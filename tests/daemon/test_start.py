@@ -174,6 +174,11 @@ async def test_stop__second_signal_does_not_wait(house: House) -> None:
     (house.folder / "c.toml").write_text("[limits]\ndrain_seconds = 600\n")
     child = await house.child("d", 0, "--config", str(house.folder / "c.toml"), ULTIMA_FAKE_OPEN_NS=str(10**12))
     child.process.send_signal(signal.SIGTERM)
+    assert child.process.stderr is not None
+    async with asyncio.timeout(30):
+        async for line in child.process.stderr:
+            if b"draining" in line:
+                break
     await asyncio.sleep(0.5)
     assert child.process.returncode is None
     assert await child.kill(signal.SIGTERM) == 0
@@ -218,7 +223,9 @@ async def test_systemd__no_food_without_progress(house: House) -> None:
 
 
 async def test_idle__costs_little(house: House) -> None:
-    """A ceiling, not a benchmark: an idle daemon must not poll."""
+    """A ceiling, not a benchmark: an idle daemon must not poll. One that does would in each of three tries; what else
+    the machine has to do, such as the daemon's own start, is over in one of them.
+    """
     child = await house.child("d", 0)
     fields = Path(f"/proc/{child.process.pid}/stat")
 
@@ -226,10 +233,13 @@ async def test_idle__costs_little(house: House) -> None:
         parts = fields.read_text().rsplit(") ", 1)[1].split()
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
-    await asyncio.sleep(0.5)
-    before = cpu_seconds()
-    await asyncio.sleep(2.5)
-    used = cpu_seconds() - before
+    for _ in range(3):
+        await asyncio.sleep(0.5)
+        before = cpu_seconds()
+        await asyncio.sleep(2.5)
+        used = cpu_seconds() - before
+        if used <= 0.05:
+            break
     status = Path(f"/proc/{child.process.pid}/status").read_text()
     resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
     print(json.dumps({"cpu_share": used / 2.5, "rss_mb": resident / 1024}))

@@ -50,8 +50,7 @@ def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
     with ranks(four[:2]) as jobs:
         jobs[1]._link._next_seq = 1
         lonely = np.full(1000, 3.0, np.float32)
-        began = time.monotonic()
-        waiting = jobs[0].allreduce_async(lonely, "avg", deadline="1500ms")
+        waiting = jobs[0].allreduce_async(lonely, "avg", deadline="4s")
         for number in (1, 3, 5):
             arrays = [np.full(1000, number + rank, np.float32) for rank in range(2)]
             handles = [job.allreduce_async(each, "sum") for job, each in zip(jobs, arrays, strict=True)]
@@ -60,8 +59,7 @@ def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
                 assert receipt.op_seq == number and receipt.complete and (array == 2 * number + 1).all()
             for job in jobs:
                 job._link._next_seq = number + 2
-        assert time.monotonic() - began < 1.2, "they waited for op 0"
-        assert not waiting.done()
+        assert not waiting.done(), "they waited for op 0"
         assert waiting.wait().status is Status.INSUFFICIENT and (lonely == 3.0).all()
 
 

@@ -49,6 +49,14 @@ def arrived(job: Job, before: int) -> Callable[[], bool]:
     return lambda: job._link._next_seq > before
 
 
+def heard(job: Job) -> Callable[[], bool]:
+    """Whether its engine has taken in all that this rank has said. A call elsewhere may be quicker."""
+    return lambda: all(
+        answers.submissions_taken == said.head
+        for said, answers in job._link._rings._lanes  # type: ignore[attr-defined]
+    )
+
+
 def test_figure_7(four: Hosts) -> None:
     """SPEC 2c. P1 gives 4, P0 misses it and keeps 6; 6 + 10 go with P1's 8. Then once more, P0 absent twice."""
     said = Options(policy="majority", policy_seed=seed_of(2, [1, 1, 1, 1]))
@@ -63,8 +71,7 @@ def test_figure_7(four: Hosts) -> None:
 
         def work(rank: int, job: Job) -> tuple[float, Receipt]:
             if rank == 1:
-                assert until(arrived(late, before))
-                time.sleep(0.1)
+                assert until(arrived(late, before)) and until(heard(late))
             return reduce(job, (10, 8)[rank])
 
         (mine, late_receipt), (theirs, receipt) = everywhere((late, first), work)
@@ -106,6 +113,7 @@ def test_majority__who_is_drawn_starts_it_with_those_that_are_there(four: Hosts)
             with_it = [rank for rank in range(4) if rank != drawn and (rank + op) % 2]
             for rank in with_it:
                 jobs[rank].partial().give(np.full(COUNT, 2.0**rank))
+                assert until(heard(jobs[rank]))
             assert all(jobs[rank].partial().poll() is None for rank in with_it), "none of them is drawn"
             jobs[drawn].partial().give(np.full(COUNT, 2.0**drawn))
             there = sorted([*with_it, drawn])
@@ -130,6 +138,7 @@ def test_quorum__two_thirds_start_it(four: Hosts, layout: tuple[int, ...]) -> No
             those = random.Random(op).sample(range(world), 3)
             for rank in those[:2]:
                 jobs[rank].partial().give(np.full(COUNT, 2.0**rank))
+                assert until(heard(jobs[rank]))
             time.sleep(0.05)
             assert all(jobs[rank].partial().poll() is None for rank in those[:2]), "two are too few"
             jobs[those[2]].partial().give(np.full(COUNT, 2.0 ** those[2]))

@@ -22,10 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ultima
 import ultima.torch
+from tests.patience import be_patient
 from tests.torch.in_turn import in_turn
 from ultima.torch.work import UltimaWork
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+be_patient()
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 OPS = {
     "SUM": (dist.ReduceOp.SUM, lambda parts: sum(parts)),

@@ -27,7 +27,7 @@ from ultima.op import Op
 from ultima.torch import trace
 from ultima.torch.hooks import BucketOptions, HookState, LossBudget, allreduce_hook, average_hook, guard, hook_fsdp
 
-LATE_S = 0.6
+LATE_S = 1.2
 SHORT = "200ms"
 
 

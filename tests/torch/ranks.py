@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ultima.demo.cluster import free_port
+from tests.e2e.hosts import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 

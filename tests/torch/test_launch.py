@@ -139,4 +139,7 @@ def test_torchrun__a_killed_rank_is_started_again_beside_the_same_daemons(cluste
     assert loss_of(output) < 0.05
     cluster._check()
     assert [child.process.pid for child in cluster._daemons] == daemons
-    assert list(get_status(socket).jobs) == []
+    limit = time.monotonic() + 20
+    while list(get_status(socket).jobs):
+        assert time.monotonic() < limit, "the daemon holds a job of ranks that have ended"
+        time.sleep(0.05)

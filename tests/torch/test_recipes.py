@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.hosts import free_port
 from tests.lab.cluster import BIN
 from tests.torch.test_launch import loss_of, quiet
 from ultima.cli import main
-from ultima.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "deploy/slurm/train.sbatch"

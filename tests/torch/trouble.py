@@ -20,9 +20,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import ultima
 import ultima.torch
+from tests.patience import be_patient
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+be_patient()
 
 
 def start(seconds: float = 20) -> None:
