@@ -169,7 +169,7 @@ async def test_gone__nobody_answers_and_nobody_is_asked_again_and_again() -> Non
 
 
 async def test_gone__everybody_until_the_time_is_up() -> None:
-    async with stage(hosts=2, timeout=0.05) as s:
+    async with stage(hosts=2, timeout=0.5) as s:
         for asked in await s.probes(2):
             asked.fail(Unavailable("nobody there"))
         await s.probes(4)
@@ -199,7 +199,7 @@ async def test_timeout__draws_go_on_through_all_ranks_before_one_comes_again() -
 
 
 async def test_timeout__of_the_one_that_is_to_start_the_op() -> None:
-    async with stage(timeout=0.05) as s:
+    async with stage(timeout=0.5) as s:
         hang = asyncio.Event()
 
         async def never(host: Host, op_seq: int) -> bool:
@@ -266,7 +266,7 @@ async def test_lie__everybody_always_does_not_make_it_spin() -> None:
 
 async def test_lie__started_but_never_was() -> None:
     """It goes ahead by one, and comes back to the same op with the next draws when the time is up."""
-    async with stage(timeout=0.2) as s:
+    async with stage(timeout=1.0) as s:
         order = ORDER[0]
         (await s.probes(2))[0].say(READY)
         asked = await s.probes(4)
@@ -293,7 +293,7 @@ async def test_expired__follows_the_others_when_it_was_away() -> None:
 
 
 async def test_expired__is_not_led_away() -> None:
-    async with stage(timeout=0.3) as s:
+    async with stage(timeout=1.0) as s:
         (await s.probes(2))[0].say(EXPIRED, 10**6)
         (await s.probes(4))[2].say(EXPIRED, 10**9)
         await s.quiet()

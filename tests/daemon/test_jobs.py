@@ -154,7 +154,7 @@ async def test_join__rendezvous_may_come_later(house: House) -> None:
 async def test_join__rendezvous_that_never_comes(house: House) -> None:
     daemon = await house.daemon()
     trainer = await house.trainer(daemon)
-    code, text = await refused(trainer, 1, 2, rendezvous="127.0.0.1:1", timeout=1.5)
+    code, text = await refused(trainer, 1, 2, rendezvous="127.0.0.1:1", timeout=3.0)
     assert code is CODE.DEADLINE_EXCEEDED and "rendezvous 127.0.0.1:1: cannot be reached" in text
     await eventually(lambda: not daemon.jobs.all(), "no job is left")
 
@@ -164,7 +164,7 @@ async def test_join__missing_ranks_are_named(house: House) -> None:
     trainers = [await house.trainer(daemon) for daemon in daemons]
     results = await asyncio.gather(
         *(
-            refused(t, r, 4, rendezvous=rendezvous(daemons[0]), timeout=1.5)
+            refused(t, r, 4, rendezvous=rendezvous(daemons[0]), timeout=3.0)
             for r, t in ((0, trainers[0]), (3, trainers[1]))
         )
     )
@@ -287,12 +287,14 @@ async def test_join__trainer_dies_while_it_waits(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     trainers = [await house.trainer(daemon) for daemon in daemons]
     waiting = asyncio.ensure_future(trainers[1].join(1, 3, rendezvous=rendezvous(daemons[0])))
-    await eventually(lambda: bool(daemons[1].jobs.all()), "it waits")
+    await eventually(lambda: bool(daemons[0]._coordinator._forming), "it waits")
+    assert daemons[1].jobs.all()
     trainers[1].hang_up()
     with pytest.raises(grpc.aio.AioRpcError):
         await waiting
     await eventually(lambda: not daemons[1].jobs.all(), "no job is left")
-    code, text = await refused(trainers[0], 0, 3, rendezvous=rendezvous(daemons[0]), timeout=1.0)
+    await eventually(lambda: not daemons[0]._coordinator._forming, "the coordinator knows")
+    code, text = await refused(trainers[0], 0, 3, rendezvous=rendezvous(daemons[0]), timeout=3.0)
     assert code is CODE.DEADLINE_EXCEEDED and "ranks 1-2 of" in text
 
 
