@@ -137,7 +137,9 @@ class Line:
         if before:
             raise ClosedHandle(f"{first.call}: not every rank came to {before}, which was called before it")
         self._broken = ""
-        first.work = first.begin()
+        # Torch's functional collectives call us below autograd, and that is over by now: results are only written.
+        with torch.no_grad():
+            first.work = first.begin()
 
 
 def _tensors(given: Any) -> Iterator[torch.Tensor]:

@@ -141,3 +141,15 @@ def test_line__what_gloo_refuses_is_that_one_s_error_alone() -> None:
     taken.wait()
     with pytest.raises(ZeroDivisionError):
         refused.wait()
+
+
+def test_line__gloo_writes_results_and_records_nothing() -> None:
+    """Views of one tensor are the outputs of many a collective; with autograd on they may not be written to."""
+    whole = torch.zeros(4, requires_grad=True) * 1.0
+
+    def begin() -> Any:
+        whole.split(2)[0].copy_(FOUR[:2])
+        return Met()
+
+    Accompanied("allgather", Met(), begin, Line()).wait()  # type: ignore[arg-type]
+    assert whole.tolist() == [1.0, 1.0, 0.0, 0.0]
