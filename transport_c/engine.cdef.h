@@ -218,7 +218,7 @@ typedef struct ut_receipt {
     uint8_t slot;
     uint8_t kept;
     uint8_t eta;
-    uint64_t reserved;
+    uint64_t owners;
     ut_receipt_peer peer[64];
 } ut_receipt;
 

@@ -25,6 +25,7 @@ static ut_ns now;
 static uint32_t silent;   /* bit per host: nothing comes from it or reaches it */
 static uint32_t loss_ppm; /* of data packets */
 static uint32_t late_ppm; /* of all packets: held up to 2 ms, every other one of them doubled */
+static void (*change)(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len); /* on its way */
 
 /* What is held. */
 static struct parcel {
@@ -41,30 +42,39 @@ static void *zeroed(size_t bytes)
     return p;
 }
 
+/* The daemon of host |h| starts, and its trainer, where the job stands at op |first|. */
+static void born(uint32_t h, ut_job_options options, uint64_t first)
+{
+    struct host *x = &hosts[h];
+    ut_engine_config config = {
+        .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
+    ut_job_config job = {.hosts = n,
+                         .self = h,
+                         .local_ranks = 1,
+                         .packet_bytes = 1472,
+                         .bucket_bytes_max = ELEMENTS * 8,
+                         .first_op_seq = first,
+                         .options = options};
+    memset(x, 0, sizeof *x);
+    x->engine_memory = zeroed(ut_engine_bytes(&config));
+    x->job_memory = zeroed(ut_job_bytes(&config, &job));
+    CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
+    CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
+    ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA, 0, 0};
+    CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, first, &x->session), UT_OK);
+}
+
 /* |n| hosts, host h with algorithm[h]. */
 __attribute__((unused)) static void begin(const uint8_t *algorithm)
 {
     uint32_t cid[MOST][MOST];
     now = 7 * UT_SECOND;
     silent = loss_ppm = late_ppm = 0;
+    change = NULL;
     memset(parcels, 0, sizeof parcels);
     for (uint32_t h = 0; h < n; h++) {
         struct host *x = &hosts[h];
-        ut_engine_config config = {
-            .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
-        ut_job_config job = {.hosts = n,
-                             .self = h,
-                             .local_ranks = 1,
-                             .packet_bytes = 1472,
-                             .bucket_bytes_max = ELEMENTS * 8,
-                             .options = {.algorithm = algorithm[h]}};
-        memset(x, 0, sizeof *x);
-        x->engine_memory = zeroed(ut_engine_bytes(&config));
-        x->job_memory = zeroed(ut_job_bytes(&config, &job));
-        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
-        CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
-        ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA, 0, 0};
-        CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, 0, &x->session), UT_OK);
+        born(h, (ut_job_options){.algorithm = algorithm[h]}, 0);
         for (uint32_t p = 0; p < n; p++)
             if (p != h)
                 CHECK_EQ(ut_engine_peer_listen(x->engine, 0, p, &cid[h][p]), UT_OK);
@@ -125,6 +135,8 @@ static void deliver(uint32_t from, const ut_burst *b)
         bool lost = (silent >> from | silent >> to) & 1;
         lost = lost || (b->port == UT_PORT_DATA && check_below(1000000) < loss_ppm);
         size_t bytes = UT_MIN2(len - at, (size_t)b->segment_bytes);
+        if (change)
+            change(from, to, b->port, flat + at, bytes);
         if (!lost && !hold_up(to, b->port, flat + at, bytes))
             ut_engine_input(hosts[to].engine, b->port, flat + at, bytes, 0, false, now);
     }

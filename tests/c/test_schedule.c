@@ -31,7 +31,7 @@ static const char *round_of(uint32_t hosts, uint32_t incast, uint32_t host, uint
     static ut_schedule s;
     size_t at = 0;
     text[0] = 0;
-    ut_schedule_tar(&s, hosts, host, incast, 0, 1000, 4);
+    ut_schedule_tar(&s, hosts, host, incast, 0, UINT64_MAX, 1000, 4);
     for (uint32_t i = 0; i < s.steps; i++)
         if (s.step[i].kind == UT_STEP_SEND && s.step[i].stage == 1 && s.step[i].round == round)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%u", at ? "," : "", s.step[i].peer);
@@ -94,13 +94,14 @@ static void ut_schedule_tar__slow_link(void)
 
 static ut_schedule all[UT_HOSTS_MAX];
 
-static void check_one(uint32_t n, uint32_t incast, uint64_t op_seq, uint64_t count, size_t element)
+static void check_one(uint32_t n, uint32_t incast, uint64_t op_seq, uint64_t owners, uint64_t count, size_t element)
 {
+    uint32_t parts = (uint32_t)__builtin_popcountll(owners), place = 0;
     static uint8_t sent[UT_HOSTS_MAX][UT_HOSTS_MAX], heard[UT_HOSTS_MAX][UT_HOSTS_MAX];
     memset(sent, 0, sizeof sent);
     memset(heard, 0, sizeof heard);
     for (uint32_t h = 0; h < n; h++)
-        ut_schedule_tar(&all[h], n, h, incast, op_seq, count, element);
+        ut_schedule_tar(&all[h], n, h, incast, op_seq, owners, count, element);
     uint64_t owned = 0;
     for (uint32_t h = 0; h < n; h++) {
         const ut_schedule *s = &all[h];
@@ -109,7 +110,15 @@ static void check_one(uint32_t n, uint32_t incast, uint64_t op_seq, uint64_t cou
         CHECK_EQ(s->rounds, 2 * ut_tar_rounds(n, incast));
         CHECK(s->direct && s->chunks == n && s->from[n] == count * element);
         CHECK_EQ(s->own_offset, s->from[s->own]);
-        CHECK_EQ(s->own_offset / element, ut_shard_bound(count, n, (h + op_seq) % n));
+        if (owners >> h & 1) { /* the bounds of SPEC 1a.2 among those that own, who take turns */
+            uint32_t shard = (uint32_t)((place++ + op_seq) % parts);
+            CHECK_EQ(s->own_offset / element, ut_shard_bound(count, parts, shard));
+            CHECK_EQ((s->own_offset + s->own_bytes) / element, ut_shard_bound(count, parts, shard + 1));
+        } else {
+            CHECK_EQ(s->own_bytes, 0);
+        }
+        for (uint32_t c = 0; c < n; c++)
+            CHECK_LE(s->from[c], s->from[c + 1]);
         owned += s->own_bytes;
         uint64_t received[2] = {0, 0};
         for (uint32_t i = 0; i < s->steps; i++) {
@@ -144,8 +153,34 @@ static void ut_schedule_tar__all_sizes(void)
 {
     for (uint32_t n = 2; n <= UT_HOSTS_MAX; n++)
         for (uint32_t incast = 0; incast <= n; incast++)
-            check_one(n, incast, check_below(1000), check_below(4) ? check_below(1 << 20) : check_below(n),
-                      1 << (1 + check_below(3)));
+            check_one(n, incast, check_below(1000), UINT64_MAX >> (64 - n),
+                      check_below(4) ? check_below(1 << 20) : check_below(n), 1 << (1 + check_below(3)));
+}
+
+/* Whoever owns nothing keeps his place in the rounds; the others cut the bucket among them. */
+static void ut_schedule_tar__among_owners(void)
+{
+    for (uint32_t n = 2; n <= 16; n++)
+        for (uint32_t one = 0; one < n; one++) {
+            check_one(n, 1, 7, UINT64_MAX >> (64 - n) & ~(1ULL << one), 1000, 4);
+            check_one(n, 2, check_below(1000), 1ULL << one, check_below(5000), 4);
+            check_one(n, 1, check_below(1000), 1ULL << one | check_below(1ULL << n), check_below(5000), 8);
+        }
+    static const struct {
+        uint64_t op_seq, owners, from[3], to[3]; /* elements, by host */
+    } rows[] = {
+        /* 1 */ {0, 7, {0, 3, 6}, {3, 6, 10}},
+        /* 2 */ {0, 5, {0, 10, 5}, {5, 10, 10}},
+        /* 3 */ {1, 5, {5, 10, 0}, {10, 10, 5}},
+        /* 4 */ {1, 6, {10, 5, 0}, {10, 10, 5}},
+        /* 5 */ {9, 4, {10, 10, 0}, {10, 10, 10}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t h = 0; h < 3; h++) {
+            ut_schedule_tar(&all[h], 3, h, 1, rows[i].op_seq, rows[i].owners, 10, 4);
+            CHECK_EQ(all[h].own_offset, 4 * rows[i].from[h]);
+            CHECK_EQ(all[h].own_bytes, 4 * (rows[i].to[h] - rows[i].from[h]));
+        }
 }
 
 /* Even N: in each round the pairs are mutual, and each unordered pair meets in one round only. */
@@ -173,6 +208,7 @@ int main(int argc, char **argv)
     RUN(ut_schedule_tar__spec_rounds);
     RUN(ut_schedule_tar__slow_link);
     RUN(ut_schedule_tar__all_sizes);
+    RUN(ut_schedule_tar__among_owners);
     RUN(ut_tar__even_pairs_meet_once);
     RUN(ut_shard_of__rotates);
     return check_end();

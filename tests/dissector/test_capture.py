@@ -189,7 +189,7 @@ def _check_story(packets: list[UltimaData | UltimaFeedback], ops: int) -> None:
     """Beyond each packet for itself: together those of one lane tell of the |ops| that it ran."""
     data = [packet for packet in packets if isinstance(packet, UltimaData)]
     records = [record for packet in packets if isinstance(packet, UltimaFeedback) for record in packet.records]
-    assert {packet.op_seq for packet in data} == set(range(ops))
+    assert {packet.op_seq() for packet in data} == set(range(ops))
     assert {packet.stage for packet in data} == {1, 2}
     assert {record.op_seq for record in records} == set(range(ops))
     assert {(record.count, record.dtype, record.reduction) for record in records} == {(ELEMENTS, 1, 2)}
@@ -197,7 +197,7 @@ def _check_story(packets: list[UltimaData | UltimaFeedback], ops: int) -> None:
     for op in range(ops):
         sent = {}
         for packet in data:
-            if packet.op_seq == op:
+            if packet.op_seq() == op:
                 sent[packet.connection, packet.stage, packet.offset] = len(bytes(packet.payload))
         assert sum(sent.values()) == 2 * ELEMENTS * 4
     # A packet number is used once on its path, even for a repair.

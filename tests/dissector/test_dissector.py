@@ -21,14 +21,14 @@ from tests.dissector.ultima_scapy import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA_ORDER = "flags stage coverage connection number op_seq sent_us bucket offset timeout last incast".split()
+DATA_ORDER = "flags stage coverage connection number owners sent_us bucket offset timeout last incast".split()
 FEEDBACK_ORDER = (
     "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
-    "hold_us word_count"
+    "hold_us decider word_count owners_before owners_after owners_from"
 ).split()
 RECORD_ORDER = (
     "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
-    "stale oldest_step initiator policy submitted attached"
+    "stale oldest_step initiator policy submitted attached owners"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 
@@ -105,7 +105,6 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"flags": 2}, "flags"),
         ("data__scatter_of_two_floats", {"stage": 3}, "stage"),
         ("data__scatter_of_two_floats", {"coverage": 0}, "coverage"),
-        ("data__scatter_of_two_floats", {"bucket": 1}, "bucket"),
         ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
         ("data__scatter_of_two_floats", {"version": 2}, "unknown"),
         ("data__scatter_of_two_floats", {"kind": 4}, "unknown"),
@@ -114,6 +113,8 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
         ("feedback__two_ops_and_two_words", {"word_count": 17}, "acknowledgement words"),
         ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
+        ("feedback__two_ops_and_two_words", {"decider": 64}, "decider"),
+        ("feedback__two_ops_and_two_words", {"owners_after": 0}, "nobody"),
     ],
 )
 def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int], word: str) -> None:
@@ -128,11 +129,11 @@ def test_dissect__garbage_is_unknown(data: bytes) -> None:
 
 
 def _random_data(rng: random.Random) -> bytes:
-    op_seq = rng.getrandbits(32)
     packet = UltimaData(
         flags=rng.choice((0, 1, 0x20, 0x21)), stage=rng.randint(1, 2), coverage=rng.randint(1, 2**14 - 1),
-        connection=rng.getrandbits(32), number=rng.getrandbits(32), op_seq=op_seq, sent_us=rng.getrandbits(24),
-        bucket=op_seq % 65536, offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),
+        connection=rng.getrandbits(32), number=rng.getrandbits(32), op_high=rng.getrandbits(16),
+        owners=rng.getrandbits(16), sent_us=rng.getrandbits(24), bucket=rng.getrandbits(16),
+        offset=rng.getrandbits(29) * 8, timeout=rng.getrandbits(16),
         last=rng.choice((0, 1, 15)), incast=rng.randrange(16),
     )  # fmt: skip
     return bytes(packet / rng.randbytes(8 * rng.randint(1, 180)))
@@ -168,11 +169,12 @@ def _random_partial(rng: random.Random) -> UltimaRecord:
     )  # fmt: skip
     if rng.getrandbits(1):
         return UltimaRecord(**{**common, "stale": 0}, dtype=0, reduction=0, mode=0, initiator=0xFFFF)
+    mode = rng.randint(1, 3)
     return UltimaRecord(
         **{**common, "weight": (fresh | common["stale"]).bit_count()}, flags=rng.choice((0x40, 0x41, 0x7B, 0xFB)),
-        count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=rng.randint(1, 3),
-        oldest_step=rng.getrandbits(32), initiator=rng.choice((rng.randrange(64), 0xFFFF)),
-        submitted=rng.choice((0, 2, 0x40, 0x42)),
+        count=rng.getrandbits(32), dtype=rng.randint(1, 6), reduction=rng.randint(1, 2), mode=mode,
+        owners=0 if mode == 3 else rng.getrandbits(16), oldest_step=rng.getrandbits(32),
+        initiator=rng.choice((rng.randrange(64), 0xFFFF)), submitted=rng.choice((0, 2, 0x40, 0x42)),
     )  # fmt: skip
 
 
@@ -193,6 +195,8 @@ def _random_feedback(rng: random.Random) -> bytes:
         grant=rng.getrandbits(64), received=rng.getrandbits(64), receive_floor=rng.getrandbits(64),
         send_floor=rng.getrandbits(64), highest=rng.getrandbits(32), marked=rng.getrandbits(32),
         drops=rng.getrandbits(32), echo_us=rng.choice((rng.getrandbits(24), 0xFFFFFFFF)), hold_us=rng.getrandbits(32),
+        decider=rng.choice((rng.randrange(64), 0xFF)), owners_before=rng.randrange(1, 2**64),
+        owners_after=rng.randrange(1, 2**64), owners_from=rng.getrandbits(64),
         decides=rng.getrandbits(1), transform=rng.getrandbits(1), transform_from=rng.getrandbits(14),
         records=records, words=[rng.getrandbits(64) for _ in range(rng.randint(0, 16))],
     )  # fmt: skip
@@ -204,6 +208,7 @@ def _fields(data: bytes) -> str:
     packet = dissect(data)
     if isinstance(packet, UltimaData):
         values = ["data", *(int(packet.getfieldval(name)) for name in DATA_ORDER)]
+        values.insert(6, packet.op_seq())
     elif isinstance(packet, UltimaPiece):
         values = ["piece", *(int(packet.getfieldval(name)) for name in PIECE_ORDER)]
     else:

@@ -29,9 +29,10 @@ from scapy.packet import Packet, Raw, bind_layers
 
 VERSION = 1
 KIND_DATA, KIND_FEEDBACK, KIND_PIECE = 1, 2, 3
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 72, 16, 64
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 96, 16, 64
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
+NOBODY = 0xFF
 NOTHING_YET = 0xFFFFFFFF
 
 DTYPES = {1: "float32", 2: "float64", 3: "float16", 4: "bfloat16", 5: "int32", 6: "int64", 7: "bytes"}
@@ -98,7 +99,8 @@ class UltimaData(_Checked):
         BitField("coverage", 1, 14),
         XIntField("connection", 0),
         IntField("number", 0),
-        IntField("op_seq", 0),
+        ShortField("op_high", 0),
+        XShortField("owners", 0),
         ThreeBytesField("sent_us", 0),
         XIntField("checksum", None),
         ShortField("bucket", 0),
@@ -107,6 +109,10 @@ class UltimaData(_Checked):
         BitField("last", 0, 4),
         BitField("incast", 0, 4),
     ]
+
+    def op_seq(self) -> int:
+        """The low 32 bits of the op's number, of which the bucket id is the low half."""
+        return int(self.op_high << 16 | self.bucket)
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return Raw
@@ -139,7 +145,7 @@ class UltimaRecord(Packet):
         ByteEnumField("policy", 0, POLICIES),
         XByteField("submitted", 0),
         XShortField("attached", 0),
-        ShortField("reserved", 0),
+        XShortField("owners", 0),
     ]
 
     def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
@@ -169,10 +175,14 @@ class UltimaFeedback(_Checked):
         IntField("drops", 0),
         IntField("echo_us", NOTHING_YET),
         IntField("hold_us", 0),
-        FieldLenField("word_count", None, fmt="H", count_of="words"),
+        ByteField("decider", NOBODY),
+        FieldLenField("word_count", None, fmt="B", count_of="words"),
         BitField("decides", 0, 1),
         BitField("transform", 0, 1),
         BitField("transform_from", 0, 14),
+        XLongField("owners_before", 0),
+        XLongField("owners_after", 0),
+        LongField("owners_from", 0),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
@@ -263,12 +273,10 @@ def problems(data: bytes) -> list[str]:
 
 
 def _data_problems(packet: UltimaData) -> list[str]:
-    bucket = packet.op_seq % 65536
     rules = [
         (packet.flags & ~0x21 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x20 are used yet"),
         (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
         (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
-        (packet.bucket == bucket, f"bucket {packet.bucket}: op_seq mod 65536 is {bucket}"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
     ]
     return [complaint for holds, complaint in rules if not holds]
@@ -289,6 +297,8 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 exists"),
         (packet.record_count <= RECORDS_MAX, f"{packet.record_count} op records: 0 to {RECORDS_MAX}"),
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
+        (packet.decider in (*range(HOSTS_MAX), NOBODY), f"decider {packet.decider}: a host, or 255"),
+        (packet.decider == NOBODY or (packet.owners_before and packet.owners_after), "owners: nobody"),
         (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
     ]
@@ -316,7 +326,7 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
     rules = [
         (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
         (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
-        (record.stale == 0 and record.submitted == 0, "what only an op that has started can say"),
+        (record.stale == 0 and record.submitted == 0 and record.owners == 0, "what only a started op can say"),
     ]
     return [complaint for holds, complaint in rules if not holds]
 
@@ -327,7 +337,6 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
     rules = [
         (record.policy in POLICIES, f"policy {record.policy}: 0 or 2 to {max(POLICIES)}"),
         (record.policy or not any(int(value) for value in said), "the words of a partial job, without a policy"),
-        (record.reserved == 0, f"reserved {record.reserved}: 0"),
     ]
     if record.policy:
         rules += [
@@ -350,6 +359,10 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
         (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
+        (
+            record.owners == 0 or (record.collective, record.algorithm) == (ALLREDUCE, TAR) and record.mode != RELIABLE,
+            f"owners {record.owners:#06x}: all own, but in TAR's allreduce that may do without some",
+        ),
         (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),

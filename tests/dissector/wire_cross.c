@@ -39,8 +39,9 @@ static void print_hex(const uint8_t *bytes, size_t len)
 
 static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
 {
-    printf("data %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->coverage, h->cid, h->pn, h->op_seq,
-           h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last, h->ultima.incast);
+    printf("data %u %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->coverage, h->cid, h->pn, h->op_seq,
+           h->owners, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
+           h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
     memcpy(again + UT_DATA_HEADER, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
     ut_data_encode(again, h, len - UT_DATA_HEADER);
@@ -51,7 +52,9 @@ static void show_feedback(const ut_feedback *f)
 {
     printf("feedback %u %u %u %u %u", f->flags, f->records, f->incast, f->cid, f->number);
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
-    printf(" %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us, f->ack_words);
+    printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us,
+           f->owners.decider, f->ack_words);
+    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, f->owners.plan.before, f->owners.plan.after, f->owners.plan.from);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
@@ -59,8 +62,8 @@ static void show_feedback(const ut_feedback *f)
                r->flags, r->weight, r->algorithm, r->collective, r->agree);
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
-        printf(" %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
-               r->attached);
+        printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
+               r->attached, r->owners);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

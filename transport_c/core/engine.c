@@ -46,12 +46,12 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     uint64_t window = window_of(engine, config);
     uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    bool tar = config->options.algorithm <= UT_TAR;
-    bool ps = config->options.algorithm == UT_PS; /* its one chunk is the whole bucket */
+    /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
+     * touched costs addresses alone. */
+    bool whole = config->options.algorithm <= UT_TAR || config->options.algorithm == UT_PS;
     size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
     size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
-    size_t words = UT_MAX2(6 * shard_words, ps ? 3 * bucket_words : 0) * UT_MAX2(config->hosts - 1, 1);
-    uint64_t held = tar ? shard : config->bucket_bytes_max; /* of which an op has sums and results to keep */
+    size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
     if (at) {
         j->conn = conn;
         j->payload = payload;
@@ -70,8 +70,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         uint16_t *slot_weight = carve(&c, slots * 2);
         uint32_t *slot_crc = carve(&c, slots * 4);
         uint64_t *bitmaps = carve(&c, words * 8);
-        uint8_t *acc = carve(&c, held * 2);
-        uint8_t *linger = carve(&c, held);
+        uint8_t *held = carve(&c, config->bucket_bytes_max * 2);
         uint8_t *encoded = config->hosts > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
         bool combines = config->local_ranks > 1 || config->options.policy > UT_POLICY_NONE;
         uint8_t *bucket = combines ? carve(&c, config->bucket_bytes_max) : NULL;
@@ -83,8 +82,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         op->slot_crc = slot_crc;
         op->bitmaps = bitmaps;
         op->bitmap_words = words;
-        op->acc_memory = acc;
-        op->linger_memory = linger;
+        op->held_memory = held;
         op->bucket_memory = bucket;
         op->encoded_memory = encoded;
     }
@@ -198,6 +196,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
+    ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].seq = UINT64_MAX;
     ut_slots_init(j);
@@ -290,6 +289,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
         return UT_ERR_ARGUMENT;
     e->job[job]->partial.present_of[host] = 0xffff;
+    ut_owners_forget(&e->job[job]->owners, host);
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
@@ -308,6 +308,7 @@ void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     if (!c || c->state != UT_CONN_UP)
         return;
     ut_conn_absent(c);
+    ut_owners_forget(&e->job[job]->owners, host);
     members_changed(e->job[job]);
     ut_op_host_absent(e->job[job], host, now);
     e->stats.progress++;

@@ -13,6 +13,14 @@ uint64_t ut_job_up(const ut_job *j)
     return up;
 }
 
+uint64_t ut_job_lost(const ut_job *j)
+{
+    uint64_t lost = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        lost |= j->conn[h].state == UT_CONN_ABSENT ? ut_bit(h) : 0;
+    return lost;
+}
+
 void ut_job_speak(ut_job *j, ut_ns at)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)

@@ -65,6 +65,8 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->start = now;
     op->deadline = op->latest = s->deadline_ns;
     op->gather_until = op->cut = UT_NEVER;
+    op->owners = j->owners.all;
+    op->owners_tag = op->owns_nothing = 0;
     op->calls = op->weight = 0;
     op->transformed = 0;
     op->failed = 0;
@@ -189,12 +191,21 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
 
 /* ---- opening ---- */
 
+/* A contribution of a host that all know to be gone is not missing: the receipt says who is not in it. */
+static bool expects_nothing(const ut_job *j, const ut_op *op, const ut_step *s)
+{
+    return s->kind == UT_STEP_RECEIVE && s->stage == 1 && !(op->owners & ut_bit(s->peer)) &&
+           !ut_job_host_is_up(j, s->peer);
+}
+
 static void place_transfers(ut_job *j, ut_op *op)
 {
     uint64_t *free_words = op->bitmaps, *end = op->bitmaps + op->bitmap_words;
     memset(op->rx_of, 0xff, sizeof op->rx_of);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
+        ut_step *s = &op->schedule.step[i];
+        if (expects_nothing(j, op, s))
+            s->bytes = 0;
         size_t words = ut_transfer_words(ut_slots(s->bytes, j->payload));
         uint64_t *bits = free_words, *again = NULL;
         free_words += words;
@@ -244,9 +255,21 @@ static void place_buffers(ut_job *j, ut_op *op)
     }
     bool half = op->acc_element != op->element;
     op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
-    op->acc = half ? op->acc_memory : op->dst + (op->held_from - op->dst_from);
+    op->acc = half ? op->held_memory : op->dst + (op->held_from - op->dst_from);
     op->out = op->dst;
     op->out_from = op->dst_from;
+}
+
+/* A reliable op cannot do without anybody, so it need not be cut otherwise. */
+static void find_owners(ut_job *j, ut_op *op)
+{
+    if (ut_job_algorithm(j) != UT_TAR)
+        return;
+    ut_owners_decide(&j->owners, j->config.self, ut_job_up(j), ut_job_lost(j), op->seq);
+    if (op->collective == UT_ALLREDUCE && op->mode != UT_RELIABLE)
+        op->owners = ut_owners_of(&j->owners, op->seq);
+    op->owners_tag = ut_owners_tag(&j->owners, op->owners);
+    op->owns_nothing = !(op->owners & ut_bit(j->config.self));
 }
 
 static void open_op(ut_job *j, ut_op *op, ut_ns now)
@@ -266,9 +289,10 @@ static void open_op(ut_job *j, ut_op *op, ut_ns now)
     op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);
+    find_owners(j, op);
     if (op->collective == UT_ALLREDUCE)
         ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
-                          op->count, op->element);
+                          op->owners, op->count, op->element);
     else
         ut_schedule_shard(&op->schedule, op->collective, op->root, j->config.hosts, j->config.self, op->incast,
                           op->bytes / op->element, op->element);

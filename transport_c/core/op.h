@@ -17,6 +17,7 @@
 #include "engine.h"
 #include "hadamard.h"
 #include "incast.h"
+#include "owners.h"
 #include "pace.h"
 #include "schedule.h"
 #include "slot.h"
@@ -79,6 +80,8 @@ typedef struct ut_op {
     uint8_t incast;         /* factor in force when it opened */
     uint8_t complete_masks; /* full_mask and any_mask are final */
     uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
+    uint8_t owns_nothing;   /* 1: this host is none of the owners */
+    uint16_t owners_tag;    /* names the owners on the wire */
     uint8_t partial;        /* 1: of a partial job; what follows is for these alone */
     uint8_t policy;         /* enum ut_policy in force */
     uint8_t by_world;       /* 1: UT_SUBMIT_WORLD */
@@ -88,6 +91,7 @@ typedef struct ut_op {
     ut_part part[UT_HOSTS_MAX];
     uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
     uint64_t seq;
+    uint64_t owners; /* hosts that the bucket is cut among: all, but in TAR those alone that are not gone */
     uint64_t count;
     uint64_t bytes;
     size_t element, acc_element; /* bytes */
@@ -117,8 +121,8 @@ typedef struct ut_op {
     uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
     uint64_t src_from, dst_from; /* bytes into the bucket: not 0 where it is the own shard alone */
     const uint8_t *own;          /* this host's contribution as it was before a transform */
-    uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in acc_memory for the halves */
-    uint64_t held_from; /* bytes into the bucket: acc_memory and linger_memory begin there */
+    uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in held_memory for the halves */
+    uint64_t held_from; /* bytes into the bucket: held_memory begins there */
     const uint8_t *out; /* where stage 2 sends from: dst, later the linger copy */
     uint64_t out_from;  /* bytes into the bucket: `out` begins there */
     uint32_t slot_first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
@@ -159,8 +163,7 @@ typedef struct ut_op {
     uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
     uint64_t *bitmaps;
     size_t bitmap_words;
-    uint8_t *acc_memory;     /* float32 sums of the halves */
-    uint8_t *linger_memory;  /* copy of the results that peers still need */
+    uint8_t *held_memory;    /* float32 sums of the halves while it runs, then what peers still need of the results */
     uint8_t *bucket_memory;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
     uint8_t *encoded_memory; /* the bucket transformed */
 } ut_op;
@@ -181,6 +184,7 @@ struct ut_job {
     ut_window window;
     ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
     ut_hadamard_switch hadamard;
+    ut_owners owners;
     ut_partial partial;
     /* The newest op of which the digests of all hosts that were up are known here. */
     bool agreed;
@@ -226,8 +230,9 @@ static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 {
     return j->conn[host].state == UT_CONN_UP;
 }
-/* Mask of the other hosts that are up. */
+/* Masks of the other hosts that are up; that were and are not. */
 uint64_t ut_job_up(const ut_job *j);
+uint64_t ut_job_lost(const ut_job *j);
 /* A feedback goes to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);

@@ -23,13 +23,13 @@ typedef struct shard {
 
 static shard shard_at(const ut_job *j, const ut_op *op, uint32_t index)
 {
-    shard s = {.index = index, .offset = ut_shard_bound(op->count, j->config.hosts, index) * op->element};
-    s.bytes = ut_shard_bound(op->count, j->config.hosts, index + 1) * op->element - s.offset;
+    shard s = {.index = index, .offset = op->schedule.from[index]};
+    s.bytes = op->schedule.from[index + 1] - s.offset;
     s.slots = ut_slots(s.bytes, j->payload);
     s.short_last = s.bytes % j->payload != 0;
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *step = &op->schedule.step[i];
-        if (step->kind == UT_STEP_RECEIVE && step->stage == 2 && step->offset == s.offset && step->bytes == s.bytes &&
+        if (step->kind == UT_STEP_RECEIVE && step->stage == 2 && step->chunk == index &&
             !ut_transfer_complete(&op->transfer[i]))
             s.came = &op->transfer[i];
     }

@@ -29,7 +29,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     uint32_t i = op->rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
         i = op->rx_next[i];
-    if (i == UINT32_MAX || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
+    if (i == UINT32_MAX || h->owners != op->owners_tag || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
         (h->stage == 1 && h->coverage > j->world))
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->schedule.step[i];
@@ -93,6 +93,13 @@ static void close_to(ut_op *op, uint32_t host)
             op->transfer[i].closed = 1;
 }
 
+/* |host| has cut the bucket otherwise: what is sent between us would be refused, and nobody must wait for it. */
+static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    close_to(op, host);
+    close_from(j, op, host, now);
+}
+
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
@@ -108,6 +115,10 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
+        if (r->owners != op->owners_tag)
+            part_ways(j, op, host, now);
+        else
+            ut_owners_same(&j->owners, host, op->owners);
         bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
@@ -142,6 +153,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     c->peer_incast = f->incast;
     c->peer_rx_floor = UT_MAX2(c->peer_rx_floor, f->rx_floor);
     c->peer_tx_floor = UT_MAX2(c->peer_tx_floor, f->tx_floor);
+    ut_owners_hear(&j->owners, host, &f->owners);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++) {

@@ -51,6 +51,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
+                 .owners = op->owners_tag,
                  .time_us = (uint32_t)(now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
@@ -233,13 +234,15 @@ static ut_record readiness(const ut_job *j)
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    bool announce = ut_slots_announce(j), unseen = announce;
+    bool announce = ut_slots_announce(j);
+    bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
     ret->incast = ut_incast_own(j);
     if (j->incast.gated)
         ret->grant = c->rx_bytes - c->stash_bytes + ut_incast_window(j, host, c->rx_window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
+    ret->owners = ut_owners_say(&j->owners, j->config.self, ut_job_up(j), j->next_open);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
@@ -274,7 +277,8 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .time_left_us = left,
                          .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
                          .full_mask = op->complete_masks ? op->full_mask : 0,
-                         .any_mask = op->complete_masks ? op->any_mask : 0};
+                         .any_mask = op->complete_masks ? op->any_mask : 0,
+                         .owners = op->owners_tag};
         if (op->partial)
             ut_op_tell_part(j, op, r);
         if (op->failed && op->field && op->culprit == j->config.self) {
@@ -285,14 +289,14 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
             r->any_mask = op->value_there;
         }
         /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
-        bool waits = waits_for(op, host);
-        if (waits && now >= c->rx_last + UT_MAX2(c->record_gap, ut_conn_silence(c)))
-            ret->flags |= UT_FEEDBACK_ASK;
+        waits = waits || waits_for(op, host);
         if (over)
             op->replica.told |= ut_bit(host);
-        unseen = unseen || waits || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
+        unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
     }
-    if (unseen) {
+    if (waits && now >= c->rx_last + UT_MAX2(c->record_gap, ut_conn_silence(c)))
+        ret->flags |= UT_FEEDBACK_ASK;
+    if (unseen || waits) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
         c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
         ut_conn_speak_at(c, now + c->record_gap);

@@ -83,7 +83,7 @@ void ut_op_slots_open(ut_job *j, ut_op *op)
             op->up[x->chunk] = i;
         else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
             op->down[x->chunk] = i;
-        else if (x->kind == UT_STEP_RECEIVE)
+        else if (x->kind == UT_STEP_RECEIVE && x->bytes) /* who is gone contributes nothing */
             op->folds[x->chunk]++;
     }
     for (uint32_t c = 0; c < s->chunks; c++)
@@ -318,7 +318,8 @@ void ut_op_settle(ut_job *j, ut_op *op, bool ending)
     }
 }
 
-/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first. */
+/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first, to
+ * where the sums were. */
 void ut_op_keep(ut_job *j, ut_op *op)
 {
     uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
@@ -339,8 +340,8 @@ void ut_op_keep(ut_job *j, ut_op *op)
         if (first[c] >= slots_of(op, c))
             continue;
         uint64_t at = offset_of(j, op, c, first[c]);
-        memcpy(op->linger_memory + (at - op->held_from), dst_at(op, at), op->schedule.from[c + 1] - at);
+        memcpy(op->held_memory + (at - op->held_from), dst_at(op, at), op->schedule.from[c + 1] - at);
     }
-    op->out = op->linger_memory;
+    op->out = op->held_memory;
     op->out_from = op->held_from;
 }

@@ -204,7 +204,8 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
 void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
 {
     unsigned end = op->stage_end[stage];
-    if (op->collective != UT_ALLREDUCE || op->bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT)
+    if (op->collective != UT_ALLREDUCE || op->bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT ||
+        op->owns_nothing)
         return;
     ut_stage_time how = {.came = end == UT_END_COMPLETE ? UT_CAME_COMPLETE
                                  : end == UT_END_EARLY  ? UT_CAME_EARLY

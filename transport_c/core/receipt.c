@@ -111,6 +111,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
     r->policy = UT_POLICY_NONE;
+    r->owners = op->owners;
     r->initiator = 0xffff;
     if (op->partial)
         ut_op_receipt_parts(j, op, r);

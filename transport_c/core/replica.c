@@ -67,6 +67,7 @@ void ut_replica_ended(ut_job *j, ut_op *op)
 void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)
 {
     ut_op *op = ut_job_op(j, theirs->op_seq);
-    if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->replica.known)
+    if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->replica.known &&
+        theirs->owners == op->owners_tag) /* else it is another sum, whatever the bytes are */
         compare(j, op, host, theirs->digest);
 }

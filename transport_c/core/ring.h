@@ -148,7 +148,7 @@ typedef struct ut_receipt {
     uint8_t slot;         /* enum ut_slot: of the caller, in this op */
     uint8_t kept;         /* 1: what was given with this call lies in the slot still, for the next op */
     uint8_t eta;          /* bound of the job for contributions that are combined; 0: default */
-    uint64_t reserved;
+    uint64_t owners;      /* hosts that the bucket was cut among: all, but in TAR those alone that were not gone */
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 

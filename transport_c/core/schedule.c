@@ -44,7 +44,7 @@ ut_step ut_schedule_step(const ut_schedule *s, enum ut_step_kind kind, unsigned 
 }
 
 void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uint32_t self, uint32_t incast,
-                       uint64_t op_seq, uint64_t count, size_t element_bytes)
+                       uint64_t op_seq, uint64_t owners, uint64_t count, size_t element_bytes)
 {
     ret->placed = ret->apart = false;
     switch (algorithm) {
@@ -58,7 +58,7 @@ void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uin
         ut_schedule_ps(ret, hosts, self, count, element_bytes);
         break;
     default:
-        ut_schedule_tar(ret, hosts, self, incast, op_seq, count, element_bytes);
+        ut_schedule_tar(ret, hosts, self, incast, op_seq, owners, count, element_bytes);
     }
     ret->lasting = !ret->direct;
 }

@@ -45,7 +45,7 @@ typedef struct ut_schedule {
 /* First element of shard |j| of |count| elements among |hosts|: floor(j * count / hosts) (SPEC 1a.2). j <= hosts. */
 uint64_t ut_shard_bound(uint64_t count, uint32_t hosts, uint32_t j);
 /* The shard that |host| is responsible for in op |op_seq|: (host + op_seq) mod hosts, so that a bad link hurts each
- * shard in turn. */
+ * shard in turn. Among owners: its place among them, and their number. */
 uint32_t ut_shard_of(uint32_t host, uint64_t op_seq, uint32_t hosts);
 
 /* For builders: cuts |count| elements into equal |chunks|, none of them own; makes |chunk| the own one; a step that
@@ -63,9 +63,10 @@ uint32_t ut_tar_send_peer(uint32_t hosts, uint32_t host, uint32_t k);
 uint32_t ut_tar_receive_peer(uint32_t hosts, uint32_t host, uint32_t k);
 
 /* Transpose AllReduce (SPEC 1a.2) for |self| among |hosts|: receives of stage 1, sends of stage 1, sends of stage 2,
- * receives of stage 2. */
-void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t count,
-                     size_t element_bytes);
+ * receives of stage 2. |owners|: mask of the hosts that the bucket is cut among, not empty; the chunks of the others
+ * have 0 bytes and come last. */
+void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t owners,
+                     uint64_t count, size_t element_bytes);
 
 /* Ring (2(N-1) rounds), BCube (a level per prime factor of N, each way) and parameter server (host 0); see their
  * files. */
@@ -84,8 +85,8 @@ enum { UT_BCUBE_LEVELS = 6 /* 2^6 = UT_HOSTS_MAX */ };
 /* The prime factors of |hosts|, the least first; the return value says how many. */
 uint32_t ut_bcube_radix(uint32_t hosts, uint8_t radix[UT_BCUBE_LEVELS]);
 
-/* The table of |algorithm| (enum ut_algorithm); |incast| is looked at by TAR alone. */
+/* The table of |algorithm| (enum ut_algorithm); |incast| and |owners| are looked at by TAR alone. */
 void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uint32_t self, uint32_t incast,
-                       uint64_t op_seq, uint64_t count, size_t element_bytes);
+                       uint64_t op_seq, uint64_t owners, uint64_t count, size_t element_bytes);
 
 #endif

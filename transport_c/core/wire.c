@@ -76,7 +76,8 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payloa
     put16(out + 2, (uint16_t)(h->stage << 14 | h->coverage));
     put32(out + 4, h->cid);
     put32(out + 8, h->pn);
-    put32(out + 12, h->op_seq);
+    put16(out + 12, (uint16_t)(h->op_seq >> 16));
+    put16(out + 14, h->owners);
     out[16] = (uint8_t)(h->time_us >> 16);
     put16(out + 17, (uint16_t)h->time_us);
     put32(out + DATA_CRC_AT, 0);
@@ -102,14 +103,13 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
     ret->coverage = get16(header + 2) & UT_COVERAGE_MAX;
     ret->cid = get32(header + 4);
     ret->pn = get32(header + 8);
-    ret->op_seq = get32(header + 12);
+    ret->owners = get16(header + 14);
     ret->time_us = (uint32_t)header[16] << 16 | get16(header + 17);
     ut_ultima_decode(&ret->ultima, header + DATA_ULTIMA_AT);
+    ret->op_seq = (uint32_t)get16(header + 12) << 16 | ret->ultima.bucket;
     if (ret->stage != 1 && ret->stage != 2)
         return UT_ERR_MALFORMED;
     if (ret->stage == 1 && ret->coverage == 0)
-        return UT_ERR_MALFORMED;
-    if (ret->ultima.bucket != (uint16_t)ret->op_seq)
         return UT_ERR_MALFORMED;
     return UT_OK;
 }
@@ -165,8 +165,12 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     put32(out + 56, f->kernel_drops);
     put32(out + 60, f->echo_us);
     put32(out + 64, f->hold_us);
-    put16(out + 68, f->ack_words);
+    out[68] = f->owners.decider;
+    out[69] = f->ack_words;
     put16(out + 70, f->hadamard);
+    put64(out + 72, f->owners.plan.before);
+    put64(out + 80, f->owners.plan.after);
+    put64(out + 88, f->owners.plan.from);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
         const ut_record *r = &f->record[i];
@@ -190,7 +194,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[58] = r->policy;
         p[59] = r->submitted;
         put16(p + 60, r->attached);
-        put16(p + 62, 0);
+        put16(p + 62, r->owners);
     }
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
         put64(p, f->ack[i]);
@@ -224,8 +228,10 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
     ret->kernel_drops = get32(copy + 56);
     ret->echo_us = get32(copy + 60);
     ret->hold_us = get32(copy + 64);
-    ret->ack_words = get16(copy + 68);
+    ret->owners.decider = copy[68];
+    ret->ack_words = copy[69];
     ret->hadamard = get16(copy + 70);
+    ret->owners.plan = (ut_owners_plan){get64(copy + 72), get64(copy + 80), get64(copy + 88)};
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;
@@ -255,6 +261,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->policy = p[58];
         r->submitted = p[59];
         r->attached = get16(p + 60);
+        r->owners = get16(p + 62);
     }
     for (unsigned i = 0; i < ret->ack_words; i++, p += 8)
         ret->ack[i] = get64(p);

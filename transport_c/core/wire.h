@@ -6,7 +6,7 @@
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
 
-#include "ut.h"
+#include "owners.h"
 
 enum {
     UT_WIRE_VERSION = 1,
@@ -16,7 +16,7 @@ enum {
     UT_COVERAGE_MAX = (1 << 14) - 1,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
-    UT_FEEDBACK_HEADER = 72,
+    UT_FEEDBACK_HEADER = 96,
     UT_PIECE_HEADER = 16,
     UT_PIECES_MAX = 8, /* of one packet */
     UT_OP_RECORD = 64,
@@ -52,7 +52,8 @@ typedef struct ut_data {
     uint16_t coverage; /* stage 1: ranks in it; stage 2: ranks missing; 0 .. UT_COVERAGE_MAX */
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
-    uint32_t op_seq;  /* low 32 bits */
+    uint32_t op_seq;  /* low 32 bits; on the wire their high half, for `ultima.bucket` is the low one */
+    uint16_t owners;  /* tag of those that the sender cut the bucket among, see owners.h */
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
@@ -87,6 +88,7 @@ typedef struct ut_record {
     uint8_t policy;       /* enum ut_policy in force for this op */
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
     uint16_t attached;    /* places of the sender's host but those whose trainer has left */
+    uint16_t owners;      /* of all jobs: tag of those that the sender cut the bucket among */
 } ut_record;
 
 typedef struct ut_feedback {
@@ -99,8 +101,9 @@ typedef struct ut_feedback {
     uint32_t kernel_drops;
     uint32_t echo_us; /* UINT32_MAX if none */
     uint32_t hold_us;
-    uint16_t ack_words;
+    uint8_t ack_words;
     uint16_t hadamard; /* a decision or a loss, see hadamard.c */
+    ut_owners_word owners;
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;

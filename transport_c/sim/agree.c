@@ -73,6 +73,10 @@ static void check_digests(sim_world *w, uint32_t job_number, uint32_t op)
             if (!comparable(job, op, a) || !comparable(job, op, b))
                 continue;
             const sim_outcome *x = &job->outcome[op][a], *y = &job->outcome[op][b];
+            if (x->receipt.owners != y->receipt.owners) {
+                w->cover[SIM_owners_differ]++; /* the digest is of another sum then, whatever the bytes are */
+                continue;
+            }
             bool same_bytes = x->digest == y->digest, same_digest = x->receipt.digest == y->receipt.digest;
             if (same_bytes != same_digest)
                 sim_fail(w, "O11 digest", job->plan->host[a],
@@ -99,14 +103,14 @@ static void check_agreed(sim_world *w, uint32_t job_number, uint32_t op, uint32_
     if (!comparable(job, op, host) || back == 0)
         return;
     uint32_t earlier = op - back;
-    if (earlier >= job->plan->ops + SIM_CALM_OPS || earlier == op)
+    if (earlier >= job->plan->ops + sim_calm_ops(job->plan) || earlier == op)
         sim_fail(w, "O11 digest", job->plan->host[host], "job %u op_seq %" PRIu64 " tells of op %u, which is none",
                  job_number, r->op_seq, r->agreed_seq);
     w->cover[SIM_replicas_told]++;
     for (uint32_t h = 0; h < job->plan->hosts; h++) {
         bool differs = r->differ_mask >> h & 1;
         if (h == host || !comparable(job, earlier, h) || !comparable(job, earlier, host) || job->shaken[h] ||
-            job->shaken[host])
+            job->shaken[host] || job->outcome[earlier][h].receipt.owners != job->outcome[earlier][host].receipt.owners)
             continue;
         if (differs != (job->outcome[earlier][h].digest != job->outcome[earlier][host].digest))
             sim_fail(w, "O11 digest", job->plan->host[host],
@@ -133,12 +137,13 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
     if (plan->nonfinite || plan->odd_rank != UINT32_MAX || plan->redop > UT_AVG || !sim_direct(job->plan))
         return;
     for (uint32_t owner = 0; owner < hosts; owner++) {
-        uint64_t from, to;
-        sim_owned(job->plan, job->plan->base + op, plan->count, owner, &from, &to);
+        uint64_t from, to, owners = job->outcome[op][owner].receipt.owners;
         if (!readable(&job->outcome[op][owner]) || job->shaken[owner])
             continue;
+        sim_owned(job->plan, job->plan->base + op, owners, plan->count, owner, &from, &to);
         for (uint32_t other = 0; other < hosts; other++)
-            if (other != owner && readable(&job->outcome[op][other]) && !job->shaken[other])
+            if (other != owner && readable(&job->outcome[op][other]) && !job->shaken[other] &&
+                job->outcome[op][other].receipt.owners == owners)
                 compare_shard(w, job_number, op, owner, other, from, to);
     }
 }
@@ -146,7 +151,7 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
 void sim_check_agreement(sim_world *w)
 {
     for (uint32_t job = 0; job < w->plan.jobs; job++)
-        for (uint32_t op = 0; !w->job[job].part && op < w->plan.job[job].ops + SIM_CALM_OPS; op++) {
+        for (uint32_t op = 0; !w->job[job].part && op < w->plan.job[job].ops + sim_calm_ops(&w->plan.job[job]); op++) {
             check_op(w, job, op);
             check_digests(w, job, op);
             for (uint32_t h = 0; h < w->plan.job[job].hosts; h++)

@@ -14,8 +14,8 @@
 static uint32_t parent_of(const sim_job *job, const sim_ask *ask, uint32_t host, uint16_t chunk)
 {
     ut_schedule s;
-    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, host, 1, ask->entry.op_seq, ask->as.count,
-                      ut_dtype_bytes(ask->as.dtype));
+    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, host, 1, ask->entry.op_seq, UINT64_MAX,
+                      ask->as.count, ut_dtype_bytes(ask->as.dtype));
     for (uint32_t i = 0; i < s.steps; i++)
         if (s.step[i].kind == UT_STEP_SEND && s.step[i].stage == 1 && s.step[i].chunk == chunk)
             return s.step[i].peer;
@@ -27,8 +27,8 @@ static uint32_t parent_of(const sim_job *job, const sim_ask *ask, uint32_t host,
 static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self, uint32_t peer, uint64_t gone)
 {
     ut_schedule s;
-    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, self, 1, ask->entry.op_seq, ask->as.count,
-                      ut_dtype_bytes(ask->as.dtype));
+    ut_schedule_build(&s, sim_algorithm(job->plan), job->plan->hosts, self, 1, ask->entry.op_seq, UINT64_MAX,
+                      ask->as.count, ut_dtype_bytes(ask->as.dtype));
     for (uint32_t i = 0; i < s.steps; i++) {
         const ut_step *x = &s.step[i];
         if (x->kind != UT_STEP_RECEIVE || x->stage != 1 || x->peer != peer)
@@ -63,6 +63,22 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
         FAIL("status %u long after the last fault", r->status);
 }
 
+/* Long after the last fault those that are there, and they alone, own all: nothing is missing any more. */
+static void check_owners(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
+                         const ut_receipt *r)
+{
+    uint64_t here = 0, all = UINT64_MAX >> (64 - job->plan->hosts);
+    if (ask->op < job->plan->ops + SIM_OWNERS_OPS || sim_algorithm(job->plan) != UT_TAR || ask->as.mode == UT_RELIABLE)
+        return;
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        here |= (uint64_t)!w->host[job->plan->host[h]].gone << h;
+    if (r->status == UT_FAILED || r->owners != here || r->bytes_missing)
+        FAIL("status %u, hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there; %" PRIu64 " bytes are missing",
+             r->status, r->owners, here, r->bytes_missing);
+    w->cover[SIM_owner_gone] += here != all;
+    w->cover[SIM_owner_back] += here == all && job->thinned;
+}
+
 /* Oracle O10. */
 void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
 {
@@ -71,6 +87,7 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     if (ask->op < p->job[rank->job].ops)
         return; /* a straggler's last op of before */
     check_status(w, job, rank, ask, r);
+    check_owners(w, job, rank, ask, r);
     uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);
     if (sim_algorithm(job->plan) == UT_PS) /* all hosts' go through one link, behind the op before */
         bytes = 2 * job->plan->bucket_max * job->plan->hosts;

@@ -21,7 +21,8 @@
     X(dtype_int32) X(dtype_int64) X(mode_bounded) X(mode_best_effort) X(mode_reliable) X(t_b_measured) \
     X(t_b_by_hand) X(ended_by_t_b) X(waited_for_calls) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
     X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
-    X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier)
+    X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier) \
+    X(owner_gone) X(owner_back) X(owners_differ)
 /* clang-format on */
 /* Of worlds with partial jobs. */
 /* clang-format off */

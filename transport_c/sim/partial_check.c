@@ -78,7 +78,7 @@ static uint32_t owner_of(const view *v, uint64_t element, uint64_t *ret_end)
 {
     for (uint32_t h = 0; h < v->hosts; h++) {
         uint64_t from, to;
-        sim_owned(v->job->plan, v->r->op_seq, v->job->plan->part.count, h, &from, &to);
+        sim_owned(v->job->plan, v->r->op_seq, v->r->owners, v->job->plan->part.count, h, &from, &to);
         if (element >= from && element < to) {
             *ret_end = to;
             return h;
@@ -161,8 +161,8 @@ static void check_rows(view *v)
     for (uint32_t h = 0; h < v->hosts; h++) {
         const ut_receipt_peer *row = &r->peer[h];
         uint64_t from, to, own_from, own_to;
-        sim_owned(v->job->plan, r->op_seq, count, h, &from, &to);
-        sim_owned(v->job->plan, r->op_seq, count, v->self, &own_from, &own_to);
+        sim_owned(v->job->plan, r->op_seq, r->owners, count, h, &from, &to);
+        sim_owned(v->job->plan, r->op_seq, r->owners, count, v->self, &own_from, &own_to);
         uint64_t shard[2] = {(own_to - own_from) * v->element, (to - from) * v->element};
         bool gives = row->fresh | row->stale;
         for (unsigned stage = 0; stage < 2; stage++) {

@@ -78,7 +78,8 @@ static bool calm_enough(const sim_world *w, uint32_t job)
 {
     for (uint32_t k = 0; k < w->job[job].ranks; k++) {
         const sim_rank *r = &w->job[job].rank[k];
-        if (!w->host[r->host].gone && (r->session == UINT32_MAX || r->giver->calm_answers < SIM_CALM_OPS))
+        if (!w->host[r->host].gone &&
+            (r->session == UINT32_MAX || r->giver->calm_answers < sim_calm_ops(w->job[job].plan)))
             return false;
     }
     return true;
@@ -233,7 +234,8 @@ void sim_part_go_on(sim_world *w, sim_rank *r)
     if (w->calming ? calm_enough(w, r->job) : p->style[r->index] == SIM_SLEEPER || r->giver->steps >= p->steps)
         return;
     ut_ns in = compute_time(w, r);
-    if (r->giver->calm_answers > SIM_CALM_OPS) /* it goes on for the sake of those who have no answer yet */
+    if (r->giver->calm_answers >
+        sim_calm_ops(&w->plan.job[r->job])) /* it goes on for the sake of those who have no answer yet */
         in += 20 * UT_MS;
     come_back(w, r, h->paused ? h->resumes - w->now + UT_US : in);
 }

@@ -13,13 +13,15 @@ enum {
     SIM_LOCAL = 3,  /* ranks of a job on one host */
     SIM_RANKS = 32, /* ranks of a job; a drawn one has SIM_RANKS_DRAWN at most */
     SIM_RANKS_DRAWN = 16,
-    SIM_OPS = 34,     /* ops of a job: up to 32 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2, /* ops after the faults have stopped: they must be perfect */
-    SIM_AHEAD = 4,    /* submissions of one rank that are out at once, at most; it fills the core's own window */
-    SIM_SAVED = 64,   /* old datagrams kept for replay */
-    SIM_ITEMS = 40,   /* timed faults of a plan */
-    SIM_GUARD = 4096, /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,  /* trace records kept for a failure */
+    SIM_OPS = 34,        /* ops of a job: up to 32 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2,    /* ops after the faults have stopped: they must be perfect */
+    SIM_CALM_LONG = 24,  /* where hosts died, sometimes so many: in the end those that are there own all */
+    SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
+    SIM_AHEAD = 4,       /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,      /* old datagrams kept for replay */
+    SIM_ITEMS = 40,      /* timed faults of a plan */
+    SIM_GUARD = 4096,    /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,     /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
 
@@ -80,6 +82,7 @@ typedef struct sim_job_plan {
     uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
     uint8_t local[SIM_HOSTS]; /* ranks there */
     uint32_t ops, ahead;
+    uint32_t calm; /* ops of the calm; 0: SIM_CALM_OPS */
     ut_job_options options;
     uint64_t base;         /* op_seq of the first op */
     uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
@@ -149,6 +152,11 @@ void sim_plan_draw_partial(sim_plan *plan, uint64_t seed);
 static inline bool sim_is_partial(const sim_job_plan *j)
 {
     return j->options.policy > UT_POLICY_NONE;
+}
+
+static inline uint32_t sim_calm_ops(const sim_job_plan *j)
+{
+    return j->calm ? j->calm : SIM_CALM_OPS;
 }
 
 #endif

@@ -150,6 +150,58 @@ static void draw_weather(sim_plan *p, sim_rng *rng)
     }
 }
 
+/* One daemon dies, for good or for a while. */
+static void draw_death(sim_plan *p, sim_rng *rng)
+{
+    sim_item item = {.kind = SIM_DAEMON_DEATH, .host = (uint32_t)sim_below(rng, p->hosts), .told = true};
+    item.at = sim_octaves(rng, 500 * UT_US, 20 * UT_MS);
+    item.told_after = sim_octaves(rng, 50 * UT_US, 5 * UT_MS);
+    item.for_good = sim_chance(rng, 500000);
+    item.lasts = item.for_good ? UT_NEVER : item.told_after + sim_octaves(rng, 2 * UT_MS, 100 * UT_MS);
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        bool member = false;
+        for (uint32_t h = 0; h < p->job[n].hosts; h++)
+            member = member || p->job[n].host[h] == item.host;
+        if (member && p->job[n].hosts < 2)
+            return; /* nobody would know where the job stands */
+    }
+    for (uint32_t n = 0; n < p->jobs; n++)
+        for (uint32_t k = 0; k < p->job[n].ops; k++)
+            p->job[n].op[k].deadline = UT_MIN2(p->job[n].op[k].deadline, 5 * UT_SECOND);
+    p->item[p->items++] = item;
+}
+
+/* Where a daemon dies the calm is long enough, in some worlds, for the others to notice what became of its shard. */
+static void draw_long_calm(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 15);
+    uint32_t dying = 0, deaths = 0;
+    for (uint32_t i = 0; i < p->items; i++)
+        deaths += p->item[i].kind >= SIM_TRAINER_DEATH;
+    if (!deaths && !p->faultless && !p->evil && p->items < SIM_ITEMS && sim_algorithm(&p->job[0]) == UT_TAR &&
+        sim_chance(&rng, 350000))
+        draw_death(p, &rng);
+    for (uint32_t i = 0; i < p->items; i++)
+        dying |= p->item[i].kind == SIM_DAEMON_DEATH ? 1u << p->item[i].host : 0;
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        sim_job_plan *j = &p->job[n];
+        bool dies = false;
+        for (uint32_t h = 0; h < j->hosts; h++)
+            dies = dies || dying >> j->host[h] & 1;
+        if (!dies || j->hosts < 2 || j->ops + SIM_CALM_LONG > SIM_OPS || sim_algorithm(j) != UT_TAR ||
+            !sim_chance(&rng, 700000))
+            continue;
+        j->calm = SIM_CALM_LONG;
+        for (uint32_t k = j->ops; k < j->ops + j->calm; k++) {
+            sim_op *op = &j->op[k];
+            *op = j->op[j->ops + k % SIM_CALM_OPS];
+            op->redop = op->redop > UT_AVG ? UT_SUM : op->redop;
+            op->mode = op->redop <= UT_AVG && op->collective == UT_ALLREDUCE ? UT_BOUNDED : op->mode;
+            op->nonfinite = false;
+        }
+    }
+}
+
 void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
 {
     sim_rng later = sim_rng_for(seed, 7);
@@ -159,6 +211,7 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     draw_timer_start(p, seed);
     draw_congestion(p, seed);
     draw_collectives(p, seed);
+    draw_long_calm(p, seed);
     if (p->faultless && p->hosts >= 5 && sim_chance(rng, 500000))
         make_quiet(p, rng);
 }

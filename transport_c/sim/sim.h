@@ -157,6 +157,7 @@ typedef struct sim_job {
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
     sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
     uint32_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
+    bool thinned;                             /* some receipt told that not all hosts owned a shard */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint32_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
     struct sim_part *part;       /* of a partial job: partial.h */
@@ -344,8 +345,10 @@ static inline unsigned sim_algorithm(const sim_job_plan *j)
 }
 /* Every path of the job's schedule is one hop: an element is its owner's, or the host's own. */
 bool sim_direct(const sim_job_plan *j);
-/* The elements whose result |host| (index in the job) makes; TAR's cut for all but the parameter server. */
-void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t count, uint32_t host, uint64_t *from, uint64_t *to);
+/* The elements whose result |host| (index in the job) makes; TAR's cut among |owners| for all but the parameter server.
+ */
+void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
+               uint64_t *to);
 sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);

@@ -21,7 +21,7 @@ static sim_host *host_of(sim_world *w, const sim_rank *r)
 static uint32_t ops_now(const sim_world *w, const sim_rank *r)
 {
     const sim_job_plan *j = &w->plan.job[r->job];
-    return w->calming ? j->ops + SIM_CALM_OPS : j->ops;
+    return w->calming ? j->ops + sim_calm_ops(j) : j->ops;
 }
 
 bool sim_trainer_done(const sim_world *w, const sim_rank *r)
@@ -71,7 +71,7 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
     int error = ut_engine_session_add(h->engine, r->job, &memory, seq, &session);
     if (error || session >= UT_SESSIONS_MAX || h->by_session[session])
         sim_fail(w, "attach", r->host, "rank %u of job %u gets error %d, session %u", r->index, r->job, error, session);
-    if (seq - j->base > j->ops + SIM_CALM_OPS)
+    if (seq - j->base > j->ops + sim_calm_ops(j))
         sim_fail(w, "attach", r->host, "the job's next op is %" PRIu64 ", which nobody has ever called", seq);
     h->by_session[session] = r;
     r->session = session;

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Among whom the bucket of an op is cut. A host that is gone adds nothing up, so it must own no shard: its part of
+ * every bucket would be averaged by nobody. Pure: no op, no connection.
+ *
+ * All hosts must cut an op's bucket alike. As with the Hadamard switch one decides for all, the lowest host that is up
+ * and knows where the job stands, and says so far enough ahead that all have heard it when they get there. What it said
+ * may have reached few before it died, so everybody passes on what he knows, and of two plans the later counts: plans
+ * only ever move forward, whoever decides next. Where hosts still differ, each record and each data packet says how its
+ * sender cut (the tag), and what was cut otherwise is refused: bytes are missing then, never wrong.
+ */
+#ifndef UT_OWNERS_H
+#define UT_OWNERS_H
+
+#include "ut.h"
+
+/* Masks of hosts: the owners in ops below `from`, and from it on. Of two plans the one with the higher `from` counts,
+ * of two with the same that with the larger masks. */
+typedef struct ut_owners_plan {
+    uint64_t before, after;
+    uint64_t from; /* op_seq */
+} ut_owners_plan;
+
+enum { UT_DECIDER_NONE = 0xff };
+
+/* What a feedback says of it. */
+typedef struct ut_owners_word {
+    ut_owners_plan plan;
+    uint8_t decider; /* lowest host that decides, as far as the sender itself hears; NONE: it knows nothing yet */
+} ut_owners_word;
+
+typedef struct ut_owners {
+    ut_owners_plan plan;
+    uint64_t all;               /* the job's hosts */
+    uint64_t sure_from;         /* before this op_seq a host that joined a running job knows nothing; 0 once told */
+    uint64_t missed_from;       /* and from it on a host that it never met is gone; UT_NEVER in a new job */
+    uint64_t follow;            /* hosts that have opened an op as we have, while not all were owners */
+    uint8_t said[UT_HOSTS_MAX]; /* the decider in each host's newest word */
+} ut_owners;
+
+/* |hosts| of the job. |first_op_seq|: where it stands; 0 for a new one, in which all own. */
+void ut_owners_init(ut_owners *o, uint32_t hosts, uint64_t first_op_seq);
+static inline uint64_t ut_owners_of(const ut_owners *o, uint64_t op_seq)
+{
+    return op_seq < o->plan.from ? o->plan.before : o->plan.after;
+}
+/* It joined a running job, and nobody has told it who owns there. */
+static inline bool ut_owners_unsure(const ut_owners *o, uint64_t next_open)
+{
+    return next_open < o->sure_from;
+}
+/* Names a set of owners in 16 bits, 0 for all: the hosts that own nothing, or of more than 16 hosts a hash of them. */
+uint16_t ut_owners_tag(const ut_owners *o, uint64_t owners);
+/* Op |next_open| is about to open on host |self|. If it is this host that decides, those that are gone leave the set,
+ * and those that are back and follow join it. |up|, |lost|: masks of the others that are up; that were and are not. */
+void ut_owners_decide(ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, uint64_t next_open);
+ut_owners_word ut_owners_say(const ut_owners *o, uint32_t self, uint64_t up, uint64_t next_open);
+/* |host| sent |word|. */
+void ut_owners_hear(ut_owners *o, uint32_t host, const ut_owners_word *word);
+/* |host| has opened an op among |owners|, as we have. */
+void ut_owners_same(ut_owners *o, uint32_t host, uint64_t owners);
+/* |host| is gone, or begins another life. */
+void ut_owners_forget(ut_owners *o, uint32_t host);
+
+#endif
