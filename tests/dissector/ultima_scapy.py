@@ -353,16 +353,14 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
 def _record_problems(record: UltimaRecord) -> list[str]:
     if record.policy and not record.flags & 0x40:
         return _ready_problems(record)
+    spares_some = (record.collective, record.algorithm) == (ALLREDUCE, TAR) and record.mode != RELIABLE
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
         _reduction_rule(record),
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
         (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
-        (
-            record.owners == 0 or (record.collective, record.algorithm) == (ALLREDUCE, TAR) and record.mode != RELIABLE,
-            f"owners {record.owners:#06x}: all own, but in TAR's allreduce that may do without some",
-        ),
+        (record.owners == 0 or spares_some, f"owners {record.owners:#06x}: 0 but in TAR's allreduce, not reliable"),
         (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
