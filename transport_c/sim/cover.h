@@ -32,7 +32,8 @@
     X(partial) X(failed) X(world_divisor) X(contributors_divisor) X(dragged_in) X(two_initiators) X(tau_waited) \
     X(pick_dead) X(scribbled) X(sleeper) X(joined_late) X(bounded) X(best_effort) X(reliable) X(short_deadline) \
     X(policy_changed) X(probe_answered) X(probe_expired) X(probe_again) X(probe_lost) X(probe_twice) X(probe_lied) \
-    X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good)
+    X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good) \
+    X(owner_gone) X(owner_back)
 /* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,

@@ -244,6 +244,32 @@ static void check_calm(view *v)
              calm ? "long after the last fault" : "in a world without faults");
 }
 
+/* As in calm.c: in the end those that are there, and they alone, own all. */
+static void check_owners(view *v)
+{
+    const ut_receipt *r = v->r;
+    sim_part *part = v->job->part;
+    uint64_t here = 0, all = UINT64_MAX >> (64 - v->hosts);
+    bool started = true;
+    part->thinned = part->thinned || r->owners != all;
+    if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
+        return;
+    part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
+    if (r->op_seq + 1 < part->calm_from + SIM_OWNERS_OPS)
+        return;
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        bool gone = v->w->host[v->job->plan->host[h]].gone;
+        here |= (uint64_t)!gone << h;
+        started = started && (gone || v->op->started[h] < v->op->first + v->job->plan->part.deadline / 2);
+    }
+    bool whole = v->job->plan->part.mode == UT_BOUNDED && started;
+    if (r->owners != here || (whole && r->bytes_missing))
+        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there; %" PRIu64 " bytes are missing",
+             r->owners, here, r->bytes_missing);
+    v->w->cover[SIM_PART_owner_gone] += here != all;
+    v->w->cover[SIM_PART_owner_back] += here == all && part->thinned;
+}
+
 static void check_policy(view *v, const ut_submission *e)
 {
     const ut_receipt *r = v->r;
@@ -300,6 +326,7 @@ void sim_part_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_r
     check_rows(v);
     check_whole(v, op);
     check_calm(v);
+    check_owners(v);
 }
 
 /* ---- the end ---- */
