@@ -490,8 +490,6 @@ const ut_job *ut_engine_job(const ut_engine *e, uint32_t job);
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 /* Packets that one burst may hold. */
 uint32_t ut_engine_segments(const ut_engine *e);
-/* One data packet, counted in its class. */
-void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
 /* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */
 uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job);
 /* Ops ended: submissions that waited for room may be taken. */

@@ -181,34 +181,6 @@ static uint64_t without(const view *v, uint64_t from, uint64_t to, uint32_t rank
     return n;
 }
 
-static uint32_t least_factor(uint32_t n)
-{
-    uint32_t p = 2;
-    while (p < n && n % p)
-        p++;
-    return p;
-}
-
-bool sim_direct(const sim_job_plan *j)
-{
-    return sim_algorithm(j) == UT_TAR || sim_algorithm(j) == UT_PS || j->hosts <= 2 ||
-           (sim_algorithm(j) == UT_BCUBE && least_factor(j->hosts) == j->hosts);
-}
-
-void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
-               uint64_t *to)
-{
-    uint32_t all = 0, place = 0;
-    for (uint32_t h = 0; h < j->hosts; h++) {
-        place += h < host && (owners >> h & 1);
-        all += owners >> h & 1;
-    }
-    uint32_t shard = (uint32_t)((place + op_seq) % UT_MAX2(all, 1));
-    bool ps = sim_algorithm(j) == UT_PS, one = owners >> host & 1;
-    *from = ps || !one ? 0 : sim_shard_begin(count, all, shard);
-    *to = ps ? (host == 0 ? count : 0) : one ? sim_shard_begin(count, all, shard + 1) : 0;
-}
-
 static void shard_of_host(const view *v, uint32_t host, uint64_t *from, uint64_t *to)
 {
     sim_owned(v->job->plan, v->ask->entry.op_seq, v->r->owners, v->ask->as.count, host, from, to);
@@ -242,7 +214,7 @@ static void wanted(const view *v, uint32_t host, uint64_t want[2])
     } else {
         /* BCube: if we differ in one digit, our part of the block in which we do, and the other's. */
         for (uint32_t block = v->hosts; block > 1;) {
-            uint32_t part = block / least_factor(block);
+            uint32_t part = block / sim_least_factor(block);
             if (host / block == v->self / block && host / part != v->self / part && host % part == v->self % part) {
                 want[0] = elements_of_hosts(v, v->self / part * part, part);
                 want[1] = elements_of_hosts(v, host / part * part, part);

@@ -5,9 +5,9 @@
  * A seed draws a world (plan.c): hosts, links, jobs, ops, and a subset of the fault menu. Events in a heap (event.c)
  * move it: packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect, die and
  * come back (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against
- * fingerprint payloads (code.c, check.c), and at the end the books must balance (account.c). Everything is an integer
- * function of the seed, so a failing seed replays exactly; what happened is folded into a trace hash that must not
- * depend on the compiler (trace.c).
+ * fingerprint payloads (code.c, shards.c, check.c), and at the end the books must balance (account.c). Everything is an
+ * integer function of the seed, so a failing seed replays exactly; what happened is folded into a trace hash that must
+ * not depend on the compiler (trace.c).
  *
  * Every host has a clock of its own: nothing in the protocol may compare the clocks of two hosts. Times called `at` or
  * `now` are the world's; `local` times have the host's offset added.
@@ -338,18 +338,20 @@ uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value
 
 /* check.c */
 void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);
+sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 void sim_check_calm(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
 static inline unsigned sim_algorithm(const sim_job_plan *j)
 {
     return j->options.algorithm ? j->options.algorithm : UT_TAR;
 }
+/* shards.c */
+uint32_t sim_least_factor(uint32_t n); /* a prime */
 /* Every path of the job's schedule is one hop: an element is its owner's, or the host's own. */
 bool sim_direct(const sim_job_plan *j);
 /* The elements whose result |host| (index in the job) makes; TAR's cut among |owners| for all but the parameter server.
  */
 void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
                uint64_t *to);
-sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);
 
