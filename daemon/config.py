@@ -102,7 +102,7 @@ class Limits(_Section):
     arena_bytes: Bytes = Field(4 * 2**30, ge=4096, le=2**40, description="shared memory of one trainer")
     memory_bytes: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of all trainers")
     memory_bytes_per_uid: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of one user")
-    memory_bytes_per_job: Bytes = Field(64 * 2**30, ge=2**20, le=2**44, description="memory of one job: arenas, engine")
+    memory_bytes_per_job: Bytes = Field(192 * 2**30, ge=2**20, le=2**44, description="memory of a job: arenas, engine")
     bucket_bytes: Bytes = Field(BUCKET_BYTES_MAX, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
     rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
     hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")

@@ -23,6 +23,7 @@ from tests.daemon.test_recorder import receipts
 from ultima._native import ffi
 from ultima.cli.explain import decoded
 from ultima.daemon.attach import create_memfd
+from ultima.daemon.config import Limits
 from ultima.daemon.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
 from ultima.daemon.options import Options
@@ -132,6 +133,13 @@ def test_job__limit_is_named(engine: Engine) -> None:
         engine.job_add(JOB)
     for number in numbers:
         engine.job_remove(number)
+
+
+def test_job_bytes__the_largest_bucket_fits_the_default_limits(engine: Engine) -> None:
+    limits = Limits()
+    largest = replace(JOB, hosts=64, local_ranks=2, world=128, bucket_bytes_max=limits.bucket_bytes)
+    arenas = 2 * 2 * limits.bucket_bytes
+    assert 2 * engine.job_bytes(largest) + arenas <= limits.memory_bytes_per_job
 
 
 def test_picks__of_seed_42(engine: Engine) -> None:
