@@ -169,6 +169,35 @@ static void death__of_the_initiator(void)
     }
 }
 
+/* Some ops later the others add up its shard, too: what they bring is in every byte, and nothing is missing. */
+static void death__leaves_no_shard_behind(void)
+{
+    for (uint32_t dead = 0; dead < 3; dead += 2) {
+        begin(3, 1, policy(UT_POLICY_SOLO));
+        run(20 * UT_MS);
+        silent = 1u << dead;
+        for (uint32_t h = 0; h < 3; h++)
+            if (h != dead)
+                ut_engine_peer_absent(hosts[h].engine, 0, dead, now);
+        for (uint64_t op = 0; op < 14; op++) {
+            uint32_t first = dead == 0 ? 1 : 0;
+            give(first, 2, op, 0);
+            run(1100 * UT_MS);
+            ut_receipt r = receipt(first);
+            CHECK_EQ(r.op_seq, op);
+            if (op < 8)
+                CHECK(r.bytes_missing > 0 && r.owners == 7);
+            if (op < 10)
+                continue;
+            CHECK_EQ(r.status, UT_COMPLETE);
+            CHECK_EQ(r.bytes_missing, 0);
+            CHECK_HEX(r.owners, 7u & ~(1u << dead));
+            CHECK_RESULT(first, 2);
+        }
+        end();
+    }
+}
+
 static void death__of_all_but_one(void)
 {
     begin(4, 1, policy(UT_POLICY_MAJORITY));
@@ -376,6 +405,7 @@ int main(int argc, char **argv)
     RUN(holes__are_told);
     RUN(dtypes__and_modes);
     RUN(death__of_the_initiator);
+    RUN(death__leaves_no_shard_behind);
     RUN(death__of_all_but_one);
     RUN(death__of_a_trainer);
     RUN(attach__wrong_place);

@@ -22,7 +22,7 @@
     X(t_b_by_hand) X(ended_by_t_b) X(waited_for_calls) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
     X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
     X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier) \
-    X(owner_gone) X(owner_back) X(owners_differ)
+    X(owner_gone) X(owner_back)
 /* clang-format on */
 /* Of worlds with partial jobs. */
 /* clang-format off */
