@@ -230,9 +230,10 @@ class SharedModel:
 
     Ranks that have no model to tell put one of weight 0 there: they are never absent, and nobody waits for them.
 
-    The shard of a host that is gone comes from nobody: what this rank gave stands there. So the weights stand at both
-    ends of each block of the vector, which is smaller than a shard: where they are the same they hold for all of it,
-    and where a shard ends within a block they differ. A sum of which anything else is missing is not taken.
+    Until others take it over, the shard of a host that is gone comes from nobody: what this rank gave stands there. So
+    the weights stand at both ends of each block of the vector, which is smaller than a shard: where they are the same
+    they hold for all of it, and where a shard ends within a block they differ. A sum of which anything else is missing
+    is not taken.
     """
 
     def __init__(self, job: Job, count: int, dtype: str, name: str, ranks: Sequence[int] | None = None) -> None:
