@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all tests: which may be skipped, and how patient they are."""
+"""What holds for all tests: which may be skipped, how patient they are, and that signals do what they usually do."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -10,6 +11,9 @@ from tests.lab.lab import unavailable
 from tests.patience import be_patient
 
 be_patient()
+# In the background, or under nohup, a shell has them ignored, and what the tests start would rightly inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(wrapper=True)

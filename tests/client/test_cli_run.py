@@ -52,7 +52,6 @@ def run_it(*arguments: str, environment: Mapping[str, str] | None = None) -> sub
 def running(ranks: int, script: str, up: str = "up") -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """`ultima run` of a shell script whose ranks have all said |up|, and every process that it has started by then."""
     command = [sys.executable, "-m", "ultima.cli", "run", "--nproc-per-node", str(ranks), "--", "bash", "-c", script]
-    command = ["env", "--default-signal", *command]  # under nohup it would rightly ignore a SIGHUP
     started = subprocess.Popen(command, env=without_daemon(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     family: list[psutil.Process] = []
     try:

@@ -20,6 +20,7 @@ import ultima
 from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import ChildDaemon, House, eventually, rendezvous, status
 from tests.daemon.test_recorder import receipts
+from tests.e2e.hosts import free_port
 from ultima._native import ffi
 from ultima.cli.explain import decoded
 from ultima.daemon.attach import create_memfd
@@ -199,10 +200,10 @@ class Native(ChildDaemon):
 
 
 async def natives(house: House, count: int) -> list[Native]:
-    """Daemons on free ports."""
+    """Daemons on ports that stay theirs when they are killed and started again."""
     daemons = []
     for i in range(count):
-        daemons.append(await Native.start(house.folder / f"n{i}", 0))
+        daemons.append(await Native.start(house.folder / f"n{i}", free_port()))
         house.children.append(daemons[-1])
     return daemons
 
