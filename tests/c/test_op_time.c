@@ -214,6 +214,14 @@ static void best_effort__t_b_runs_from_the_last_call(void)
     }
 }
 
+/* Host 0 has gone on without host 1. */
+static void check_silent(void)
+{
+    ut_receipt r = receipt(0, 0);
+    CHECK_EQ(r.status, UT_INSUFFICIENT);
+    CHECK_EQ(r.peer[1].why, UT_MISSING_SILENT);
+}
+
 /* Its trainer never calls, but the host is there: it is waited for as long as for a deadline that nobody named. */
 static void best_effort__a_trainer_that_never_calls_is_given_up(void)
 {
@@ -224,9 +232,7 @@ static void best_effort__a_trainer_that_never_calls_is_given_up(void)
     run(now + patience - UT_MS);
     no_receipt(0, 0);
     run(now + 22 * UT_MS);
-    ut_receipt r = receipt(0, 0);
-    CHECK_EQ(r.status, UT_INSUFFICIENT);
-    CHECK_EQ(r.peer[1].why, UT_MISSING_SILENT);
+    check_silent();
     end_world();
 }
 
@@ -250,9 +256,7 @@ static void best_effort__a_silent_host_costs_little(void)
         run(now + first + t_b - UT_MS);
         no_receipt(0, 0);
         run(now + 2 * UT_MS);
-        ut_receipt r = receipt(0, 0);
-        CHECK_EQ(r.status, UT_INSUFFICIENT);
-        CHECK_EQ(r.peer[1].why, UT_MISSING_SILENT);
+        check_silent();
         end_world();
     }
 }
