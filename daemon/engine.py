@@ -323,7 +323,9 @@ class NativeEngine:
         return PeerStats(bool(ret.up), ret.srtt_ns, ret.sent_bytes, ret.received_bytes, ret.lost_bytes)
 
     def next_op_seq(self, job: int) -> int:
-        return self._checked(self._lib.ut_driver_next_op_seq(self._driver, job), "next_op_seq")
+        ret = self._ffi.new("uint64_t *")
+        self._checked(self._lib.ut_driver_next_op_seq(self._driver, job, ret), "next_op_seq")
+        return int(ret[0])
 
     def receipt(self, job: int, back: int) -> Any | None:
         ret = self._receipt

@@ -29,7 +29,10 @@ static void feedback(void)
 {
     static ut_feedback f;
     ut_conn_fill_feedback(&rx, &f, now);
-    CHECK_EQ(ut_conn_on_feedback(&tx, &f, now, fate, NULL), UT_OK);
+    CHECK(!ut_conn_feedback_is_wild(&tx, &f));
+    ut_conn_on_feedback(&tx, &f, now, fate, NULL);
+    tx.heard = 1;
+    tx.peer_feedback = f.number;
 }
 
 static void fresh(void)
@@ -194,16 +197,72 @@ static void ut_conn__srtt_follows_rfc6298(void)
     CHECK_EQ(tx.rttvar, (3 * UT_MS + 8 * UT_MS) / 4);
 }
 
-static void ut_conn__acknowledging_the_unsent_is_a_violation(void)
+/* What an honest peer's next feedback says, and how far from it a number is taken for a lie. */
+static void ut_conn__what_no_peer_can_have_sent_is_wild(void)
 {
     fresh();
     send_slots(0, 2, true);
-    static ut_feedback f;
-    ut_conn_fill_feedback(&rx, &f, now);
-    f.highest_pn = 2;
-    f.ack[0] = 7;
-    CHECK_EQ(ut_conn_on_feedback(&tx, &f, now, fate, NULL), UT_ERR_ARGUMENT);
-    CHECK_EQ(acked_slots, 0);
+    feedback();
+    send_slots(2, 2, true);
+    ut_feedback good;
+    memset(&good, 0, sizeof good);
+    ut_conn_fill_feedback(&rx, &good, now);
+    CHECK(!ut_conn_feedback_is_wild(&tx, &good));
+    struct {
+        const char *what;
+        uint32_t number, highest;
+        uint64_t grant;
+        bool wild;
+    } rows[] = {
+        {"the last feedback that a long silence leaves", tx.peer_feedback + UT_NUMBER_JUMP_MAX, 3, good.grant, false},
+        {"one more", tx.peer_feedback + UT_NUMBER_JUMP_MAX + 1, 3, good.grant, true},
+        {"half of all numbers on", tx.peer_feedback + (1u << 31) - 1, 3, good.grant, true},
+        {"the newest packet", good.number, 3, good.grant, false},
+        {"one that was never sent", good.number, 4, good.grant, true},
+        {"a large grant", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX, false},
+        {"an absurd one", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX + 1, true},
+        {"the largest", good.number, 3, UINT64_MAX, true},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_feedback f = good;
+        f.number = rows[i].number;
+        f.highest_pn = rows[i].highest;
+        f.grant = rows[i].grant;
+        CHECK_MSG(ut_conn_feedback_is_wild(&tx, &f) == rows[i].wild, "row %u: %s", i, rows[i].what);
+    }
+    /* Not one number, before the first feedback, is any number. */
+    tx.heard = 0;
+    good.number = UT_NUMBER_JUMP_MAX + 1;
+    CHECK(ut_conn_feedback_is_wild(&tx, &good));
+}
+
+static void ut_conn__a_packet_number_far_ahead_is_wild(void)
+{
+    fresh();
+    send_slots(0, 3, true);
+    uint64_t pn;
+    CHECK_EQ(ut_conn_check_pn(&rx, 3, &pn), UT_PN_NEW);
+    CHECK_EQ(ut_conn_check_pn(&rx, 3 + UT_PACKET_JUMP_MAX - 1, &pn), UT_PN_NEW);
+    CHECK_EQ(ut_conn_check_pn(&rx, 3 + UT_PACKET_JUMP_MAX, &pn), UT_PN_WILD);
+    CHECK_EQ(ut_conn_check_pn(&rx, 1u << 31, &pn), UT_PN_WILD);
+    CHECK_EQ(ut_conn_check_pn(&rx, 2, &pn), UT_PN_SEEN);
+}
+
+/* A forged number shuts out the true ones: they rise below it. Replays do not, nor does a burst that was overtaken. */
+static void ut_conn__a_number_that_shuts_out_the_true_ones_is_found(void)
+{
+    fresh();
+    tx.heard = 1;
+    tx.peer_feedback = 60000;
+    CHECK(!ut_conn_feedback_is_newer(&tx, 60000) && ut_conn_feedback_is_newer(&tx, 60001));
+    for (uint32_t i = 0; i < 10 * UT_OVERTAKEN_MAX; i++, now += UT_MS)
+        CHECK(!ut_conn_feedback_overtaken(&tx, 40 - i % 7, now));
+    for (uint32_t i = 0; i < UT_OVERTAKEN_MAX - 1; i++)
+        CHECK(!ut_conn_feedback_overtaken(&tx, 100 + i, now)); /* all at once: the network's doing */
+    bool found = false;
+    for (uint32_t i = 0; i < 2 * UT_OVERTAKEN_MAX && !found; i++, now += 2 * UT_MS)
+        found = ut_conn_feedback_overtaken(&tx, 200 + i, now);
+    CHECK(found);
 }
 
 /* Nothing comes back for thousands of packets: memory of what flew is given up, sending goes on. */
@@ -294,7 +353,9 @@ int main(int argc, char **argv)
     RUN(ut_conn__late_arrival_undoes_the_loss);
     RUN(ut_conn__tail_probe);
     RUN(ut_conn__srtt_follows_rfc6298);
-    RUN(ut_conn__acknowledging_the_unsent_is_a_violation);
+    RUN(ut_conn__what_no_peer_can_have_sent_is_wild);
+    RUN(ut_conn__a_packet_number_far_ahead_is_wild);
+    RUN(ut_conn__a_number_that_shuts_out_the_true_ones_is_found);
     RUN(ut_conn__long_silence_does_not_wedge);
     RUN(ut_conn__replay_window_against_a_set);
     RUN(ut_conn__feedback_says_what_came);

@@ -131,8 +131,11 @@ static void partial__check_and_say(void)
     BAD_JOB(options.probes, 4, "probes 4: must be 0 (2) or 1 to the job's ranks, which are 3");
     BAD_JOB(options.algorithm, UT_RING, "algorithm 2: must be 0 or 1 (TAR) in a job with a policy");
     BAD_JOB(options.hadamard, UT_HADAMARD_ON, "hadamard 2: must be 0 or 1 (off) in a job with a policy");
-    BAD_JOB(ranks_of[1], 2, "ranks_of: must add up to world, which is 3, not 2");
-    BAD_JOB(ranks_of[0], 3, "ranks_of 3: must be local_ranks here, which is 1");
+    BAD_JOB(ranks_of[1], 2, "ranks_of 0, of host 0: must be 1 to 16");
+    BAD_JOB(ranks_of[0], 3, "ranks_of 0, of host 1: must be 1 to 16");
+    BAD_JOB(ranks_of[1], 17, "ranks_of 17, of host 1: must be 1 to 16");
+    BAD_JOB(local_ranks, 3, "world 3: must leave each of 1 other hosts 1 to 16 of its ranks");
+    BAD_JOB(world, 18, "world 18: must leave each of 1 other hosts 1 to 16 of its ranks");
     CHECK_EQ(ut_driver_job_add(d, &good), 0);
     ut_job_options o = good.options;
     o.policy = UT_POLICY_NONE;
@@ -166,14 +169,16 @@ static void calls__check_and_say(void)
     BAD_JOB(bucket_bytes_max, 1ull << 32, "bucket_bytes_max 4294967296: must be 1 to 4294967295");
     REFUSED(ut_driver_job_remove(d, 0), UT_ERR_UNKNOWN, "job 0: there is no such job");
     REFUSED(ut_driver_job_remove(d, UINT32_MAX), UT_ERR_UNKNOWN, "job 4294967295: there is no such job");
-    REFUSED(ut_driver_next_op_seq(d, 3), UT_ERR_UNKNOWN, "job 3: there is no such job");
+    REFUSED(ut_driver_next_op_seq(d, 3, &(uint64_t){0}), UT_ERR_UNKNOWN, "job 3: there is no such job");
 
     for (int i = 0; i < UT_JOBS_MAX; i++)
         CHECK_EQ(ut_driver_job_add(d, &good), i);
     REFUSED(ut_driver_job_add(d, &good), UT_ERR_FULL, "job: all 16 of this engine are taken");
     CHECK_EQ(ut_driver_job_remove(d, 7), UT_OK);
     CHECK_EQ(ut_driver_job_add(d, &good), 7);
-    CHECK_EQ(ut_driver_next_op_seq(d, 7), 0);
+    uint64_t next = 1;
+    CHECK_EQ(ut_driver_next_op_seq(d, 7, &next), UT_OK);
+    CHECK_EQ(next, 0);
 
     REFUSED(ut_driver_peer_listen(d, 7, 2, &cid), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
     REFUSED(ut_driver_peer_stats(d, 7, UINT32_MAX, &stats), UT_ERR_UNKNOWN,

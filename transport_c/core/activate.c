@@ -155,10 +155,10 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
         const ut_record *r = &j->conn[h].peer_record[seq % UT_OPS_MAX];
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
-        uint32_t ranks = ut_job_ranks_of(j, h);
-        alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & ((1u << ranks) - 1));
+        uint16_t places = ut_job_places_of(j, h);
+        alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & places);
         if (j->conn[h].peer_record_seen[seq % UT_OPS_MAX] && r->op_seq == seq)
-            sum += (uint32_t)__builtin_popcount(r->fresh | r->stale);
+            sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
     }
     return ready && sum >= UT_MIN2(k, UT_MAX2(alive, 1));
 }

@@ -9,6 +9,7 @@ size_t ut_conn_stash_bytes(uint64_t window)
 
 static void reset_sending(ut_conn *c)
 {
+    c->feedback_number = 0;
     c->tx_next = c->tx_base = c->tx_acked = 0;
     c->tx_bytes = c->tx_lost_bytes = c->tx_flying = c->tx_flying_bytes = c->tx_grant = 0;
     c->srtt = c->rttvar = 0;
@@ -29,7 +30,7 @@ static void reset_receiving(ut_conn *c)
     c->rx_ce = 0;
     c->rx_time_us = UINT32_MAX;
     c->rx_time_at = 0;
-    c->peer_feedback = 0;
+    c->peer_feedback = c->overtaken = 0;
     c->peer_rx_floor = c->peer_tx_floor = 0;
     c->heard = c->peer_incast = 0;
     c->stash_len = 0;

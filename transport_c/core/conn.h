@@ -75,6 +75,9 @@ typedef struct ut_conn {
     ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
     ut_ns blocked_since;    /* data waits, no credit, nothing flies; UT_NEVER if not */
     uint32_t peer_feedback; /* newest feedback number of the peer */
+    uint32_t overtaken;     /* feedbacks since it with older, but rising numbers */
+    uint32_t overtaken_to;  /* the highest of those */
+    ut_ns overtaken_since;  /* when the first of them came */
     uint32_t peer_drops;    /* datagrams that its kernel dropped in all, by its newest word */
     uint64_t peer_rx_floor, peer_tx_floor;
     ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
@@ -130,8 +133,11 @@ ut_ns ut_conn_next_wake(const ut_conn *c);
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* Gives the packet its number. */
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now);
-/* Takes the sender's half of a feedback. UT_ERR_ARGUMENT if it acknowledges what was never sent. */
-int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
+/* A feedback of this path that no honest peer can have sent: its number is far ahead, it acknowledges what was never
+ * sent, or grants what nobody has room for. Changes nothing. */
+bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
+/* Takes the sender's half of a feedback that is not wild. */
+void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
 /* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns
  * true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
@@ -141,9 +147,14 @@ ut_ns ut_conn_silence(const ut_conn *c);
 ut_ns ut_conn_pto(const ut_conn *c);
 
 /* conn_recv.c */
-enum ut_pn { UT_PN_NEW, UT_PN_SEEN };
-/* Expands the number on the wire and tells whether it is new. Changes nothing. */
+enum ut_pn { UT_PN_NEW, UT_PN_SEEN, UT_PN_WILD };
+/* Expands the number on the wire and tells whether it is new; WILD: no sender can have come so far. Changes nothing. */
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn);
+/* A feedback is newer than all before it. */
+bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number);
+/* One came that is not. True if so many did since the newest, with numbers that rise, that the newest cannot have been
+ * the peer's own: it shuts out the true ones. */
+bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now);
 void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now);
 /* Keeps an early datagram. False if there is no room: then it must not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);

@@ -6,7 +6,7 @@ enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn)
     uint64_t pn = ut_expand32(c->rx_next, low);
     *ret_pn = pn;
     if (pn >= c->rx_next)
-        return UT_PN_NEW;
+        return pn - c->rx_next < UT_PACKET_JUMP_MAX ? UT_PN_NEW : UT_PN_WILD;
     if (c->rx_next - pn > UT_REPLAY_BITS)
         return UT_PN_SEEN; /* too old to tell, so it is taken for a replay */
     uint64_t at = pn % UT_REPLAY_BITS;
@@ -51,6 +51,21 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
     c->stash_len += len + 2;
     c->stash_bytes += len;
     return true;
+}
+
+bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number)
+{
+    return !c->heard || (int32_t)(number - c->peer_feedback) > 0;
+}
+
+bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now)
+{
+    if (c->overtaken && (int32_t)(number - c->overtaken_to) <= 0)
+        return false; /* a replay, or the network's doing */
+    if (c->overtaken++ == 0)
+        c->overtaken_since = now;
+    c->overtaken_to = number;
+    return c->overtaken > UT_OVERTAKEN_MAX && now - c->overtaken_since > ut_conn_silence(c);
 }
 
 static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)

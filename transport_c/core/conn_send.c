@@ -149,18 +149,25 @@ static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s
         ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->srtt, c->cc.packet, c->cc.share / 2);
 }
 
-int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
+bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f)
+{
+    /* Both count from 1 in each life of a path. */
+    uint32_t last = c->heard ? c->peer_feedback : 0;
+    bool acks_unsent = f->ack_words && ut_expand32(c->tx_next, f->highest_pn) >= c->tx_next;
+    return f->number - last > UT_NUMBER_JUMP_MAX || acks_unsent || f->grant > c->tx_bytes + UT_GRANT_AHEAD_MAX;
+}
+
+void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
 {
     c->tx_grant = UT_MAX2(c->tx_grant, f->grant);
     if (f->ack_words == 0)
-        return UT_OK;
+        return;
     uint64_t highest = ut_expand32(c->tx_next, f->highest_pn);
-    if (highest >= c->tx_next)
-        return UT_ERR_ARGUMENT;
-    ut_ns rtt = sample_rtt(c, f, now);
+    assert(highest < c->tx_next);
+    ut_ns rtt = sample_rtt(c, f, now), held = rtt + (ut_ns)f->hold_us * UT_US;
     ut_cc_sample sample = {.now = now,
                            .rtt = rtt,
-                           .sent_at = now - rtt - (ut_ns)f->hold_us * UT_US,
+                           .sent_at = now - UT_MIN2(held, now),
                            .flying = c->tx_flying_bytes,
                            .acked = delivered(c),
                            .packets = (uint32_t)c->acked_packets,
@@ -187,7 +194,6 @@ int ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn 
     }
     detect_loss(c, now, fate, context);
     control_congestion(c, f, &sample);
-    return UT_OK;
 }
 
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)

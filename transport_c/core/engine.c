@@ -118,15 +118,21 @@ static uint32_t world_of(const ut_job_config *c)
     return c->world ? c->world : c->hosts;
 }
 
+/* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
+ * out by host is laid out by rank. */
 static bool ranks_valid(const ut_job_config *c)
 {
-    uint32_t sum = 0;
+    uint32_t sum = 0, world = world_of(c);
+    bool empty = false;
     for (uint32_t h = 0; h < c->hosts; h++) {
         sum += c->ranks_of[h];
+        empty = empty || c->ranks_of[h] == 0;
         if (c->ranks_of[h] > UT_LOCAL_MAX)
             return false;
     }
-    return sum == 0 || (sum == world_of(c) && c->ranks_of[c->self] == c->local_ranks);
+    if (sum == 0) /* the rest of the world is spread over the other hosts */
+        return c->local_ranks + (c->hosts - 1) <= world && world - c->local_ranks <= (c->hosts - 1) * UT_LOCAL_MAX;
+    return !empty && sum == world && c->ranks_of[c->self] == c->local_ranks;
 }
 
 static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)

@@ -65,16 +65,38 @@ static void count_undecodable(ut_engine *e, int error)
     *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
 }
 
+/* |host| has said what cannot be true, or somebody in its name: whatever else came this way may be false as well. The
+ * path's id is void from here on, and the daemon makes a new path. */
+static void violated(ut_engine *e, const ut_job *j, uint32_t host)
+{
+    j->conn[host].listening = 0;
+    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+}
+
+/* True if a data packet, or a piece of one, is new on its path; counted if it is not. */
+static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, uint64_t *ret_pn)
+{
+    switch (ut_conn_check_pn(&j->conn[host], low, ret_pn)) {
+    case UT_PN_NEW:
+        return true;
+    case UT_PN_SEEN:
+        e->stats.replayed++;
+        return false;
+    default:
+        e->stats.data_refused++;
+        violated(e, j, host);
+        return false;
+    }
+}
+
 /* A data packet in whose path and checksum we believe; |len| bytes, as one datagram or put together from pieces. */
 static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
                       bool ce, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
     uint64_t pn;
-    if (ut_conn_check_pn(c, h->pn, &pn) == UT_PN_SEEN) {
-        e->stats.replayed++;
+    if (!is_new(e, j, host, h->pn, &pn))
         return;
-    }
     c->rx_last = now;
     enum ut_taken taken = ut_op_data(j, host, h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
     if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
@@ -118,10 +140,8 @@ static void input_piece(ut_engine *e, const uint8_t *packet, size_t len, bool ce
         count_undecodable(e, error);
         return;
     }
-    if (ut_conn_check_pn(c, p.pn, &pn) == UT_PN_SEEN) {
-        e->stats.replayed++;
+    if (!is_new(e, j, host, p.pn, &pn))
         return;
-    }
     const uint8_t *whole =
         ut_pieces_put(c->pieces, j->config.packet_bytes, &p, packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER, &error);
     if (error)
@@ -147,25 +167,29 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
         count_undecodable(e, error);
         return;
     }
-    if (c->heard && (int32_t)(f->number - c->peer_feedback) <= 0) {
+    if (!ut_conn_feedback_is_newer(c, f->number)) {
         e->stats.feedback_old++;
+        if (ut_conn_feedback_overtaken(c, f->number, now))
+            violated(e, j, host);
         return;
     }
     e->stats.feedback_received++;
+    bool up = c->state == UT_CONN_UP; /* else it may speak of what we sent in another life of the path */
+    if ((up && ut_conn_feedback_is_wild(c, f)) || ut_op_feedback_is_wild(j, host, f)) {
+        violated(e, j, host);
+        return;
+    }
+    c->overtaken = 0;
     if (!c->heard)
         ut_conn_speak_at(c, now); /* the path works: the peer needs our first grant */
     c->heard = 1;
     c->peer_feedback = f->number;
     c->peer_drops = f->kernel_drops;
     c->rx_last = now;
-    if (c->state != UT_CONN_UP)
+    if (!up)
         return;
     ut_fate fate = {j, host, now};
-    if (ut_conn_on_feedback(c, f, now, ut_op_fate, &fate)) {
-        ut_engine_emit(e,
-                       &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
-        return;
-    }
+    ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
     ut_window_look(j, now, true);
     ut_op_feedback(j, host, f, now);
 }

@@ -367,9 +367,11 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
         ut_slot_gone(j, session, now);
         return;
     }
-    for (uint64_t seq = j->rx_floor; seq < j->rx_floor + UT_OPS_MAX; seq++) {
-        ut_op *op = ut_job_op(j, seq);
-        if (op->seq != seq || (op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING))
+    /* Every place, and not those near the floor alone: what was refused moves a rank on, so that its next call gathers
+     * anywhere, and no pointer into its memory may stay. */
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING)
             continue;
         unsigned kept = 0;
         bool was_in = false;
@@ -384,7 +386,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
         if (in_its_memory || (op->state == UT_OP_GATHERING && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;
-            j->next_open = UT_MAX2(j->next_open, seq + 1);
+            j->next_open = UT_MAX2(j->next_open, op->seq + 1);
             ut_job_raise_rx_floor(j);
             ut_job_speak(j, now);
             ut_engine_room(j->engine);

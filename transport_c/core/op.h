@@ -313,7 +313,10 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now);
-/* The op's half of a feedback: records and floors. */
+/* The op's half of a feedback speaks of ops that no peer can have come to, or takes back what it said. Changes nothing.
+ */
+bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f);
+/* The op's half of a feedback that is not wild: records and floors. */
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
 /* Applies what |host|'s stored record says about |op|. */
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
@@ -432,6 +435,11 @@ ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
 /* The options were |before| until now. */
 void ut_policy_tune(ut_job *j, const ut_job_options *before);
 uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
+/* The places that |host|'s ranks can have, bit per place. */
+static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
+{
+    return (uint16_t)((1u << ut_job_ranks_of(j, host)) - 1);
+}
 /* Starts what is to start. */
 void ut_partial_look(ut_job *j, ut_ns now);
 /* For ut_engine_activate. */

@@ -58,9 +58,13 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
     ut_part *part = &op->part[host];
     if (part->heard)
         return;
-    *part = (ut_part){
-        .heard = true, .weight = r->weight, .fresh = r->fresh, .stale = r->stale, .oldest_step = r->oldest_step};
-    if (r->weight)
+    uint16_t all = ut_job_places_of(j, host), fresh = r->fresh & all, stale = r->stale & all & (uint16_t)~fresh;
+    *part = (ut_part){.heard = true,
+                      .weight = UT_MIN2(r->weight, (uint16_t)__builtin_popcount(fresh | stale)),
+                      .fresh = fresh,
+                      .stale = stale,
+                      .oldest_step = r->oldest_step};
+    if (part->weight)
         return;
     for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i]) {
         ut_transfer *t = &op->transfer[i];

@@ -15,22 +15,38 @@ static bool slot_of(const ut_job *j, const ut_step *s, const ut_transfer *t, uin
     return ut_transfer_slot_bytes(t, *ret, j->payload) == len;
 }
 
+/* No peer that speaks the truth has come so far. */
+static bool is_too_far(const ut_job *j, uint64_t seq)
+{
+    return seq > j->next_open && seq - j->next_open > UT_LAG_MAX;
+}
+
+/* The most ranks that a packet can have in it, or lack in stage 2. A contribution that came from its host in one hop
+ * holds the ranks of that host alone. */
+static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, unsigned stage)
+{
+    return stage == 1 && op->schedule.direct && !op->schedule.placed ? ut_job_ranks_of(j, host) : j->world;
+}
+
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now)
 {
     uint64_t seq = ut_expand32(j->next_open, h->op_seq);
     ut_op *op = ut_job_op(j, seq);
+    if (is_too_far(j, seq))
+        return UT_TAKEN_REFUSED;
     j->heard_seq = UT_MAX2(j->heard_seq, seq + 1);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
         bool gathering = op->seq == seq && op->state == UT_OP_GATHERING;
         if (seq < j->next_open && !gathering)
             return UT_TAKEN_LATE;
-        return UT_TAKEN_EARLY;
+        /* What is kept for an op that may never come would take the sender's credit for good. */
+        return j->partial.on || seq < j->next_open + UT_EARLY_MAX ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
     }
     uint32_t i = op->rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
         i = op->rx_next[i];
     if (i == UINT32_MAX || h->owners != op->owners_tag || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
-        (h->stage == 1 && h->coverage > j->world))
+        h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->schedule.step[i];
     ut_transfer *t = &op->transfer[i];
@@ -146,18 +162,34 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
     }
 }
 
+bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f)
+{
+    const ut_conn *c = &j->conn[host];
+    bool far = is_too_far(j, f->rx_floor) || is_too_far(j, f->tx_floor);
+    bool begun = j->next_open > j->config.first_op_seq; /* else we may not know where the job is, and learn it soon */
+    for (unsigned i = 0; i < f->records; i++)
+        far = far || is_too_far(j, f->record[i].op_seq);
+    return (far && begun) || f->rx_floor < c->peer_rx_floor || f->tx_floor < c->peer_tx_floor;
+}
+
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
     j->incast.stale = j->incast.stale || c->peer_incast != f->incast;
     c->peer_incast = f->incast;
-    c->peer_rx_floor = UT_MAX2(c->peer_rx_floor, f->rx_floor);
-    c->peer_tx_floor = UT_MAX2(c->peer_tx_floor, f->tx_floor);
+    c->peer_rx_floor = is_too_far(j, f->rx_floor) ? c->peer_rx_floor : f->rx_floor;
+    c->peer_tx_floor = is_too_far(j, f->tx_floor) ? c->peer_tx_floor : f->tx_floor;
     ut_owners_hear(&j->owners, host, &f->owners);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
+        if (is_too_far(j, r->op_seq))
+            continue;
+        if (!j->partial.on && r->op_seq >= j->next_open + UT_EARLY_MAX) {
+            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+            continue; /* it is told again until we have come there, and would be in the way of nearer ones */
+        }
         unsigned at = r->op_seq % UT_OPS_MAX;
         if (c->peer_record_seen[at] && c->peer_record[at].op_seq > r->op_seq)
             continue;

@@ -12,7 +12,6 @@
 #include "ring.h"
 
 enum {
-    UT_LAG_MAX = 1 << 20,             /* ops that a host can be behind; a word of one further on is not believed */
     UT_TAU = 8,                       /* ops that a rank may be absent from in a row, unless an option says otherwise */
     UT_ETA = 4,                       /* told in receipts, unless an option says otherwise */
     UT_ANNOUNCE_HOLD_NS = 100 * 1000, /* who is nobody's child in the activation tree is told this much later */

@@ -52,7 +52,7 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_ARGUMENT;
     if (x->collective == UT_BROADCAST ? x->root >= hosts : x->root != 0)
         return UT_ERR_ARGUMENT;
-    if (x->collective == UT_BARRIER ? x->dtype != UT_BYTES : j->world != hosts)
+    if (x->collective == UT_BARRIER ? x->dtype != UT_BYTES : j->world != hosts || j->config.local_ranks != 1)
         return UT_ERR_ARGUMENT; /* the ranks of a host would have to be told apart */
     uint64_t count = x->collective == UT_BARRIER ? hosts : x->count;
     if (shards && count % hosts)

@@ -39,6 +39,16 @@ enum {
     UT_PACKET_MAX = 9216,                  /* bytes of one datagram, jumbo frames included */
     UT_EVENTS_MAX = 256,                   /* events waiting for the daemon; older ones win, the rest are counted */
 };
+/* Windows around what is known. A number from outside that lies beyond its window is not believed: one packet, forged
+ * or from a peer that lies, must not move anything so far that the truth cannot catch up. */
+enum {
+    UT_LAG_MAX = 1 << 20,          /* ops between this host's next one and the newest that a peer may speak of */
+    UT_EARLY_MAX = 4 * UT_OPS_MAX, /* the same of data that is kept until its op opens, unless the job is partial */
+    UT_NUMBER_JUMP_MAX = 1 << 16,  /* feedbacks that may be lost one after the other */
+    UT_PACKET_JUMP_MAX = 1 << 20,  /* data packets that may be */
+    UT_GRANT_AHEAD_MAX = 64 << 20, /* bytes that a peer may let us send beyond what we have sent */
+    UT_OVERTAKEN_MAX = 64, /* old feedbacks in a row, over a round trip, before the newest is taken for forged */
+};
 #define UT_BUCKET_MAX UINT32_MAX /* bytes of one bucket: the ULTIMA header's offset has 32 bits */
 
 /* Errors. 0 is success; a malformed packet is never an assert, our own mistakes always are. */

@@ -71,13 +71,25 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
     return true;
 }
 
-/* The ranks of the hosts add up; false, with why, if not. */
+/* Names what is wrong with how the ranks lie on the hosts; false if nothing is. */
 static bool describe_bad_ranks(const ut_job_config *c, uint32_t world, char *ret, size_t len)
 {
-    uint32_t sum = 0;
-    for (uint32_t h = 0; h < c->hosts; h++)
+    const uint32_t others = c->hosts - 1;
+    uint32_t sum = 0, empty = c->hosts, crowded = c->hosts;
+    for (uint32_t h = c->hosts; h-- > 0;) {
         sum += c->ranks_of[h];
-    if (sum != 0 && sum != world)
+        empty = c->ranks_of[h] == 0 ? h : empty;
+        crowded = c->ranks_of[h] > UT_LOCAL_MAX ? h : crowded;
+    }
+    if (sum == 0 && (c->local_ranks + others > world || world - c->local_ranks > others * UT_LOCAL_MAX))
+        snprintf(ret, len, "world %" PRIu32 ": must leave each of %" PRIu32 " other hosts 1 to %d of its ranks", world,
+                 others, UT_LOCAL_MAX);
+    else if (crowded < c->hosts)
+        snprintf(ret, len, "ranks_of %u, of host %" PRIu32 ": must be 1 to %d", c->ranks_of[crowded], crowded,
+                 UT_LOCAL_MAX);
+    else if (sum != 0 && empty < c->hosts)
+        snprintf(ret, len, "ranks_of 0, of host %" PRIu32 ": must be 1 to %d", empty, UT_LOCAL_MAX);
+    else if (sum != 0 && sum != world)
         snprintf(ret, len, "ranks_of: must add up to world, which is %" PRIu32 ", not %" PRIu32, world, sum);
     else if (sum != 0 && c->ranks_of[c->self] != c->local_ranks)
         snprintf(ret, len, "ranks_of %u: must be local_ranks here, which is %" PRIu32, c->ranks_of[c->self],
@@ -203,15 +215,15 @@ int ut_driver_job_remove(ut_driver *d, uint32_t job)
     return ut_driver_leave_poking(d, UT_OK);
 }
 
-int64_t ut_driver_next_op_seq(ut_driver *d, uint32_t job)
+int ut_driver_next_op_seq(ut_driver *d, uint32_t job, uint64_t *ret)
 {
     if (!ut_driver_enter(d))
         return FORKED;
     if (!has_job(d, job))
         return leave_no_job(d, job);
-    const int64_t next = (int64_t)ut_engine_next_op_seq(d->engine, job);
+    *ret = ut_engine_next_op_seq(d->engine, job);
     ut_driver_leave(d);
-    return next;
+    return UT_OK;
 }
 
 int ut_driver_receipt(ut_driver *d, uint32_t job, uint32_t back, ut_receipt *ret)

@@ -69,7 +69,7 @@ int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const
                            uint16_t feedback_port, uint32_t cid);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
-int64_t ut_driver_next_op_seq(ut_driver *driver, uint32_t job);
+int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
 
 /* Maps |bytes| of a memfd for reading and writing, shared; NULL and errno on failure (EINVAL: zero bytes, or more than
