@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#include "../../transport_c/core/op.h"
+#include "../../transport_c/core/part.h"
 
 static uint32_t pick(uint64_t seed, uint64_t t, uint32_t world)
 {

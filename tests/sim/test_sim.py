@@ -130,6 +130,16 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
     assert policies["quorum"]["active"] == ranks // 2
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("which", ["", "--partial"])
+def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> None:
+    """Turns so small (core/work.h) that ops open, finish and are handed out in many, with packets and deaths between."""
+    (program,) = built("sim-sliced")
+    result = run(program, *which.split(), "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=250)
+    assert result.returncode == 0, told(result)
+    assert f"{SLICED_SEEDS} seeds, 0 failed, " in result.stdout
+
+
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_seed__that_once_failed(seed: int) -> None:
     (program,) = built("sim-asan")

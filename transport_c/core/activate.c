@@ -7,7 +7,7 @@
  * A host that is behind joins the lowest op that still runs anywhere it hears of. What has ended everywhere else it
  * leaves out: joining that would spend what its ranks have given on a result that nobody else gets.
  */
-#include "op.h"
+#include "part.h"
 
 /* ---- pure functions ---- */
 

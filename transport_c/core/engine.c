@@ -163,6 +163,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     memset(e, 0, sizeof *e);
     e->config = *config;
     e->random = config->seed;
+    ut_work_begin_turn(&e->work);
     ut_kernels_init(UT_ISA_AVX512);
     *ret = e;
     return UT_OK;
@@ -249,7 +250,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
         return;
     e->job[job] = NULL; /* first: a failing op must not take new submissions */
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        if (j->op[k].state == UT_OP_GATHERING || j->op[k].state == UT_OP_RUNNING)
+        if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
     if (j->partial.on)
         ut_slots_close(j, now);
@@ -457,6 +458,11 @@ ut_stats *ut_engine_counters(ut_engine *e)
     return &e->stats;
 }
 
+ut_work *ut_engine_work(ut_engine *e)
+{
+    return &e->work;
+}
+
 uint32_t ut_engine_segments(const ut_engine *e)
 {
     return e->config.segments_max;
@@ -477,10 +483,12 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
         const ut_job *j = e->job[n];
         for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
             const ut_op *op = &j->op[k];
-            if ((op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING) || op->start >= ret->oldest_open_ns)
+            if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING || op->start >= ret->oldest_open_ns)
                 continue;
+            /* What takes the engine's own time alone is not late: it waits for its turn. */
+            bool works = op->state == UT_OP_OPENING || op->state == UT_OP_ENDING;
             ret->oldest_open_ns = op->start;
-            ret->oldest_deadline_ns = op->deadline;
+            ret->oldest_deadline_ns = works ? UT_NEVER : op->deadline;
         }
         for (uint32_t h = 0; j && h < j->config.hosts; h++) {
             ret->lost_packets += j->conn[h].lost_packets;

@@ -151,7 +151,7 @@ typedef struct ut_stats {
     uint64_t kernel_drops;       /* told by the driver */
     uint64_t progress;           /* moves whenever the engine does anything; the watchdog reads it */
     uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */
-    uint64_t oldest_deadline_ns; /* its deadline */
+    uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
 } ut_stats;
 
 /* What a job knows of one peer; for status and tests. */
@@ -229,6 +229,8 @@ bool ut_engine_output(ut_engine *engine, ut_ns now, ut_burst *burst);
 /* The same, feedback only: for a shell whose data socket is blocked. */
 bool ut_engine_output_feedback(ut_engine *engine, ut_ns now, ut_burst *burst);
 ut_ns ut_engine_next_wake(const ut_engine *engine);
+/* Passes over whole buckets were cut short: there is more to do at once, whatever holds up the sockets. */
+bool ut_engine_has_work(const ut_engine *engine);
 /* Sessions with new completions since the last call, bit per session. */
 uint64_t ut_engine_take_wakeups(ut_engine *engine);
 bool ut_engine_poll_event(ut_engine *engine, ut_event *ret);

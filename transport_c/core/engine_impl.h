@@ -6,7 +6,7 @@
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H
 
-#include "op.h"
+#include "part.h"
 
 /* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
 enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
@@ -17,6 +17,12 @@ _Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == U
 typedef struct ut_waiting {
     ut_submission submission; /* mode 0: has its receipt already */
     ut_ns since;
+    bool late;       /* its time is over: it gets its own value back */
+    bool own;        /* partial jobs, and there is one to give */
+    uint64_t answer; /* partial jobs: the receipt that it is answered with, of those kept, plus one; 0: not yet */
+    uint8_t slot;    /* enum ut_slot: of its rank in that op */
+    bool differs;    /* it asks for another result than that */
+    uint64_t copied; /* bytes of what it gets back that are there */
 } ut_waiting;
 
 typedef struct ut_engine_session {
@@ -33,9 +39,11 @@ struct ut_engine {
     ut_engine_config config;
     uint64_t random;
     uint64_t wakeups; /* sessions with new completions */
-    uint64_t retry;   /* sessions whose ring may hold submissions that had no room */
+    uint64_t retry;   /* sessions whose submissions may be taken now, although nobody rang */
+    uint32_t retry_first;
     uint32_t events, event_first;
     uint32_t turn; /* job that speaks next, so that jobs share the link */
+    ut_work work;
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
     ut_engine_session session[UT_SESSIONS_MAX];
@@ -48,7 +56,7 @@ struct ut_engine {
 void ut_engine_expire(ut_engine *e, ut_ns now);
 ut_ns ut_engine_next_expiry(const ut_engine *e);
 
-/* slot.c */
+/* answer.c */
 ut_ns ut_slot_next_expiry(const ut_job *j, const ut_engine_session *s);
 
 #endif

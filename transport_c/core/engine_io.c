@@ -218,17 +218,42 @@ void ut_engine_kernel_drops(ut_engine *e, uint64_t drops)
     e->stats.kernel_drops = drops;
 }
 
-/* Submissions that found no room when they were rung in. */
+/* Passes over buckets, each job's first in turn. */
+static void work_on(ut_engine *e, ut_ns now)
+{
+    uint32_t first = e->work.first;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[(first + n) % UT_JOBS_MAX];
+        int64_t before = e->work.left;
+        for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
+            ut_op *op = &j->op[(j->next_open + k) % UT_OPS_MAX]; /* the oldest first */
+            if (ut_op_has_work(op))
+                ut_op_work_on(j, op, now);
+        }
+        if (j && j->partial.answering)
+            ut_slots_answer(j, now);
+        if (j && e->work.left < before)
+            e->work.first = (j->number + 1) % UT_JOBS_MAX;
+    }
+}
+
+/* Submissions that found no room when they were rung in, or no time in an earlier turn; another one first each time. */
 static void retry_submissions(ut_engine *e, ut_ns now)
 {
     uint64_t sessions = e->retry;
+    uint32_t first = e->retry_first++ % UT_SESSIONS_MAX;
     e->retry = 0;
-    for (; sessions; sessions &= sessions - 1)
-        ut_engine_submissions(e, (uint32_t)__builtin_ctzll(sessions), now);
+    for (uint32_t i = 0; i < UT_SESSIONS_MAX && sessions; i++) {
+        uint32_t s = (first + i) % UT_SESSIONS_MAX;
+        if (sessions >> s & 1)
+            ut_engine_submissions(e, s, now);
+        sessions &= ~(1ULL << s);
+    }
 }
 
 void ut_engine_tick(ut_engine *e, ut_ns now)
 {
+    ut_work_begin_turn(&e->work);
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[n];
         if (!j)
@@ -242,6 +267,7 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
                 e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
         }
     }
+    work_on(e, now);
     retry_submissions(e, now);
     ut_engine_expire(e, now);
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
@@ -296,9 +322,14 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
     return false;
 }
 
+bool ut_engine_has_work(const ut_engine *e)
+{
+    return e->work.waits;
+}
+
 ut_ns ut_engine_next_wake(const ut_engine *e)
 {
-    ut_ns wake = e->retry ? 0 : ut_engine_next_expiry(e);
+    ut_ns wake = e->retry || ut_engine_has_work(e) ? 0 : ut_engine_next_expiry(e);
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
         if (!j)

@@ -34,7 +34,7 @@ void ut_job_raise_rx_floor(ut_job *j)
     uint64_t floor = j->next_open;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];
-        if ((op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING) && op->seq >= j->rx_floor)
+        if (op->state != UT_OP_FREE && op->state != UT_OP_LINGERING && op->seq >= j->rx_floor)
             floor = UT_MIN2(floor, op->seq);
     }
     j->rx_floor = UT_MAX2(j->rx_floor, floor);

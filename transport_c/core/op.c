@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of an op from the first call to RUNNING, and what time and death do to it. RUNNING ends in op_end.c.
+ * The life of an op: calls, and what time and death do to it. It opens in op_open.c and ends in op_end.c.
  */
-#include "op.h"
-
-#include "../kernels/kernels.h"
-
-static void open_op(ut_job *j, ut_op *op, ut_ns now);
+#include "part.h"
 
 /* ---- gathering the ranks of this host ---- */
 
@@ -120,13 +116,17 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
     return true;
 }
 
+bool ut_op_is_late(const ut_job *j, const ut_submission *s)
+{
+    const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
+    return s->op_seq < j->next_open && !(op->state == UT_OP_GATHERING && op->seq == s->op_seq);
+}
+
 /* The host went on without this rank: it gets its own value back, and is told so. */
-void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now)
 {
     const ut_op *op = ut_job_op(j, s->op_seq);
     bool failed = op->seq == s->op_seq && op->failed;
-    if (dst != src && s->collective == UT_ALLREDUCE)
-        memcpy(dst, src, s->count * ut_dtype_bytes(s->dtype));
     ut_receipt r;
     memset(&r, 0, sizeof r);
     r.op_seq = s->op_seq;
@@ -169,12 +169,7 @@ static bool agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
 {
     ut_op *op = ut_job_op(j, s->op_seq);
-    bool gathering = op->state == UT_OP_GATHERING && op->seq == s->op_seq;
-    if (!gathering && s->op_seq < j->next_open) {
-        ut_op_answer_late(j, session, s, src, dst, now);
-        return;
-    }
-    if (!gathering)
+    if (op->state != UT_OP_GATHERING || op->seq != s->op_seq)
         gather(j, op, s, now);
     assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
     op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
@@ -184,139 +179,9 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     if (op->latest != UT_NEVER && op->mode != UT_RELIABLE)
         op->gather_until = op->start + (op->latest > op->start ? (op->latest - op->start) / 4 : 0);
     if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
-        open_op(j, op, now);
+        ut_op_open(j, op, now);
     if (now >= op->deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
-}
-
-/* ---- opening ---- */
-
-/* A contribution of a host that all know to be gone is not missing: the receipt says who is not in it. */
-static bool expects_nothing(const ut_job *j, const ut_op *op, const ut_step *s)
-{
-    return s->kind == UT_STEP_RECEIVE && s->stage == 1 && !(op->owners & ut_bit(s->peer)) &&
-           !ut_job_host_is_up(j, s->peer);
-}
-
-static void place_transfers(ut_job *j, ut_op *op)
-{
-    uint64_t *free_words = op->bitmaps, *end = op->bitmaps + op->bitmap_words;
-    memset(op->rx_of, 0xff, sizeof op->rx_of);
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        ut_step *s = &op->schedule.step[i];
-        if (expects_nothing(j, op, s))
-            s->bytes = 0;
-        size_t words = ut_transfer_words(ut_slots(s->bytes, j->payload));
-        uint64_t *bits = free_words, *again = NULL;
-        free_words += words;
-        if (s->kind == UT_STEP_SEND) {
-            again = free_words;
-            free_words += words;
-        } else {
-            uint32_t *first = &op->rx_of[s->stage - 1][s->peer];
-            op->rx_next[i] = *first;
-            *first = i;
-        }
-        assert(free_words <= end);
-        ut_transfer_init(&op->transfer[i], s->bytes, j->payload, bits, again);
-        if (!ut_job_host_is_up(j, s->peer)) {
-            op->transfer[i].closed = 1;
-            op->transfer[i].why = op->transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
-        }
-    }
-    (void)end;
-}
-
-/* Where the host's contribution lies: the one rank's own buffers, or the combined ones. */
-static void place_buffers(ut_job *j, ut_op *op)
-{
-    op->weight = op->calls;
-    if (op->partial) {
-        ut_op_place_slots(j, op);
-    } else if (op->calls == 1) {
-        op->src = op->call[0].src;
-        op->dst = op->call[0].dst;
-    } else if (op->collective == UT_BARRIER) { /* whoever calls brings the same: nothing */
-        op->src = op->dst = op->bucket_memory;
-        memset(op->dst, 0, op->bytes);
-    } else {
-        const void *sources[UT_LOCAL_MAX];
-        for (unsigned i = 0; i < op->calls; i++)
-            sources[i] = op->call[i].src;
-        ut_combine(op->dtype, op->redop, op->bucket_memory, sources, op->calls, op->count);
-        op->src = op->dst = op->bucket_memory;
-    }
-    op->src_from = op->collective == UT_ALL_GATHER ? op->schedule.own_offset : 0;
-    op->dst_from = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_offset : 0;
-    op->transformed = 0;
-    if (!op->partial) {
-        ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
-        ut_op_encode(j, op);
-    }
-    bool half = op->acc_element != op->element;
-    op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
-    op->acc = half ? op->held_memory : op->dst + (op->held_from - op->dst_from);
-    op->out = op->dst;
-    op->out_from = op->dst_from;
-}
-
-/* A reliable op cannot do without anybody, so it need not be cut otherwise. */
-static void find_owners(ut_job *j, ut_op *op)
-{
-    if (ut_job_algorithm(j) != UT_TAR)
-        return;
-    ut_owners_decide(&j->owners, j->config.self, ut_job_up(j), ut_job_lost(j), op->seq);
-    if (op->collective == UT_ALLREDUCE && op->mode != UT_RELIABLE)
-        op->owners = ut_owners_of(&j->owners, op->seq);
-    op->owners_tag = ut_owners_tag(&j->owners, op->owners);
-    op->owns_nothing = !(op->owners & ut_bit(j->config.self));
-}
-
-static void open_op(ut_job *j, ut_op *op, ut_ns now)
-{
-    op->state = UT_OP_RUNNING;
-    j->next_open = UT_MAX2(j->next_open, op->seq + 1);
-    op->stage_end[0] = op->stage_end[1] = UT_END_NONE;
-    op->stage_at[0] = op->stage_at[1] = 0;
-    op->complete_masks = 0;
-    op->rounds_cut = 0;
-    op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
-    op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
-    op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
-    op->peer_full = UINT64_MAX;
-    ut_witness_begin(j, op, now);
-    op->weight_min = j->world;
-    op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
-    ut_op_time_open(j, op, now);
-    ut_window_begin(j, now);
-    find_owners(j, op);
-    if (op->collective == UT_ALLREDUCE)
-        ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
-                          op->owners, op->count, op->element);
-    else
-        ut_schedule_shard(&op->schedule, op->collective, op->root, j->config.hosts, j->config.self, op->incast,
-                          op->bytes / op->element, op->element);
-    place_transfers(j, op);
-    place_buffers(j, op);
-    ut_op_slots_open(j, op);
-    if (op->partial)
-        ut_op_announce(j, op, now);
-    for (uint32_t h = 0; h < j->config.hosts && !op->partial; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h))
-            continue;
-        ut_conn *c = &j->conn[h];
-        c->record_gap = UT_HOLD_NS;
-        ut_conn_speak_at(c, now);
-    }
-    for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h))
-            continue;
-        ut_op_record(j, op, h, now);
-        if (op->state == UT_OP_RUNNING)
-            ut_op_unstash(j, h, now);
-    }
-    if (op->state == UT_OP_RUNNING)
-        ut_op_check(j, op, now);
 }
 
 void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
@@ -341,7 +206,17 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
                                           .op_seq = op->seq,
                                           .a = own->fresh | own->stale});
     if (!other || agrees_here(j, op, other, now))
-        open_op(j, op, now);
+        ut_op_open(j, op, now);
+}
+
+void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (op->state == UT_OP_OPENING)
+        ut_op_open_on(j, op, now);
+    else if (op->state == UT_OP_ENDING)
+        ut_op_end_on(j, op, now);
+    else
+        ut_op_check(j, op, now);
 }
 
 /* ---- events from outside ---- */
@@ -351,7 +226,7 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
     ut_op *op = ut_job_op(j, seq);
     if (op->seq == seq && op->state == UT_OP_GATHERING) {
         if (ut_engine_sessions_due(j->engine, j->number, seq) == 0)
-            open_op(j, op, now); /* it waited for this rank alone */
+            ut_op_open(j, op, now); /* it waited for this rank alone */
         return;
     }
     if (seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
@@ -371,7 +246,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
      * anywhere, and no pointer into its memory may stay. */
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if (op->state != UT_OP_GATHERING && op->state != UT_OP_RUNNING)
+        if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING)
             continue;
         unsigned kept = 0;
         bool was_in = false;
@@ -381,9 +256,10 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             else
                 op->call[kept++] = op->call[i];
         }
-        bool in_its_memory = was_in && op->state == UT_OP_RUNNING && !ut_op_in_job_memory(op);
+        bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
+        bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(op);
         op->calls = (uint16_t)kept;
-        if (in_its_memory || (op->state == UT_OP_GATHERING && kept == 0)) {
+        if (in_its_memory || (begins && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;
             j->next_open = UT_MAX2(j->next_open, op->seq + 1);
@@ -391,7 +267,11 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             ut_job_speak(j, now);
             ut_engine_room(j->engine);
         } else if (op->state == UT_OP_GATHERING && ut_engine_sessions_due(j->engine, j->number, op->seq) == 0) {
-            open_op(j, op, now);
+            ut_op_open(j, op, now);
+        } else if (was_in && op->state == UT_OP_OPENING) {
+            ut_op_open(j, op, now); /* once more, without it */
+        } else if (was_in && op->state == UT_OP_ENDING) {
+            ut_op_end_again(op);
         }
     }
 }
@@ -400,7 +280,7 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING)
+        if (!ut_op_sends(op))
             continue;
         for (uint32_t i = 0; i < op->schedule.steps; i++) {
             ut_transfer *t = &op->transfer[i];
@@ -423,7 +303,7 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         if (op->mode == UT_RELIABLE)
             ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
         else
-            open_op(j, op, now);
+            ut_op_open(j, op, now);
     }
     if (op->state == UT_OP_RUNNING)
         ut_op_stage_tick(j, op, now);
@@ -443,6 +323,9 @@ ut_ns ut_op_next_wake(const ut_op *op)
     switch (op->state) {
     case UT_OP_GATHERING:
         return UT_MIN2(op->gather_until, op->latest);
+    case UT_OP_OPENING:
+    case UT_OP_ENDING:
+        return UT_NEVER; /* the engine goes on with its work in any case */
     case UT_OP_RUNNING:
         return UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op));
     case UT_OP_LINGERING:

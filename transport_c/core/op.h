@@ -2,13 +2,15 @@
  *
  * One collective on one host, and the job that it belongs to.
  *
- * An op's life: FREE -> GATHERING (some local ranks have called) -> RUNNING (packets flow) -> LINGERING (its trainers
- * have their receipts; peers may still need repairs of our shard) -> FREE.
+ * An op's life: FREE -> GATHERING (some local ranks have called) -> OPENING (their buffers are combined and encoded) ->
+ * RUNNING (packets flow) -> ENDING (the result is finished and copied out) -> LINGERING (its trainers have their
+ * receipts; peers may still need repairs of our shard) -> FREE. What passes over the whole bucket may take several
+ * turns of the engine (work.h); the op then stays OPENING, RUNNING or ENDING meanwhile.
  *
- * Files: job.c (across ops), op.c (calls, opening, death), op_time.c (when stages end), op_end.c (stages and results),
- * op_recv.c (packets in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out), op_hadamard.c (the
- * bucket transformed), op_partial.c (where not everybody contributes), replica.c (the digest of the result), witness.c
- * (who held it up), receipt.c (the account).
+ * Files: job.c (across ops), op.c (calls, time, death), op_open.c, op_time.c (when stages end), op_end.c (stages and
+ * results), op_recv.c (packets in), op_slot.c (what each slot of the bucket holds), op_send.c (packets out),
+ * op_hadamard.c (the bucket transformed), op_partial.c (where not everybody contributes), replica.c (the digest of the
+ * result), witness.c (who held it up), receipt.c (the account).
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -24,10 +26,11 @@
 #include "timing.h"
 #include "transfer.h"
 #include "window.h"
+#include "work.h"
 
 typedef struct ut_job ut_job;
 
-enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_RUNNING, UT_OP_LINGERING };
+enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
 
 /* One local rank's part. */
 typedef struct ut_call {
@@ -61,6 +64,16 @@ typedef struct ut_note {
     uint32_t drops_before;
 } ut_note;
 
+/* How far an op has come with passes over its bucket. */
+typedef struct ut_progress {
+    uint8_t step;      /* of OPENING (op.c) or ENDING (op_end.c) */
+    bool unsettled;    /* sums that no more comes for are still to be finished */
+    uint32_t index;    /* of a chunk, a shard or a call: where the step has come to */
+    uint64_t at;       /* and how far in it: bytes, or groups of rows */
+    uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
+    uint32_t fill_chunk, fill_slot; /* where holes are being filled */
+} ut_progress;
+
 /* What a host has said that it brings to an op of a partial job. */
 typedef struct ut_part {
     bool heard;
@@ -90,6 +103,7 @@ typedef struct ut_op {
     ut_ns waited;           /* from when there was something to give, or a peer told, to the start */
     ut_part part[UT_HOSTS_MAX];
     uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
+    ut_progress work;
     uint64_t seq;
     uint64_t owners; /* hosts that the bucket is cut among: all, but in TAR those alone that are not gone */
     uint64_t count;
@@ -211,6 +225,18 @@ static inline bool ut_op_reduces(unsigned collective)
     return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;
 }
 
+/* Its schedule and transfers hold, and peers may still be sent something of it. */
+static inline bool ut_op_sends(const ut_op *op)
+{
+    return op->state >= UT_OP_RUNNING;
+}
+
+/* Nothing more is wanted of peers: it has its result, or there is none. */
+static inline bool ut_op_is_over(const ut_op *op)
+{
+    return op->state == UT_OP_FREE || op->state >= UT_OP_ENDING;
+}
+
 static inline uint64_t ut_bit(uint32_t host)
 {
     return 1ULL << host;
@@ -249,7 +275,9 @@ typedef struct ut_activation {
     ut_ns since; /* when there was something to give, or a peer told */
 } ut_activation;
 void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
-/* A local rank's call; the submission was checked. |session| belongs to the job. */
+/* The host has gone on without this call: it is to be answered by ut_op_answer_late. */
+bool ut_op_is_late(const ut_job *j, const ut_submission *s);
+/* A local rank's call that is not late; the submission was checked. |session| belongs to the job. */
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
 /* True if this submission, which waits |since| then, can be taken now. May end a lingering op to make room. */
 bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now);
@@ -257,9 +285,9 @@ bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now);
 ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since);
 /* The only ranks of this host that could have called op |seq| were refused: peers need not wait for us. */
 void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
-/* The host goes on without this rank's call: it gets its own value back, or a reason in reliable mode. */
-void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst,
-                       ut_ns now);
+/* The host goes on without this rank's call: it gets its own value back, which lies in its dst by now, or a reason in
+ * reliable mode. */
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now);
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
 /* Ends the op with UT_ERR_DESYNC: ranks of |host| said |there| for |field|, others |here|. */
@@ -275,6 +303,32 @@ static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 {
     return op->state == UT_OP_RUNNING && op->stage_end[1] != UT_END_NONE &&
            (op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(host));
+}
+
+/* op_open.c */
+/* All ranks of this host that will call have: the op is OPENING from here on. */
+void ut_op_open(ut_job *j, ut_op *op, ut_ns now);
+/* An OPENING op goes on. */
+void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now);
+
+/* Goes on with what passes over the whole bucket, as far as the turn allows. */
+void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now);
+static inline bool ut_op_has_work(const ut_op *op)
+{
+    return op->state == UT_OP_OPENING || op->state == UT_OP_ENDING ||
+           (op->state == UT_OP_RUNNING && op->work.unsettled);
+}
+/* An OPENING op begins its work once more. */
+static inline void ut_op_restart(ut_op *op)
+{
+    op->work = (ut_progress){.fewer_at = UINT32_MAX, .fill_chunk = UINT32_MAX};
+}
+/* The op has come to the next step of its work. */
+static inline void ut_op_next_step(ut_op *op)
+{
+    op->work.step++;
+    op->work.index = 0;
+    op->work.at = 0;
 }
 
 /* op_time.c */
@@ -305,6 +359,10 @@ void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now);
  */
 void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now);
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);
+/* An ENDING op goes on. */
+void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now);
+/* The call into whose buffer an ENDING op was writing has gone, or one before it: what was written is written again. */
+void ut_op_end_again(ut_op *op);
 /* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
 void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
@@ -338,12 +396,12 @@ void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, con
 const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
                                   unsigned *ret_ranks);
 /* One host less will contribute to |chunk|, of which nothing came. */
-void ut_op_slot_fewer(ut_job *j, ut_op *op, uint32_t chunk);
+void ut_op_slot_fewer(ut_op *op, uint32_t chunk);
 /* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
- * more is sent up. */
-void ut_op_settle(ut_job *j, ut_op *op, bool ending);
-/* Copies the results that peers may still ask for, and sends from the copy from now on. */
-void ut_op_keep(ut_job *j, ut_op *op);
+ * more is sent up. False if the turn does not allow all of it. */
+bool ut_op_settle(ut_job *j, ut_op *op, bool ending);
+/* Copies the results that peers may still ask for, and sends from the copy from now on. False as above. */
+bool ut_op_keep(ut_job *j, ut_op *op);
 
 /* op_send.c */
 /* True while something is still to come from |host| in |stage| (0 or 1). */
@@ -364,12 +422,16 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked);
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 
 /* op_hadamard.c */
-/* Encodes the contribution of an op that opens, and turns src and dst to the encoded bucket. False, and nothing done,
- * if the op travels as it is: the switch is off, or it is not a bounded sum or average of float32 between hosts by TAR.
- * (A reliable op misses nothing, so there is nothing to spread.) */
+/* Whether an op that opens travels transformed. Not if the switch is off, or it is no bounded sum or average of float32
+ * between hosts by TAR. (A reliable op misses nothing, so there is nothing to spread.) */
+bool ut_op_transforms(const ut_job *j, const ut_op *op);
+/* Encodes this host's contribution, which is `own`, into the encoded bucket. False if the turn does not allow all of
+ * it. */
 bool ut_op_encode(ut_job *j, ut_op *op);
-/* Decodes what came into the buffer of the first rank that still waits, and turns dst to it. */
-void ut_op_decode(ut_job *j, ut_op *op);
+/* Decodes what came into the buffer of the first rank that still waits; then, as another step, turns dst to it and
+ * takes the digest of it. False as above. */
+bool ut_op_decode(ut_job *j, ut_op *op);
+bool ut_op_digest(ut_job *j, ut_op *op);
 /* Adds to the job's losses what is missing of an op that ends. */
 void ut_op_account_loss(ut_job *j, const ut_op *op);
 
@@ -377,77 +439,6 @@ void ut_op_account_loss(ut_job *j, const ut_op *op);
 static inline bool ut_op_in_job_memory(const ut_op *op)
 {
     return op->transformed || op->dst == op->bucket_memory;
-}
-
-/* op_partial.c */
-/* Ranks that are to be in it, by the word of all hosts that were heard; |ret_hosts|: of which hosts. */
-uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts);
-/* Ranks in a slot from which nobody is missing. */
-uint32_t ut_op_whole(const ut_job *j, const ut_op *op);
-/* Who sent a shard from which somebody is missing. */
-void ut_op_find_short(const ut_job *j, ut_op *op);
-/* |host| says what it brings. */
-void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now);
-/* Where what was taken from the slots lies, and where the result goes. */
-void ut_op_place_slots(ut_job *j, ut_op *op);
-/* The op has started: all peers are told, the activation tree's first. */
-void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now);
-/* A record's and a receipt's share of all this. */
-void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r);
-void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r);
-
-/* slot.c */
-void ut_slots_init(ut_job *j);
-/* Places that have a trainer; those whose trainer has not left; whose has given something for op |seq|. */
-uint16_t ut_slots_attached(const ut_job *j);
-uint16_t ut_slots_present(const ut_job *j);
-uint16_t ut_slots_ready(const ut_job *j, uint64_t seq);
-/* Some rank has given nothing, and was not in |tau| ops in a row. */
-bool ut_slots_overdue(const ut_job *j, uint32_t tau);
-/* When the first of what lies in the slots came; |at| if that was before. */
-ut_ns ut_slots_since(const ut_job *j, ut_ns at);
-/* Peers must hear of the slots before the op starts. */
-bool ut_slots_announce(const ut_job *j);
-/* The op that what lies in the slots asks for; and what of it must be as in |shape|, which a peer asks for. */
-ut_submission ut_slots_shape(const ut_job *j, ut_ns now);
-void ut_slots_reshape(const ut_job *j, ut_submission *shape);
-/* A rank's submission; it was checked. */
-void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now);
-void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now);
-/* |op| starts: takes all that lies there. Returns what was given to another op than this one; NULL: nothing. */
-const ut_submission *ut_slots_take(ut_job *j, ut_op *op);
-/* Where it lies; returns how many. */
-unsigned ut_slots_sources(const ut_job *j, const void **ret);
-/* |op| has ended; its receipt is kept. */
-void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
-/* UT_ERR_ARGUMENT: no such place; UT_ERR_EXISTS: it is taken. */
-int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place);
-void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now);
-/* All calls that wait fail: the job is going away. */
-void ut_slots_close(ut_job *j, ut_ns now);
-
-/* activate.c */
-/* Hosts that |self| tells at once that an op has started, which |from| (perhaps |self|) told it: its children in the
- * union of the binomial trees of all hosts. In step k each tells the one whose number differs in bit k (that is 2^k
- * further, where hosts is no power of two), and only in steps after the one in which it was told. */
-uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from);
-ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
-/* The options were |before| until now. */
-void ut_policy_tune(ut_job *j, const ut_job_options *before);
-uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
-/* The places that |host|'s ranks can have, bit per place. */
-static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
-{
-    return (uint16_t)((1u << ut_job_ranks_of(j, host)) - 1);
-}
-/* Starts what is to start. */
-void ut_partial_look(ut_job *j, ut_ns now);
-/* For ut_engine_activate. */
-int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now);
-static inline bool ut_partial_busy(const ut_job *j)
-{
-    const ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
-    return op->state == UT_OP_RUNNING && op->seq == j->next_open - 1;
 }
 
 /* witness.c */
@@ -496,6 +487,8 @@ ut_stats *ut_engine_counters(ut_engine *e);
 const ut_job *ut_engine_job(const ut_engine *e, uint32_t job);
 /* One data packet, counted in its class. */
 void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
+/* What passes over buckets may still cost in this turn. */
+ut_work *ut_engine_work(ut_engine *e);
 /* Packets that one burst may hold. */
 uint32_t ut_engine_segments(const ut_engine *e);
 /* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */

@@ -3,7 +3,7 @@
  * The end of an op: when a stage is over, what is missing, who gets the result, what is kept for peers that still need
  * it.
  */
-#include "op.h"
+#include "part.h"
 
 static void end_op(ut_job *j, ut_op *op, ut_ns now);
 
@@ -48,7 +48,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     op->stage_end[0] = (uint8_t)how;
     op->stage_at[0] = now;
     close_receives(op, 1, UT_MISSING_LOST);
-    ut_op_settle(j, op, false);
+    op->work.unsettled = !ut_op_settle(j, op, false);
     /* Of a contribution that was summed on the way only the last sender is known to be in it. */
     op->full_mask = op->any_mask = op->weight ? ut_bit(j->config.self) : 0;
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
@@ -67,7 +67,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     }
     op->complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (op->full_mask == op->any_mask && op->weight_min == ut_op_whole(j, op))
+    if (!op->work.unsettled && op->full_mask == op->any_mask && op->weight_min == ut_op_whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
 }
@@ -135,7 +135,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     bool complete;
     if (op->state != UT_OP_RUNNING)
         return;
-    ut_op_settle(j, op, false);
+    op->work.unsettled = !ut_op_settle(j, op, false);
     if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
         end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
     if (op->stage_end[0] == UT_END_NONE)
@@ -182,18 +182,30 @@ static void count_status(ut_stats *stats, uint32_t status)
         stats->ops_failed++;
 }
 
+/* The result into the buffers of those ranks that it was not made in. */
+static bool copy_out(ut_job *j, ut_op *op)
+{
+    uint64_t bytes = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_bytes : op->bytes;
+    for (; op->work.index < op->calls; op->work.index++, op->work.at = 0) {
+        ut_call *call = &op->call[op->work.index];
+        while (call->session != UINT32_MAX && op->dst != call->dst && op->work.at < bytes) {
+            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->bytes, bytes - op->work.at);
+            if (some == 0)
+                return false;
+            memcpy(call->dst + op->work.at, op->dst + op->work.at, some);
+            op->work.at += some;
+        }
+    }
+    return true;
+}
+
 static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 {
     ut_receipt r;
     ut_receipt_fill(j, op, now, &r);
-    for (unsigned i = 0; i < op->calls; i++) {
-        ut_call *call = &op->call[i];
-        if (call->session == UINT32_MAX)
-            continue;
-        if (!op->failed && op->dst != call->dst)
-            memcpy(call->dst, op->dst, op->bytes);
-        ut_engine_complete(j->engine, call->session, &r);
-    }
+    for (unsigned i = 0; i < op->calls; i++)
+        if (op->call[i].session != UINT32_MAX)
+            ut_engine_complete(j->engine, op->call[i].session, &r);
     ut_receipt_keep(j, &r);
     if (op->partial)
         ut_slots_ended(j, op, &r, now);
@@ -224,20 +236,56 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
     ut_engine_room(j->engine);
 }
 
+enum { END_SETTLE, END_KEEP, END_DECODE, END_DIGEST, END_COPY };
+
+static bool end_step(ut_job *j, ut_op *op)
+{
+    switch (op->work.step) {
+    case END_SETTLE:
+        return ut_op_settle(j, op, true);
+    case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
+        return ut_op_keep(j, op);
+    case END_DECODE:
+        return ut_op_decode(j, op);
+    case END_DIGEST:
+        return ut_op_digest(j, op);
+    default:
+        return copy_out(j, op);
+    }
+}
+
+void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now)
+{
+    for (; op->work.step <= END_COPY; ut_op_next_step(op))
+        if (!end_step(j, op))
+            return;
+    ut_op_account_loss(j, op);
+    hand_out(j, op, now);
+    settle(j, op, now);
+    ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
+}
+
+void ut_op_end_again(ut_op *op)
+{
+    if (op->work.step < END_DECODE)
+        return;
+    op->work.step = END_DECODE;
+    op->work.index = 0;
+    op->work.at = 0;
+}
+
 static void end_op(ut_job *j, ut_op *op, ut_ns now)
 {
     assert(op->state == UT_OP_RUNNING);
+    op->state = UT_OP_ENDING;
+    op->work.step = END_SETTLE;
+    op->work.index = 0;
+    op->work.at = 0;
     ut_incast_learn(j, op);
     if (op->partial)
         ut_op_find_short(j, op);
     close_sends(op, 1);
-    ut_op_settle(j, op, true);
-    ut_op_keep(j, op); /* before the receipt: with it the buffer is the trainer's again */
-    ut_op_account_loss(j, op);
-    ut_op_decode(j, op);
-    hand_out(j, op, now);
-    settle(j, op, now);
-    ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
+    ut_op_end_on(j, op, now);
 }
 
 /* If all hops gave up at the same time, what a host had gathered could go no further. So the first round has half of
@@ -301,8 +349,8 @@ void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
 {
-    assert(op->state == UT_OP_GATHERING || op->state == UT_OP_RUNNING);
-    if (op->state == UT_OP_GATHERING) {
+    assert(op->state != UT_OP_FREE && op->state != UT_OP_LINGERING);
+    if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING) {
         /* It never opened: peers still learn of its record while it lingers. */
         memset(op->rx_of, 0xff, sizeof op->rx_of);
         op->schedule.steps = 0;

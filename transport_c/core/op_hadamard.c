@@ -27,6 +27,12 @@ static shard shard_at(const ut_job *j, const ut_op *op, uint32_t index)
     s.bytes = op->schedule.from[index + 1] - s.offset;
     s.slots = ut_slots(s.bytes, j->payload);
     s.short_last = s.bytes % j->payload != 0;
+    return s;
+}
+
+static shard shard_that_came(const ut_job *j, const ut_op *op, uint32_t index)
+{
+    shard s = shard_at(j, op, index);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *step = &op->schedule.step[i];
         if (step->kind == UT_STEP_RECEIVE && step->stage == 2 && step->chunk == index &&
@@ -58,24 +64,31 @@ static ut_hadamard_block block_of(const ut_job *j, const ut_op *op, const shard 
                                .scale = scale};
 }
 
+bool ut_op_transforms(const ut_job *j, const ut_op *op)
+{
+    return op->dtype == UT_FLOAT32 && op->redop <= UT_AVG && op->mode != UT_RELIABLE && j->config.hosts > 1 &&
+           j->config.options.algorithm <= UT_TAR && ut_hadamard_is_on(&j->hadamard, op->seq);
+}
+
+static bool may_pass(ut_job *j, const ut_op *op, uint64_t bytes)
+{
+    return ut_work_pass(ut_engine_work(j->engine), op->bytes, bytes);
+}
+
 bool ut_op_encode(ut_job *j, ut_op *op)
 {
-    op->transformed = 0;
-    op->own = op->src;
-    if (op->dtype != UT_FLOAT32 || op->redop > UT_AVG || op->mode == UT_RELIABLE || j->config.hosts == 1 ||
-        j->config.options.algorithm > UT_TAR || !ut_hadamard_is_on(&j->hadamard, op->seq))
-        return false;
-    op->transformed = 1;
-    for (uint32_t i = 0; i < j->config.hosts; i++) {
-        shard s = shard_at(j, op, i);
-        for (uint32_t k = 0; k < ut_hadamard_groups(s.slots, s.short_last); k++) {
+    for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
+        shard s = shard_at(j, op, op->work.index);
+        for (uint32_t n = ut_hadamard_groups(s.slots, s.short_last); op->work.at < n; op->work.at++) {
+            uint32_t k = (uint32_t)op->work.at;
             ut_hadamard_group g = ut_hadamard_group_of(s.slots, s.short_last, k);
             ut_hadamard_block b = block_of(j, op, &s, k, &g, ut_hadamard_encode_scale(g.rows));
             uint64_t at = s.offset + (uint64_t)g.first * j->payload;
+            if (!may_pass(j, op, (uint64_t)g.rows * j->payload))
+                return false;
             ut_hadamard_encode(op->encoded_memory + at, op->own + at, &b);
         }
     }
-    op->src = op->dst = op->encoded_memory;
     return true;
 }
 
@@ -108,34 +121,52 @@ static size_t decode_group(const ut_job *j, const ut_op *op, const shard *s, uin
     return ut_hadamard_decode(dst + at, op->encoded_memory + at, &b, n < g.rows ? &present : NULL);
 }
 
-static uint64_t digest_of(const ut_job *j, const uint8_t *dst, shard s)
+/* The buffer of the first rank that still waits; NULL if none does. */
+static uint8_t *buffer_of(const ut_op *op)
 {
-    uint64_t sum = 0;
-    for (uint64_t from = 0; from < s.bytes; from += j->payload) {
-        size_t len = UT_MIN2(s.bytes - from, (uint64_t)j->payload);
-        sum += ut_replica_part(ut_crc32c(0, dst + s.offset + from, len), s.offset + from, len);
-    }
-    return sum;
+    for (unsigned i = 0; i < op->calls; i++)
+        if (op->call[i].session != UINT32_MAX)
+            return op->call[i].dst;
+    return NULL;
 }
 
-void ut_op_decode(ut_job *j, ut_op *op)
+bool ut_op_decode(ut_job *j, ut_op *op)
 {
-    uint8_t *dst = NULL;
-    for (unsigned i = op->calls; i-- > 0;)
-        if (op->call[i].session != UINT32_MAX)
-            dst = op->call[i].dst;
+    uint8_t *dst = buffer_of(op);
     if (!op->transformed || !dst)
-        return;
-    op->nonfinite = 0; /* until here it counted what is encoded */
-    for (uint32_t i = 0; i < j->config.hosts; i++) {
-        shard s = shard_at(j, op, i);
-        for (uint32_t k = 0; k < ut_hadamard_groups(s.slots, s.short_last); k++)
-            op->nonfinite += decode_group(j, op, &s, k, dst);
+        return true;
+    if (op->work.index == 0 && op->work.at == 0)
+        op->nonfinite = 0; /* until here it counted what is encoded */
+    for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
+        shard s = shard_that_came(j, op, op->work.index);
+        for (uint32_t n = ut_hadamard_groups(s.slots, s.short_last); op->work.at < n; op->work.at++) {
+            if (!may_pass(j, op, (uint64_t)UT_HADAMARD_GROUP * j->payload))
+                return false;
+            op->nonfinite += decode_group(j, op, &s, (uint32_t)op->work.at, dst);
+        }
+    }
+    return true;
+}
+
+bool ut_op_digest(ut_job *j, ut_op *op)
+{
+    uint8_t *dst = buffer_of(op);
+    if (!op->transformed || !dst)
+        return true;
+    if (op->work.index == 0 && op->work.at == 0)
+        op->replica.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
+    for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
+        shard s = shard_at(j, op, op->work.index);
+        for (; op->work.at < s.bytes; op->work.at += j->payload) {
+            uint64_t at = s.offset + op->work.at;
+            size_t len = UT_MIN2(s.bytes - op->work.at, (uint64_t)j->payload);
+            if (!may_pass(j, op, len))
+                return false;
+            op->replica.digest += ut_replica_part(ut_crc32c(0, dst + at, len), at, len);
+        }
     }
     op->dst = dst;
-    op->replica.digest = 0; /* nor is it of what is encoded: rows that are missing count for nothing there */
-    for (uint32_t i = 0; i < j->config.hosts; i++)
-        op->replica.digest += digest_of(j, dst, shard_at(j, op, i));
+    return true;
 }
 
 void ut_op_account_loss(ut_job *j, const ut_op *op)

@@ -4,9 +4,7 @@
  * they bring; who brings none sends nothing in stage 1, and owners strike it off instead of waiting. What a slot of the
  * result should hold is then not all ranks of the job, but all that were announced.
  */
-#include "op.h"
-
-#include "../kernels/kernels.h"
+#include "part.h"
 
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
 {
@@ -76,26 +74,29 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
             continue;
         t->slots = 0;
         op->schedule.step[i].bytes = 0;
-        ut_op_slot_fewer(j, op, op->schedule.step[i].chunk);
+        ut_op_slot_fewer(op, op->schedule.step[i].chunk);
     }
     ut_op_check(j, op, now);
+}
+
+void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place)
+{
+    ut_part *own = &op->part[j->config.self];
+    uint16_t bit = (uint16_t)(1u << place);
+    j->partial.rank[place].in_op.there = false;
+    own->weight -= ((own->fresh | own->stale) & bit) != 0;
+    own->fresh &= (uint16_t)~bit;
+    own->stale &= (uint16_t)~bit;
+    ut_op_restart(op);
 }
 
 void ut_op_place_slots(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
     unsigned n = ut_slots_sources(j, sources);
-    op->src = op->dst = op->bucket_memory;
+    op->src = n == 1 ? sources[0] : op->bucket_memory; /* where several were combined, and none is zero */
+    op->dst = op->bucket_memory;
     op->weight = (uint16_t)n;
-    if (n == 1)
-        op->src = sources[0];
-    else if (n > 1)
-        ut_combine(op->dtype, op->redop, op->bucket_memory, sources, n, op->count);
-    else
-        memset(op->bucket_memory + op->schedule.own_offset, 0, op->schedule.own_bytes);
-    for (uint32_t i = 0; i < op->schedule.steps && n == 0; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == 1)
-            op->transfer[i].closed = 1;
 }
 
 void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)

@@ -2,7 +2,7 @@
  *
  * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
  */
-#include "op.h"
+#include "part.h"
 
 /* ---- data ---- */
 
@@ -36,8 +36,8 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         return UT_TAKEN_REFUSED;
     j->heard_seq = UT_MAX2(j->heard_seq, seq + 1);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
-        bool gathering = op->seq == seq && op->state == UT_OP_GATHERING;
-        if (seq < j->next_open && !gathering)
+        bool to_come = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
+        if (seq < j->next_open && !to_come)
             return UT_TAKEN_LATE;
         /* What is kept for an op that may never come would take the sender's credit for good. */
         return j->partial.on || seq < j->next_open + UT_EARLY_MAX ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
@@ -204,7 +204,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (j->partial.on)
             j->partial.present_of[host] = r->attached;
         const ut_op *op = ut_job_op(j, r->op_seq);
-        bool open = op->seq == r->op_seq && (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING);
+        bool open = op->seq == r->op_seq && ut_op_sends(op);
         /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
         unseen = unseen || (!(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor));
     }
@@ -214,7 +214,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         ut_op *op = &j->op[k];
         if (op->state == UT_OP_RUNNING)
             ut_witness_word(op, host, ut_op_record_of(j, op, host) != NULL, now);
-        if (op->state == UT_OP_RUNNING || op->state == UT_OP_LINGERING)
+        if (ut_op_sends(op))
             ut_op_record(j, op, host, now);
         if (op->state == UT_OP_RUNNING && op->schedule.lasting)
             ut_op_check(j, op, now); /* what it sends on may have arrived */

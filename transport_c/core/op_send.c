@@ -4,7 +4,7 @@
  * lie: no staging copy. Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1,
  * then fresh slots by op and schedule.
  */
-#include "op.h"
+#include "part.h"
 #include "pieces.h"
 
 #include "../kernels/kernels.h"
@@ -162,7 +162,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
     ut_window_look(j, now, false);
     for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
-        if (op->seq != seq || (op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING))
+        if (op->seq != seq || !ut_op_sends(op))
             continue;
         for (uint32_t i = 0; i < op->schedule.steps; i++) {
             if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
@@ -246,12 +246,13 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        bool over = op->state == UT_OP_FREE || op->state == UT_OP_LINGERING;
+        bool over = ut_op_is_over(op);
         if (announce && k == j->next_open % UT_OPS_MAX) {
             ret->record[ret->records++] = readiness(j);
             continue; /* whoever needs the one that was here before is four ops behind */
         }
-        if (op->state == UT_OP_GATHERING || (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
+        if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
+            (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
             continue;
         bool known = op->record_known & ut_bit(host);
         bool seen = ut_op_record_of(j, op, host) != NULL;
@@ -290,7 +291,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         }
         /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
         waits = waits || waits_for(op, host);
-        if (over)
+        if (over && op->replica.known)
             op->replica.told |= ut_bit(host);
         unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
     }
@@ -326,7 +327,7 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
                                               .a = c->mtu.pieces});
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if ((op->state != UT_OP_RUNNING && op->state != UT_OP_LINGERING) || (uint32_t)op->seq != sent->op_seq)
+        if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)
             continue;
         uint32_t i = sent->step;
         if (i >= op->schedule.steps || sent->slot >= op->transfer[i].slots)

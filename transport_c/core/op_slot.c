@@ -224,36 +224,67 @@ static void end_slot(ut_job *j, ut_op *op, uint32_t chunk, uint32_t slot)
     }
 }
 
-void ut_op_slot_fewer(ut_job *j, ut_op *op, uint32_t chunk)
+void ut_op_slot_fewer(ut_op *op, uint32_t chunk)
 {
+    assert(chunk == op->schedule.own);
     op->folds[chunk]--;
-    for (uint32_t slot = 0; slot < slots_of(op, chunk); slot++)
-        if ((op->slot_state[op->slot_first[chunk] + slot] & FOLDS) == op->folds[chunk])
-            end_slot(j, op, chunk, slot);
+    op->work.fewer_at = 0; /* some of its slots may be complete with what they have */
+}
+
+static bool may_pass(ut_job *j, const ut_op *op)
+{
+    return ut_work_pass(ut_engine_work(j->engine), op->bytes, j->payload);
+}
+
+/* After fewer hosts contribute than was expected: slots of the own chunk that have all now. */
+static bool end_complete_slots(ut_job *j, ut_op *op)
+{
+    uint32_t chunk = op->schedule.own, *slot = &op->work.fewer_at;
+    for (; *slot < slots_of(op, chunk); ++*slot) {
+        uint8_t state = op->slot_state[op->slot_first[chunk] + *slot];
+        if ((state & SUMMED) || (state & FOLDS) != op->folds[chunk])
+            continue;
+        if (!may_pass(j, op))
+            return false;
+        end_slot(j, op, chunk, *slot);
+    }
+    *slot = UINT32_MAX;
+    return true;
 }
 
 /* Nothing more will be folded into |chunk|: slots that wait for more hold what they have. */
-static void end_sum(ut_job *j, ut_op *op, uint32_t chunk)
+static bool end_sum(ut_job *j, ut_op *op, uint32_t chunk)
 {
     bool own = chunk == op->schedule.own;
     uint32_t slots = slots_of(op, chunk);
-    op->summed |= 1ULL << chunk;
-    if (op->schedule.placed && op->folds[chunk])
-        return; /* of what never came nothing can be made */
-    for (uint32_t slot = op->ready[0][chunk]; slot < slots; slot++)
+    bool nothing = op->schedule.placed && op->folds[chunk]; /* of what never came nothing can be made */
+    for (uint32_t slot = op->ready[0][chunk]; slot < slots && !nothing; slot++) {
+        if (op->slot_state[op->slot_first[chunk] + slot] & SUMMED)
+            continue;
+        if (!may_pass(j, op))
+            return false;
         end_slot(j, op, chunk, slot);
-    if (own)
+    }
+    op->summed |= 1ULL << chunk;
+    if (own && !nothing)
         op->final |= 1ULL << chunk;
+    return true;
 }
 
 /* No more of |chunk|'s result will come: its place is taken by what this host has gathered of it, at least its own. */
-static void fill(ut_job *j, ut_op *op, uint32_t chunk)
+static bool fill(ut_job *j, ut_op *op, uint32_t chunk)
 {
     const ut_transfer *t = &op->transfer[op->down[chunk]];
-    for (uint32_t slot = 0; slot < t->slots; slot++) {
-        if (ut_transfer_has(t, slot))
-            continue;
+    uint32_t slot = op->work.fill_chunk == chunk ? op->work.fill_slot : 0;
+    for (; slot < t->slots; slot++) {
         uint32_t g = op->slot_first[chunk] + slot;
+        if (ut_transfer_has(t, slot) || (op->slot_state[g] & RESULT))
+            continue;
+        if (!may_pass(j, op)) {
+            op->work.fill_chunk = chunk;
+            op->work.fill_slot = slot;
+            return false;
+        }
         uint64_t at = offset_of(j, op, chunk, slot);
         const uint8_t *sum = (op->slot_state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
         size_t n = elements_of(j, op, chunk, slot), len = n * op->element;
@@ -269,6 +300,7 @@ static void fill(ut_job *j, ut_op *op, uint32_t chunk)
 #endif
     }
     op->final |= 1ULL << chunk;
+    return true;
 }
 
 static bool is_over(const ut_op *op, uint32_t step)
@@ -290,9 +322,11 @@ static void close_sum(ut_op *op, uint32_t chunk)
     }
 }
 
-void ut_op_settle(ut_job *j, ut_op *op, bool ending)
+bool ut_op_settle(ut_job *j, ut_op *op, bool ending)
 {
     uint64_t folding = 0;
+    if (op->work.fewer_at != UINT32_MAX && !end_complete_slots(j, op))
+        return false;
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *s = &op->schedule.step[i];
         if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&op->transfer[i]))
@@ -309,22 +343,24 @@ void ut_op_settle(ut_job *j, ut_op *op, bool ending)
                 close_sum(op, c);
             continue;
         }
-        if (!((op->summed | folding) & bit))
-            end_sum(j, op, c);
+        if (!((op->summed | folding) & bit) && !end_sum(j, op, c))
+            return false;
         /* The sum still goes up, for the sake of others, before it becomes a result here. */
         if (op->collective == UT_ALLREDUCE && down != UINT32_MAX && is_over(op, down) && (op->summed & bit) &&
-            (ending || (!op->agree && is_over(op, op->up[c])))) /* who must agree passes on results alone */
-            fill(j, op, c);
+            (ending || (!op->agree && is_over(op, op->up[c]))) && /* who must agree passes on results alone */
+            !fill(j, op, c))
+            return false;
     }
+    return true;
 }
 
 /* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first, to
  * where the sums were. */
-void ut_op_keep(ut_job *j, ut_op *op)
+bool ut_op_keep(ut_job *j, ut_op *op)
 {
     uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
     if (ut_op_in_job_memory(op))
-        return;
+        return true;
     memset(first, 0xff, sizeof first);
     for (uint32_t i = 0; i < op->schedule.steps; i++) {
         const ut_step *s = &op->schedule.step[i];
@@ -336,12 +372,22 @@ void ut_op_keep(ut_job *j, ut_op *op)
             w++;
         first[s->chunk] = UT_MIN2(most, w * 64);
     }
-    for (uint32_t c = 0; c < op->schedule.chunks; c++) {
+    for (; op->work.index < op->schedule.chunks; op->work.index++, op->work.at = 0) {
+        uint32_t c = op->work.index;
         if (first[c] >= slots_of(op, c))
             continue;
-        uint64_t at = offset_of(j, op, c, first[c]);
-        memcpy(op->held_memory + (at - op->held_from), dst_at(op, at), op->schedule.from[c + 1] - at);
+        uint64_t at = UT_MAX2(op->work.at, offset_of(j, op, c, first[c])), end = op->schedule.from[c + 1];
+        while (at < end) {
+            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->bytes, end - at);
+            if (some == 0) {
+                op->work.at = at;
+                return false;
+            }
+            memcpy(op->held_memory + (at - op->held_from), dst_at(op, at), some);
+            at += some;
+        }
     }
     op->out = op->held_memory;
     op->out_from = op->held_from;
+    return true;
 }

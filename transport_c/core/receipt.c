@@ -3,7 +3,7 @@
  * The account of an op. It says only what this host knows: where the masks of a shard are not known, nobody is claimed
  * to be in it.
  */
-#include "op.h"
+#include "part.h"
 
 static uint64_t all_hosts(const ut_job *j)
 {

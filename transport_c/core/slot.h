@@ -51,10 +51,11 @@ typedef struct ut_policy_set {
 
 typedef struct ut_partial {
     bool on;
-    bool announce; /* trainers came or went since the last op started: peers are told who there is */
-    bool stale;    /* somebody must look whether the next op starts */
-    bool held;     /* its results lie in the memory of their op still */
-    uint8_t dtype; /* of the results */
+    bool announce;  /* trainers came or went since the last op started: peers are told who there is */
+    bool stale;     /* somebody must look whether the next op starts */
+    bool held;      /* its results lie in the memory of their op still */
+    bool answering; /* calls are owed an answer that is not yet copied: no op starts meanwhile */
+    uint8_t dtype;  /* of the results */
     uint64_t count;
     uint64_t results;     /* op_seq of the newest op that has ended here with a result, plus one */
     uint64_t result_kept; /* number of its receipt among those kept, from 0 */

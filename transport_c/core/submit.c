@@ -172,7 +172,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
                 ut_slot_submit(j, session, &x, now);
             continue;
         }
-        *waiting_at(s, s->waiting++) = (ut_waiting){x, now};
+        *waiting_at(s, s->waiting++) = (ut_waiting){.submission = x, .since = now};
         s->next_seq++;
     }
     e->retry |= 1ULL << session;
@@ -182,6 +182,34 @@ static void drop_first(ut_engine_session *s)
 {
     s->wait_first = (s->wait_first + 1) % UT_RING_ENTRIES;
     s->waiting--;
+}
+
+/* The caller's own value is where it wants its result. False if the turn does not allow all of it. */
+static bool copy_own(ut_engine *e, const ut_engine_session *s, ut_waiting *w)
+{
+    const ut_submission *x = &w->submission;
+    uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
+    while (w->copied < bytes) {
+        uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);
+        if (some == 0)
+            return false;
+        memcpy(s->memory.arena + x->dst + w->copied, s->memory.arena + x->src + w->copied, some);
+        w->copied += some;
+    }
+    return true;
+}
+
+/* A call that its host went on without. False if there is more to do. */
+static bool answer_late(ut_engine *e, ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
+{
+    ut_engine_session *s = &e->session[session];
+    w->late = true;
+    if (!copy_own(e, s, w)) {
+        e->retry |= 1ULL << session;
+        return false;
+    }
+    ut_op_answer_late(j, session, &w->submission, now);
+    return true;
 }
 
 void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
@@ -199,15 +227,25 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
         return;
     }
     while (s->used && s->waiting) {
-        ut_waiting first = *waiting_at(s, 0);
-        const ut_submission *x = &first.submission;
-        if (x->mode && !ut_op_has_room(j, x, first.since, now))
+        ut_waiting *first = waiting_at(s, 0);
+        ut_submission x = first->submission;
+        if (x.mode && (first->late || ut_op_is_late(j, &x))) {
+            if (!answer_late(e, j, session, first, now))
+                return;
+            drop_first(s);
+            continue;
+        }
+        if (x.mode && !ut_op_has_room(j, &x, first->since, now))
             return; /* until there is room, or its deadline comes */
+        if (!ut_work_pass(&e->work, 0, UT_CALL_BYTES)) {
+            e->retry |= 1ULL << session; /* even small ops are work, if there are many */
+            return;
+        }
         drop_first(s);
-        if (x->mode)
-            ut_op_call(j, session, x, s->memory.arena + x->src, s->memory.arena + x->dst, now);
+        if (x.mode)
+            ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
         else
-            ut_op_skip(j, x->op_seq, now);
+            ut_op_skip(j, x.op_seq, now);
     }
 }
 
@@ -230,11 +268,12 @@ static void expire(ut_engine *e, uint32_t session, ut_ns now)
         return;
     }
     for (uint32_t i = 0; i < s->waiting; i++) {
-        ut_submission *x = &waiting_at(s, i)->submission;
-        if (x->mode == 0 || now < x->deadline_ns)
+        ut_waiting *w = waiting_at(s, i);
+        if (w->submission.mode == 0 || (now < w->submission.deadline_ns && !w->late))
             continue;
-        ut_op_answer_late(j, session, x, s->memory.arena + x->src, s->memory.arena + x->dst, now);
-        x->mode = 0;
+        if (!answer_late(e, j, session, w, now))
+            return;
+        w->submission.mode = 0;
     }
     const ut_waiting *first = waiting_at(s, 0);
     if (s->waiting && (first->submission.mode == 0 || ut_op_room_at(j, &first->submission, first->since) <= now))
@@ -260,7 +299,7 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
         }
         for (uint32_t i = 0; j && i < s->waiting; i++) {
             const ut_waiting *w = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
-            if (w->submission.mode)
+            if (w->submission.mode && !w->late) /* else the engine goes on with its work in any case */
                 next = UT_MIN2(next, w->submission.deadline_ns);
             if (i == 0 && w->submission.mode)
                 next = UT_MIN2(next, ut_op_room_at(j, &w->submission, w->since));

@@ -4,7 +4,7 @@
  * the end. The rule itself is culprit.c's.
  */
 #include "culprit.h"
-#include "op.h"
+#include "part.h"
 
 static uint32_t low24(uint32_t x)
 {

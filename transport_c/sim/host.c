@@ -264,6 +264,26 @@ static void look(sim_world *w, sim_host *h)
         take_events(w, h);
 }
 
+static ut_ns due_of(sim_world *w, const sim_rank *r, const sim_ask *ask)
+{
+    return r->giver ? sim_part_due(w, r, ask) : ask->deadline;
+}
+
+/* The engine looks at its clock. Its passes over buckets take none of the world's time, so whatever is due is finished
+ * before that goes on; the others are cut by turns, with packets in between. */
+static void tick(sim_world *w, sim_host *h)
+{
+    ut_ns now = sim_local(w, h);
+    bool due = false;
+    ut_engine_tick(h->engine, now);
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        for (uint32_t i = 0; h->by_session[s] && i < h->by_session[s]->out; i++)
+            due = due ||
+                  (h->by_session[s]->ask[i].taken && due_of(w, h->by_session[s], &h->by_session[s]->ask[i]) <= now);
+    while (due && ut_engine_has_work(h->engine))
+        ut_engine_tick(h->engine, now);
+}
+
 /* Oracle O1, after the engine has looked at its clock. Returns the earliest deadline that is still to come, local. */
 static ut_ns check_deadlines(sim_world *w, sim_host *h)
 {
@@ -274,7 +294,7 @@ static ut_ns check_deadlines(sim_world *w, sim_host *h)
             const sim_ask *ask = &r->ask[i];
             if (!ask->taken || ask->expect_error)
                 continue;
-            ut_ns due = r->giver ? sim_part_due(w, r, ask) : ask->deadline;
+            ut_ns due = due_of(w, r, ask);
             if (due <= now)
                 sim_fail(w, "O1 deadline", h->index,
                          "job %u rank %u op_seq %" PRIu64 " has no receipt %" PRIu64 " ns after its deadline", r->job,
@@ -298,12 +318,13 @@ static void plan_wake(sim_world *w, sim_host *h)
         w->cover[SIM_send_blocked]++;
         ut_ns drained = (sim_net_backlog(w, h) - SEND_BUFFER / 2) * UT_SECOND / sim_net_rate_up(w, h);
         sim_host_wake(w, h, w->now + UT_MAX2(drained, (ut_ns)DUE_AFTER));
-        wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US)); /* the driver looks at its timers meanwhile, too */
+        if (!ut_engine_has_work(h->engine)) /* the driver looks at its timers meanwhile, too */
+            wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US));
     }
     if (wake == UT_NEVER)
         return;
     ut_ns in = wake > now ? wake - now : 0;
-    h->spins = in <= DUE_AFTER && !blocked ? h->spins + 1 : 0;
+    h->spins = in <= DUE_AFTER && !blocked && !ut_engine_has_work(h->engine) ? h->spins + 1 : 0;
     if (h->spins > SPINS_MAX)
         sim_fail(w, "O11 rest", h->index, "woken %d times in a row with nothing to do", SPINS_MAX);
     sim_host_wake(w, h, woken(w, w->now + UT_MAX2(in, (ut_ns)DUE_AFTER)));
@@ -334,7 +355,7 @@ void sim_host_service(sim_world *w, sim_host *h)
         ut_engine_submissions(h->engine, s, sim_local(w, h));
         look(w, h);
     }
-    ut_engine_tick(h->engine, sim_local(w, h));
+    tick(w, h);
     look(w, h);
     send_all(w, h);
     hand_out(w, h);

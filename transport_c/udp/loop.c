@@ -198,7 +198,7 @@ static bool turn(ut_driver *d, bool readable[2])
  * wait for, and the timers are looked at now and then. */
 static ut_ns sleep_until(ut_driver *d, bool busy)
 {
-    if (busy)
+    if (busy || ut_engine_has_work(d->engine))
         return 0;
     ut_ns wake = ut_engine_next_wake(d->engine);
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK))
