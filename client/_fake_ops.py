@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import socket
 import time
 from collections import deque
@@ -86,16 +85,16 @@ class FakeSubmission:
 
 
 class FakeSession:
-    """An attached rank. Owns its end of the life line and its copy of the completion eventfd."""
+    """An attached rank. Owns its ends of the life line and of the completion bell."""
 
-    def __init__(self, rank: int, arena: npt.NDArray[np.uint8], lifeline: socket.socket, complete_fd: int) -> None:
+    def __init__(self, rank: int, arena: npt.NDArray[np.uint8], lifeline: socket.socket, bell: socket.socket) -> None:
         self.rank = rank
         self.arena = arena
         self.completions: deque[Completion] = deque()
         self.outstanding = 0
         self.words = SlotWords()
         self._lifeline = lifeline
-        self._complete_fd = complete_fd
+        self._bell = bell
         self._open = True
 
     def alive(self) -> bool:
@@ -113,15 +112,15 @@ class FakeSession:
         """Hands a completion to the trainer, if he is still there."""
         if self._open:
             self.completions.append(completion)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_write(self._complete_fd, 1)
+            with contextlib.suppress(OSError):  # not heard yet, or nobody there
+                self._bell.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def hang_up(self) -> None:
         """Ends the session. Idempotent."""
         if self._open:
             self._open = False
             self._lifeline.close()
-            os.close(self._complete_fd)
+            self._bell.close()
 
 
 def _moved(submission: FakeSubmission, shard: list[int], here: int, there: int) -> tuple[int, int]:

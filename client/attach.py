@@ -41,7 +41,7 @@ from .memory import SharedMap
 from .receipt import Host
 
 ATTACH_SOCKET = "attach.sock"
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 REPLY_MAX_BYTES = 16384
 LANES_MAX = 8
 FDS_MAX = 2 + 3 * LANES_MAX
@@ -86,9 +86,10 @@ class DaemonConnector:
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
             hosts = tuple(Host(host.index, host.address, tuple(host.ranks), host.grpc_port) for host in answer.hosts)
             undo.pop_all()
-            complete_fd, submit_fds = fds[1], tuple(fds[4::3][: len(lanes)])
-            for fd in {*fds} - {complete_fd, *submit_fds}:
+            submit_fds = tuple(fds[4::3][: len(lanes)])
+            for fd in {*fds} - {fds[1], *submit_fds}:
                 os.close(fd)
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fds[1])
             lifeline.setblocking(False)
             session, ticket = answer.session, str(reply["ticket"])
             options = job_options.words(answer.options)
@@ -98,7 +99,7 @@ class DaemonConnector:
                 arena=Arena(arena),
                 lifeline=lifeline,
                 submit_fds=submit_fds,
-                complete_fd=complete_fd,
+                bell=bell,
                 hosts=hosts,
                 host_index=answer.host_index,
                 rank=settings.rank,
@@ -199,7 +200,7 @@ def _map(reply: dict[str, Any], fds: list[int]) -> tuple[SharedMap, list[tuple[S
     ):
         if size < needed:
             raise ProtocolError(f"the daemon's {name} ring has {size} bytes, ours {needed}: different releases?")
-    # Descriptors: the arena and the completion eventfd; then of each lane both rings and its submission eventfd.
+    # Descriptors: the arena and the completion bell; then of each lane both rings and its submission bell.
     arena = _mapped(fds[0], int(reply["arena_bytes"]), writable=True)
     pairs = [
         (_mapped(fds[at], submission, writable=True), _mapped(fds[at + 1], completion, writable=False))

@@ -91,7 +91,7 @@ class Rings(Protocol):
 
 @dataclass(slots=True)
 class Attachment:
-    """One session with a daemon, ready for ops. Whoever holds it owns the socket and both descriptors."""
+    """One session with a daemon, ready for ops. Whoever holds it owns the sockets and descriptors."""
 
     rings: Rings
     arena: Arena
@@ -99,8 +99,8 @@ class Attachment:
     """Hangs up when the daemon dies."""
     submit_fds: tuple[int, ...]
     """An eventfd per lane of the job, that of op s at s mod lanes: written after each submission to it."""
-    complete_fd: int
-    """An eventfd: readable when there are completions."""
+    bell: socket.socket
+    """Readable when there are completions: a byte or more, which say nothing else."""
     hosts: tuple[Host, ...]
     host_index: int
     rank: int

@@ -8,7 +8,7 @@ Many threads may submit and wait. Two locks, always taken in this order:
             into the arena happen under it
     _lock   the rings and all state; held for microseconds, never while sleeping or copying
 
-Of the threads that wait, one sleeps in poll() on the completion eventfd and the daemon's socket, and drains for all;
+Of the threads that wait, one sleeps in poll() on the completion bell and the daemon's socket, and drains for all;
 the others sleep on a condition and take over when it leaves. Nobody spins, and everybody has a limit of his own:
 deadline + 50 ms.
 
@@ -87,7 +87,7 @@ class Link:
         # Ended, with a result that still lies in staging memory.
         self._ended: deque[Op] = deque()
         self._poll = select.poll()
-        self._poll.register(attachment.complete_fd, select.POLLIN)
+        self._poll.register(attachment.bell, select.POLLIN)
         self._poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
         _links.add(self)
 
@@ -103,7 +103,7 @@ class Link:
         """
         if not self._flying:
             with self._lock:
-                if self.state is LinkState.OPEN and not self._someone_polls and self._hung_up():
+                if self.state is LinkState.OPEN and not self._someone_polls and _ended(self._attachment.lifeline):
                     self._lose("hangup", "the daemon hung up between two ops")
                     self._unheard = True
         return self.state
@@ -328,22 +328,11 @@ class Link:
     def _take_in(self, events: list[tuple[int, int]]) -> None:
         hung_up = False
         for fd, _ in events:
-            if fd == self._attachment.complete_fd:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(fd)
-            else:
-                hung_up = self._hung_up()
+            heard = self._attachment.bell if fd == self._attachment.bell.fileno() else self._attachment.lifeline
+            hung_up |= _ended(heard)
         self._drain()
         if hung_up:
             self._lose("hangup", "the daemon hung up: it ended, or it threw this session out")
-
-    def _hung_up(self) -> bool:
-        try:
-            return not self._attachment.lifeline.recv(4096, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
 
     def _drain(self) -> None:
         """Under the lock: takes in every completion that is there."""
@@ -432,7 +421,8 @@ class Link:
         self._flying.clear()
         if self._someone_polls:
             # Then he closes the descriptors: closing them under his poll() would give their numbers to others.
-            os.eventfd_write(self._attachment.complete_fd, 1)
+            with contextlib.suppress(OSError):
+                self._attachment.bell.shutdown(socket.SHUT_RD)
         self._close_fds()
         self._changed.notify_all()
 
@@ -441,7 +431,8 @@ class Link:
         if self._fds_open and not self._fds_wanted and not self._someone_polls:
             self._fds_open = False
             self._attachment.lifeline.close()
-            for fd in (*self._attachment.submit_fds, self._attachment.complete_fd):
+            self._attachment.bell.close()
+            for fd in self._attachment.submit_fds:
                 os.close(fd)
 
     def __del__(self) -> None:
@@ -478,6 +469,16 @@ class _AnyLanded:
     def __call__(self) -> bool:
         link = self._link
         return link.state is not LinkState.OPEN or any(not link.is_flying(seq) for seq in self._seqs)
+
+
+def _ended(line: socket.socket) -> bool:
+    """Whether the daemon's end of a socket is closed; takes out what was sent before, for it says no more than that."""
+    try:
+        return not line.recv(4096, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _unresponsive(op: Op) -> DaemonLost:

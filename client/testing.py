@@ -194,7 +194,7 @@ class FakeDaemon:
             os.close(memfd)
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         near.setblocking(False)
-        complete_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        bell, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         submit_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         with self._changed:
             old = self._sessions.get(settings.rank)
@@ -202,7 +202,7 @@ class FakeDaemon:
                 raise JoinRefused(f"rank {settings.rank} is attached already")
             said = {row.field: settings.options.get(row.field, row.default) for row in options.TABLE}
             self._policy_of(said)
-            attached = FakeSession(settings.rank, mapping.bytes, far, os.dup(complete_fd))
+            attached = FakeSession(settings.rank, mapping.bytes, far, rung)
             self._sessions[settings.rank] = attached
             self._known.add(settings.rank)
             limit = min(self.bucket_bytes_max, settings.bucket_bytes_max or self.bucket_bytes_max)
@@ -211,7 +211,7 @@ class FakeDaemon:
                 arena=Arena(mapping),
                 lifeline=near,
                 submit_fds=(submit_fd,),
-                complete_fd=complete_fd,
+                bell=bell,
                 hosts=self.hosts,
                 host_index=self._host_of(settings.rank),
                 rank=settings.rank,

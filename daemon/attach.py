@@ -7,12 +7,18 @@ away under the engine's hands, and never maps what a trainer gives. The completi
 writers: a wild trainer cannot forge a receipt. One message goes each way, in JSON; after it, the end of the
 connection is the news that one side has died.
 
-    trainer -> daemon   {"v": 1, "arena_bytes": N, "pid": P}
-    daemon -> trainer   {"v": 1, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
+    trainer -> daemon   {"v": 2, "arena_bytes": N, "pid": P}
+    daemon -> trainer   {"v": 2, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
                          "completion_bytes": C, "version": "..."}  and descriptors:
-                        arena (memfd), complete (eventfd), and for each lane submissions, completions (memfds),
+                        arena (memfd), complete (a stream socket), and for each lane submissions, completions (memfds),
                         submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
-                    or  {"v": 1, "error": "INVALID_ARGUMENT", "message": "..."}
+                    or  {"v": 2, "error": "INVALID_ARGUMENT", "message": "..."}
+
+Two bells, for nobody polls. The trainer adds to `submit` after each submission; the daemon only listens, for to read or
+write a file whose flags a trainer can change is to wait for him. The daemon sends a byte on `complete` when there are
+completions, unless it is full of bytes not heard yet; a byte says no more than that it is time to look. What a trainer
+sends there goes nowhere: the daemon's end is shut for reading, for what is sent may carry descriptors, and the kernel
+may block in dropping those. Of the attach socket itself they are refused where the kernel can (Linux 6.16).
 """
 
 from __future__ import annotations
@@ -51,12 +57,13 @@ from ultima.daemon.waiting import spawn
 
 log = logging.getLogger("ultimad.attach")
 
-PROTOCOL = 1
+PROTOCOL = 2
 HELLO_BYTES_MAX = 4096
 SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
 _MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
 _F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1
 _SO_PEERPIDFD = 77  # Linux 6.5
+_SO_PASSRIGHTS = 83  # Linux 6.16
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -68,9 +75,9 @@ class Trainer:
     pid: int
     ticket: str
     memory: tuple[SessionMemory, ...]
-    """Per lane; arena and completion eventfd are the same in all."""
-    memfds: list[int]
-    """By number only until they were sent."""
+    """Per lane; arena and completion bell are the same in all."""
+    parcel: list[int]
+    """What only the trainer needs by number, until it was sent: arena, its end of the completion bell, rings."""
     size: int
     connection: socket.socket
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -142,6 +149,14 @@ def parse_hello(data: bytes, arena_bytes_max: int) -> int:
 def whole_pages(size: int) -> int:
     """`size` rounded up to pages, because a file is mapped by pages and one byte beyond its end is a SIGBUS."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def make_bell() -> tuple[int, int]:
+    """Both ends of a completion bell, by number: ours, which only sends, and the trainer's. Raises OSError."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    near.shutdown(socket.SHUT_RD)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few rings that are not heard yet
+    return near.detach(), far.detach()
 
 
 def create_memfd(name: str, size: int) -> int:
@@ -282,30 +297,30 @@ class AttachServer:
         self._budget.take(uid, size)
         with contextlib.ExitStack() as undo:
             undo.callback(self._budget.give_back, uid, size)
-            memfds: list[int] = []
+            parcel: list[int] = []
 
-            def region(name: str, nbytes: int, more_seals: int = 0) -> Region:
-                memfds.append(create_memfd(name, nbytes))
-                undo.callback(os.close, memfds[-1])
-                # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
-                mapped = self._engine.region_map(memfds[-1], nbytes)
-                undo.callback(self._engine.region_unmap, mapped)
-                fcntl.fcntl(memfds[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more_seals)
-                return mapped
-
-            def eventfd() -> int:
-                fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            def kept(fd: int) -> int:
                 undo.callback(os.close, fd)
                 return fd
 
+            def region(name: str, nbytes: int, more_seals: int = 0) -> Region:
+                parcel.append(kept(create_memfd(name, nbytes)))
+                # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
+                mapped = self._engine.region_map(parcel[-1], nbytes)
+                undo.callback(self._engine.region_unmap, mapped)
+                fcntl.fcntl(parcel[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more_seals)
+                return mapped
+
             try:
-                arena, complete_fd = region("ultima-arena", arena_bytes), eventfd()
+                arena = region("ultima-arena", arena_bytes)
+                complete_fd, theirs = map(kept, make_bell())
+                parcel.append(theirs)
                 memory = tuple(
                     SessionMemory(
                         region("ultima-submit", rings[0]),
                         region("ultima-complete", rings[1], _F_SEAL_FUTURE_WRITE),
                         arena,
-                        eventfd(),
+                        kept(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)),
                         complete_fd,
                     )
                     for _ in range(lanes)
@@ -313,10 +328,10 @@ class AttachServer:
             except OSError as error:
                 raise Unavailable(f"shared memory: {error.strerror}") from error
             undo.pop_all()
-        return Trainer(uid, pid, secrets.token_hex(16), memory, memfds, size, connection)
+        return Trainer(uid, pid, secrets.token_hex(16), memory, parcel, size, connection)
 
     def _answer(self, connection: socket.socket, trainer: Trainer) -> None:
-        """Descriptors: arena and completion eventfd; then of each lane both rings and its submission eventfd."""
+        """Descriptors: arena and completion bell; then of each lane both rings and its submission bell."""
         first = trainer.memory[0]
         reply = {
             "v": PROTOCOL,
@@ -327,14 +342,14 @@ class AttachServer:
             "completion_bytes": first.completions.size,
             "version": self._version,
         }
-        arena, *rings = trainer.memfds
-        descriptors = [arena, first.complete_fd]
+        arena, bell, *rings = trainer.parcel
+        descriptors = [arena, bell]
         for lane, memory in enumerate(trainer.memory):
             descriptors += [*rings[2 * lane : 2 * lane + 2], memory.submit_fd]
         socket.send_fds(connection, [json.dumps(reply).encode()], descriptors)
-        for fd in trainer.memfds:  # mapped here and held there: no longer needed by number
+        for fd in trainer.parcel:  # mapped here and held there: no longer needed by number
             os.close(fd)
-        trainer.memfds = []
+        trainer.parcel = []
 
     async def _until_gone(self, connection: socket.socket, trainer: Trainer) -> None:
         """Returns when the trainer hangs up, or its process ends although a child still holds the socket open."""
@@ -368,7 +383,7 @@ class AttachServer:
             rings = [region for lane in trainer.memory for region in (lane.submissions, lane.completions)]
             for region in (first.arena, *rings):
                 self._engine.region_unmap(region)
-            for fd in (*trainer.memfds, first.complete_fd, *(lane.submit_fd for lane in trainer.memory)):
+            for fd in (*trainer.parcel, first.complete_fd, *(lane.submit_fd for lane in trainer.memory)):
                 os.close(fd)
             self._budget.give_back(trainer.uid, trainer.size)
             log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
@@ -398,6 +413,8 @@ def listen(path: Path, group: str) -> socket.socket:
             os.umask(before)
         if group:
             os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        with contextlib.suppress(OSError):  # an older kernel; who connects gets what the listener has
+            listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         listener.listen(64)
     except OSError:
         listener.close()

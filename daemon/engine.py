@@ -132,13 +132,15 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class SessionMemory:
-    """What a trainer and the engine share: three mapped regions and two eventfds (the engine duplicates those)."""
+    """What a trainer and the engine share: three mapped regions and two bells. The engine keeps duplicates."""
 
     submissions: Region
     completions: Region
     arena: Region
     submit_fd: int
+    """An eventfd that the trainer has too."""
     complete_fd: int
+    """The end of a pair of sockets, shut for reading, whose other end the trainer has."""
     place: int = 0
     """Of the rank among those of its job on this host."""
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cluster in one process, for the driver's tests: up to three drivers with real sockets and threads over loopback,
- * one trainer each, played by the test with the rings and eventfds that the daemon would pass. Waits are bounded and
+ * one trainer each, played by the test with the rings and bells that the daemon would pass. Waits are bounded and
  * generous.
  */
 #ifndef UT_TEST_CLUSTER_H
@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../../transport_c/udp/driver.h"
@@ -62,6 +63,16 @@ __attribute__((unused)) static void *map_memfd(size_t bytes)
     return p;
 }
 
+/* The bell that the driver rings: returns its end, already shut for reading; |ret| is the trainer's. */
+__attribute__((unused)) static int make_bell(int *ret)
+{
+    int ends[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    CHECK_EQ(shutdown(ends[0], SHUT_RD), 0);
+    *ret = ends[1];
+    return ends[0];
+}
+
 __attribute__((unused)) static void attach(host *h, uint64_t first_op_seq)
 {
     trainer *t = &h->trainer;
@@ -69,9 +80,10 @@ __attribute__((unused)) static void attach(host *h, uint64_t first_op_seq)
     t->completions = map_memfd(sizeof(*t->completions));
     t->arena = map_memfd(ARENA);
     t->submit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    t->complete_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int bell = make_bell(&t->complete_fd);
     t->session = ut_driver_session_add(h->driver, (uint32_t)h->job, t->submissions, t->completions, t->arena, ARENA,
-                                       t->submit_fd, t->complete_fd, first_op_seq, 0);
+                                       t->submit_fd, bell, first_op_seq, 0);
+    close(bell);
     CHECK_MSG(t->session >= 0, "%s", ut_driver_error(h->driver));
 }
 
@@ -146,14 +158,14 @@ __attribute__((unused)) static void submit(trainer *t, uint64_t op_seq, uint64_t
     ring(t);
 }
 
-/* Waits for the next receipt, by the ring and the eventfd as a trainer does. */
+/* Waits for the next receipt, by the ring and the bell as a trainer does. */
 __attribute__((unused)) static bool wait_receipt(trainer *t, ut_receipt *ret)
 {
     struct pollfd p = {.fd = t->complete_fd, .events = POLLIN};
-    uint64_t rings;
+    char rings[64];
     const ut_ns until = ut_driver_now() + PATIENCE_MS * UT_MS;
     while (!ut_ring_take_completion(t->submissions, t->completions, ret)) {
-        if (poll(&p, 1, 1000) > 0 && read(t->complete_fd, &rings, sizeof(rings)) < 0)
+        if (poll(&p, 1, 1000) > 0 && recv(t->complete_fd, rings, sizeof(rings), MSG_DONTWAIT) < 0)
             CHECK_EQ(errno, EAGAIN);
         if (ut_driver_now() > until)
             return CHECK_MSG(false, "no receipt within %d ms", PATIENCE_MS);

@@ -200,7 +200,11 @@ static void calls__check_and_say(void)
     REFUSED(ut_driver_session_add(d, 9999, region, region, region, 64, 0, 0, 0, 0), UT_ERR_UNKNOWN,
             "job 9999: there is no such job");
     REFUSED(ut_driver_session_add(d, 7, region, region, region, 64, 999, 998, 0, 0), UT_ERR_SYSTEM,
-            "duplicate session eventfds 999 and 998: Bad file descriptor");
+            "keep session eventfd 999 and socket 998: Bad file descriptor");
+    const int file = memfd_create("test", MFD_CLOEXEC);
+    CHECK_EQ(ut_driver_session_add(d, 7, region, region, region, 64, file, file, 0, 0), UT_ERR_SYSTEM);
+    CHECK(strstr(ut_driver_error(d), "Socket operation on non-socket") != NULL);
+    close(file);
     CHECK_EQ(ut_driver_session_add(d, 7, region, region, NULL, 64, 0, 0, 0, 0), UT_ERR_ARGUMENT);
     CHECK_EQ(ut_driver_session_add(d, 7, region + 1, region, region, 64, 0, 0, 0, 0), UT_ERR_ARGUMENT);
     REFUSED(ut_driver_session_remove(d, 0), UT_ERR_UNKNOWN, "session 0: there is no such session");

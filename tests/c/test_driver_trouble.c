@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "cluster.h"
@@ -51,45 +50,87 @@ static void set_blocking(int fd)
     CHECK_EQ(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK), 0);
 }
 
-/* Both eventfds are shared with the trainer. One that fills and blocks them may hurt itself, never the engine: a thread
- * stuck in write or read would hold the lock, and the next call would hang. */
-static void complete_fd__cannot_stop_the_engine(void)
+/* Looks for a receipt without listening to the bell. */
+static bool take_unheard(trainer *t, ut_receipt *ret)
 {
-    ut_driver_stats s;
-    ut_receipt r;
-    cluster_open(1);
-    trainer *t = &hosts[0].trainer;
-    const uint64_t full = UINT64_MAX - 1;
-    set_blocking(t->complete_fd);
-    CHECK_EQ(write(t->complete_fd, &full, sizeof(full)), sizeof(full));
-    for (uint64_t op = 0; op < 3; op++) {
-        submit(t, op, 100, PATIENCE_MS);
-        int taken = 0;
-        for (unsigned i = 0; i < 1000 && !taken; i++) {
-            usleep(1000);
-            taken = ut_ring_take_completion(t->submissions, t->completions, &r);
-        }
-        CHECK_EQ(taken, 1);
-        ut_driver_get_stats(hosts[0].driver, &s);
-        CHECK_EQ(s.engine.ops_complete, op + 1);
+    for (unsigned i = 0; i < PATIENCE_MS; i++) {
+        if (ut_ring_take_completion(t->submissions, t->completions, ret))
+            return true;
+        usleep(1000);
     }
-    cluster_close(1);
+    return false;
 }
 
+/* A trainer that never listens, sends what nobody reads, or shuts its end: it may hurt itself, never the engine. A
+ * thread stuck in a call would hold the lock, and the next call from here would hang. */
+static void complete_fd__cannot_stop_the_engine(void)
+{
+    enum { UNHEARD, TALKING, SHUT, CLOSED, DEEDS, OPS = 50 };
+    ut_driver_stats s;
+    ut_receipt r;
+    for (unsigned deed = 0; deed < DEEDS; deed++) {
+        cluster_open(1);
+        trainer *t = &hosts[0].trainer;
+        set_blocking(t->complete_fd);
+        if (deed == TALKING)
+            CHECK(send(t->complete_fd, &r, sizeof(r), MSG_NOSIGNAL) < 0 && errno == EPIPE);
+        if (deed == SHUT)
+            CHECK_EQ(shutdown(t->complete_fd, SHUT_RDWR), 0);
+        if (deed == CLOSED)
+            CHECK_EQ(dup2(t->submit_fd, t->complete_fd), t->complete_fd);
+        for (uint64_t op = 0; op < OPS; op++) { /* more than a bell holds */
+            submit(t, op, 100, PATIENCE_MS);
+            if (!CHECK_MSG(take_unheard(t, &r), "deed %u: no receipt of op %" PRIu64, deed, op))
+                break;
+            ut_driver_get_stats(hosts[0].driver, &s);
+            CHECK_EQ(s.engine.ops_complete, op + 1);
+        }
+        CHECK(wait_idle(hosts[0].driver));
+        cluster_close(1);
+    }
+}
+
+/* The eventfd is the trainer's as much as the driver's: filled, emptied and blocking it rings, or not, and no more. */
 static void submit_fd__cannot_stop_the_engine(void)
 {
     ut_driver_stats s;
+    uint64_t rings, full = UINT64_MAX - 1;
     cluster_open(1);
     trainer *t = &hosts[0].trainer;
     set_blocking(t->submit_fd);
-    for (unsigned i = 0; i < 20000; i++) { /* rings, and takes it back before the engine has read it, if it can */
-        uint64_t rings;
-        struct iovec iov = {.iov_base = &rings, .iov_len = sizeof(rings)};
+    for (unsigned i = 0; i < 20000; i++) { /* rings, and takes it back before the engine has heard it, if it can */
         ring(t);
-        if (preadv2(t->submit_fd, &iov, 1, -1, RWF_NOWAIT) < 0)
-            CHECK_EQ(errno, EAGAIN);
+        CHECK_EQ(read(t->submit_fd, &rings, sizeof(rings)), sizeof(rings));
     }
     ut_driver_get_stats(hosts[0].driver, &s);
+    all_reduce(1, 0, 100);
+    CHECK_EQ(read(t->submit_fd, &rings, sizeof(rings)), sizeof(rings));
+    CHECK_EQ(write(t->submit_fd, &full, sizeof(full)), sizeof(full)); /* as readable as can be, for good */
+    CHECK(wait_idle(hosts[0].driver));
+    cluster_close(1);
+}
+
+/* Whoever goes takes his bell along, though he holds its file still: a ring of his is then nobody's, and least of all
+ * that of the session which got his number. */
+static void submit_fd__of_a_session_that_is_gone(void)
+{
+    ut_driver_stats before, after;
+    cluster_open(1);
+    trainer gone = hosts[0].trainer;
+    const int bell = dup(gone.submit_fd);
+    CHECK_EQ(ut_driver_session_remove(hosts[0].driver, (uint32_t)gone.session), UT_OK);
+    let_go(&hosts[0]);
+    attach(&hosts[0], 0);
+    CHECK_EQ(hosts[0].trainer.session, gone.session);
+    CHECK(wait_idle(hosts[0].driver));
+    ut_driver_get_stats(hosts[0].driver, &before);
+    gone.submit_fd = bell;
+    for (unsigned i = 0; i < 100; i++)
+        ring(&gone);
+    usleep(50000);
+    ut_driver_get_stats(hosts[0].driver, &after);
+    CHECK_MSG(after.polls - before.polls < 5, "%" PRIu64 " turns for rings of nobody", after.polls - before.polls);
+    close(bell);
     all_reduce(1, 0, 100);
     cluster_close(1);
 }
@@ -179,6 +220,7 @@ int main(int argc, char **argv)
     RUN(garbage__is_counted_never_answered);
     RUN(complete_fd__cannot_stop_the_engine);
     RUN(submit_fd__cannot_stop_the_engine);
+    RUN(submit_fd__of_a_session_that_is_gone);
     RUN(session_remove__lets_go_at_once);
     RUN(job_remove__tells_its_trainers);
     RUN(busy__lets_callers_in);

@@ -36,11 +36,12 @@ def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int =
 
     def say(connection: socket.socket) -> None:
         sizes = [rings.SUBMISSION_RING_BYTES, rings.COMPLETION_RING_BYTES, ARENA_BYTES]
-        descriptors = [memfd(sizes[2] - short_of, seals), os.eventfd(0)]
+        bell, rung = socket.socketpair()
+        descriptors = [memfd(sizes[2] - short_of, seals), bell.detach()]
         for _ in range(lanes):
             descriptors += [*(memfd(size - short_of, seals) for size in sizes[:2]), os.eventfd(0)]
         reply = {
-            "v": 1,
+            "v": 2,
             "ticket": "ab" * 16,
             "lanes": lanes,
             "submission_bytes": sizes[0],
@@ -49,6 +50,7 @@ def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int =
             **changes,
         }
         socket.send_fds(connection, [json.dumps(reply).encode()], descriptors[:fds])
+        rung.close()
         for fd in descriptors:
             os.close(fd)
 
@@ -56,7 +58,7 @@ def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int =
 
 
 def refuse(error: str, message: str) -> Say:
-    return lambda connection: send(connection, json.dumps({"v": 1, "error": error, "message": message}).encode())
+    return lambda connection: send(connection, json.dumps({"v": 2, "error": error, "message": message}).encode())
 
 
 def send(connection: socket.socket, data: bytes) -> None:

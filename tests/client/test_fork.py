@@ -92,7 +92,7 @@ def test_fork__child_keeps_no_descriptor_of_the_session(pair: Pair) -> None:
     """With the child's copy of the socket open, the daemon would not see the parent die."""
     _, left, _ = pair
     lifeline = left._link._attachment.lifeline.fileno()
-    descriptors = (lifeline, *left._link._attachment.submit_fds, left._link._attachment.complete_fd)
+    descriptors = (lifeline, *left._link._attachment.submit_fds, left._link._attachment.bell.fileno())
 
     def child() -> None:
         for fd in descriptors:

@@ -90,7 +90,7 @@ class Trainer:
     @classmethod
     async def attach(cls, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536) -> Trainer:
         """Attaches, and expects to be let in."""
-        connection, answer = await attach(daemon.config.attach_socket, {"v": 1, "arena_bytes": arena_bytes, "pid": 1})
+        connection, answer = await attach(daemon.config.attach_socket, {"v": 2, "arena_bytes": arena_bytes, "pid": 1})
         assert "ticket" in answer.reply, answer.reply
         return cls(connection, answer, daemon.config.socket)
 

@@ -10,6 +10,7 @@ import mmap
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ from ultima.daemon.attach import may_attach, parse_hello, whole_pages
 from ultima.daemon.errors import InvalidArgument, ResourceExhausted
 
 F_SEAL_FUTURE_WRITE = 0x10
-HELLO = {"v": 1, "arena_bytes": 10000, "pid": 7}
+SO_PASSRIGHTS = 83
+HELLO = {"v": 2, "arena_bytes": 10000, "pid": 7}
 
 
 def open_fds() -> int:
@@ -32,19 +34,20 @@ async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
     daemon = await house.daemon()
     trainer = await house.trainer(daemon, 10000)
     reply, fds = trainer.answer.reply, trainer.answer.fds
-    assert reply["v"] == 1 and reply["version"] == "1.2.3"
+    assert reply["v"] == 2 and reply["version"] == "1.2.3"
     assert len(reply["ticket"]) == 32 and int(reply["ticket"], 16) >= 0
     assert reply["arena_bytes"] == 3 * mmap.PAGESIZE
-    # Arena, completion eventfd, then of the lane: submissions, completions, submission eventfd.
-    memfds, eventfds = [fds[2], fds[3], fds[0]], [fds[1], fds[4]]
+    # Arena, completion bell, then of the lane: submissions, completions, submission bell.
+    memfds, (complete_fd, submit_fd) = [fds[2], fds[3], fds[0]], (fds[1], fds[4])
     sizes = [os.fstat(fd).st_size for fd in memfds]
     assert sizes == [reply["submission_bytes"], reply["completion_bytes"], reply["arena_bytes"]]
     size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     mask = size_seals | F_SEAL_FUTURE_WRITE
     seals = [fcntl.fcntl(fd, fcntl.F_GET_SEALS) & mask for fd in memfds]
     assert seals == [size_seals, size_seals | F_SEAL_FUTURE_WRITE, size_seals]
-    for fd in eventfds:
-        assert os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"
+    assert os.readlink(f"/proc/self/fd/{submit_fd}") == "anon_inode:[eventfd]"
+    assert stat.S_ISSOCK(os.fstat(complete_fd).st_mode)
+    for fd in (complete_fd, submit_fd):
         with pytest.raises(BlockingIOError):
             os.read(fd, 8)
 
@@ -86,10 +89,34 @@ async def test_attach__both_sides_see_the_same_memory(house: House) -> None:
     assert completions[8:12] == b"told"
     os.eventfd_write(trainer.answer.fds[4], 5)
     assert os.eventfd_read(memory.submit_fd) == 5
-    os.eventfd_write(memory.complete_fd, 6)
-    assert os.eventfd_read(trainer.answer.fds[1]) == 6
+    os.write(memory.complete_fd, b"6")
+    assert os.read(trainer.answer.fds[1], 9) == b"6"
     arena.close()
     completions.close()
+
+
+async def test_attach__bell_takes_nothing_from_the_trainer(house: House) -> None:
+    """Neither bytes nor descriptors: what lay in our end would be dropped when that is closed, and this can block."""
+    daemon = await house.daemon()
+    trainer = await house.trainer(daemon)
+    with socket.socket(fileno=os.dup(trainer.answer.fds[1])) as bell:
+        for flags in (0, socket.MSG_OOB):
+            with pytest.raises(BrokenPipeError):
+                socket.send_fds(bell, [b"x"], [bell.fileno()], flags | socket.MSG_NOSIGNAL)
+
+
+async def test_attach__bell_that_is_not_heard_is_full_soon(house: House) -> None:
+    daemon = await house.daemon()
+    trainer = await house.trainer(daemon)
+    await trainer.join()
+    rung = 0
+    with socket.socket(fileno=os.dup(engine(daemon).sessions[0].memory.complete_fd)) as bell:
+        with pytest.raises(BlockingIOError):
+            while rung < 1000:
+                rung += bell.send(b"x", socket.MSG_DONTWAIT)
+        assert 1 <= rung <= 64
+        assert len(os.read(trainer.answer.fds[1], 64)) == rung
+        assert bell.send(b"x", socket.MSG_DONTWAIT) == 1
 
 
 HELLOS = [
@@ -98,14 +125,14 @@ HELLOS = [
     (b"[1]", {"error": "INVALID_ARGUMENT"}),
     (b"[" * 4000, {"error": "INVALID_ARGUMENT"}),
     (b" " * 4097, {"error": "INVALID_ARGUMENT"}),
-    (b'{"v":1}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = None"}),
-    (b'{"v":2,"arena_bytes":1}', {"error": "INVALID_ARGUMENT", "names": "v = 2"}),
-    (b'{"v":1,"arena_bytes":0}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 0"}),
-    (b'{"v":1,"arena_bytes":-5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = -5"}),
-    (b'{"v":1,"arena_bytes":1.5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 1.5"}),
-    (b'{"v":1,"arena_bytes":true}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = True"}),
-    (b'{"v":1,"arena_bytes":"9"}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = '9'"}),
-    (b'{"v":1,"arena_bytes":%d}' % 2**80, {"error": "RESOURCE_EXHAUSTED", "names": "limits.arena_bytes"}),
+    (b'{"v":2}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = None"}),
+    (b'{"v":1,"arena_bytes":1}', {"error": "INVALID_ARGUMENT", "names": "v = 1"}),
+    (b'{"v":2,"arena_bytes":0}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 0"}),
+    (b'{"v":2,"arena_bytes":-5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = -5"}),
+    (b'{"v":2,"arena_bytes":1.5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 1.5"}),
+    (b'{"v":2,"arena_bytes":true}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = True"}),
+    (b'{"v":2,"arena_bytes":"9"}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = '9'"}),
+    (b'{"v":2,"arena_bytes":%d}' % 2**80, {"error": "RESOURCE_EXHAUSTED", "names": "limits.arena_bytes"}),
 ]
 
 
@@ -137,12 +164,20 @@ async def test_attach__silence_is_hung_up_on(house: House) -> None:
 
 
 async def test_attach__descriptors_of_the_trainer_are_not_taken(house: House) -> None:
+    """Nor, where the kernel can, even sent: to drop the last of a lingering socket holds the whole daemon up."""
     daemon = await house.daemon()
     before = open_fds()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(str(daemon.config.attach_socket))
     null = os.open("/dev/null", os.O_RDONLY)
-    socket.send_fds(connection, [json.dumps(HELLO).encode()], [null] * 20)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 1)
+    except OSError:  # before Linux 6.16
+        socket.send_fds(connection, [json.dumps(HELLO).encode()], [null] * 20)
+    else:
+        with pytest.raises(PermissionError):
+            socket.send_fds(connection, [json.dumps(HELLO).encode()], [null] * 20)
+        connection.send(json.dumps(HELLO).encode())
     await eventually(lambda: daemon.attach.trainers == 1, "attached")
     held = len(engine(daemon).regions)
     assert held == 3
@@ -196,7 +231,7 @@ async def test_attach__budgets_are_kept_and_given_back(house: House) -> None:
     (house.folder / "c.toml").write_text('[limits]\nmemory_bytes_per_uid = "2M"\n')
     daemon = await house.daemon(config=str(house.folder / "c.toml"))
     first = await house.trainer(daemon, 1 << 20)
-    connection, answer = await attach(daemon.config.attach_socket, {"v": 1, "arena_bytes": 1 << 20})
+    connection, answer = await attach(daemon.config.attach_socket, {"v": 2, "arena_bytes": 1 << 20})
     assert answer.reply["error"] == "RESOURCE_EXHAUSTED"
     assert "limits.memory_bytes_per_uid = 2097152" in answer.reply["message"]
     connection.close()
@@ -220,7 +255,7 @@ ORPHAN = """
 import json, os, socket, sys, time
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 line.connect(sys.argv[1])
-line.send(json.dumps({"v": 1, "arena_bytes": 4096}).encode())
+line.send(json.dumps({"v": 2, "arena_bytes": 4096}).encode())
 line.recv(4096)
 if os.fork() == 0:
     time.sleep(60)
@@ -258,7 +293,7 @@ async def test_attach__other_users_are_refused(house: House) -> None:
     script = (
         "import os,socket,sys;os.setgid(65534);os.setuid(65534);"
         "s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET);s.connect(sys.argv[1]);"
-        's.send(b\'{"v":1,"arena_bytes":4096}\');print(s.recv(4096).decode())'
+        's.send(b\'{"v":2,"arena_bytes":4096}\');print(s.recv(4096).decode())'
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, str(daemon.config.attach_socket), stdout=subprocess.PIPE
@@ -295,10 +330,10 @@ async def test_sockets__are_for_owner_and_group_only(house: House) -> None:
 
 
 def test_parse_hello__rounds_up_to_pages() -> None:
-    assert parse_hello(b'{"v":1,"arena_bytes":1,"pid":3,"more":1}', 1 << 20) == mmap.PAGESIZE
-    assert parse_hello(b'{"v":1,"arena_bytes":1048576}', 1 << 20) == 1 << 20
+    assert parse_hello(b'{"v":2,"arena_bytes":1,"pid":3,"more":1}', 1 << 20) == mmap.PAGESIZE
+    assert parse_hello(b'{"v":2,"arena_bytes":1048576}', 1 << 20) == 1 << 20
     assert [whole_pages(n) for n in (1, 4096, 4097)] == [4096, 4096, 8192]
     with pytest.raises(ResourceExhausted):
-        parse_hello(b'{"v":1,"arena_bytes":1048577}', 1 << 20)
+        parse_hello(b'{"v":2,"arena_bytes":1048577}', 1 << 20)
     with pytest.raises(InvalidArgument):
         parse_hello(b"null", 1 << 20)

@@ -23,7 +23,7 @@ from tests.daemon.test_recorder import receipts
 from tests.e2e.hosts import free_port
 from ultima._native import ffi
 from ultima.cli.explain import decoded
-from ultima.daemon.attach import create_memfd
+from ultima.daemon.attach import create_memfd, make_bell
 from ultima.daemon.config import Limits
 from ultima.daemon.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
@@ -176,8 +176,8 @@ def test_session__more_than_local_ranks(engine: Engine) -> None:
     sizes = (engine.info.submission_bytes, engine.info.completion_bytes, 65536)
     fds = [create_memfd("test", size) for size in sizes]
     regions = [engine.region_map(fd, size) for fd, size in zip(fds, sizes, strict=True)]
-    eventfds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
-    memory = SessionMemory(*regions, *eventfds)
+    bells = [os.eventfd(0, os.EFD_NONBLOCK), *make_bell()]
+    memory = SessionMemory(*regions, *bells[:2])
     session = engine.session_add(number, memory, 0)
     with pytest.raises(ResourceExhausted):
         engine.session_add(number, memory, 0)
@@ -186,7 +186,7 @@ def test_session__more_than_local_ranks(engine: Engine) -> None:
     engine.job_remove(number)
     for region in regions:
         engine.region_unmap(region)
-    for fd in (*fds, *eventfds):
+    for fd in (*fds, *bells):
         os.close(fd)
 
 

@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,8 +196,7 @@ int ut_driver_activate(ut_driver *d, uint32_t job, uint64_t op_seq)
 static void remove_session(ut_driver *d, uint32_t session)
 {
     ut_engine_session_remove(d->engine, session, ut_driver_now());
-    ut_driver_close_session(&d->sessions[session]);
-    d->sessions_changed++;
+    ut_driver_close_session(d, &d->sessions[session]);
 }
 
 int ut_driver_job_remove(ut_driver *d, uint32_t job)
@@ -326,15 +327,27 @@ static bool is_cache_aligned(const void *p)
     return p && (uintptr_t)p % 64 == 0;
 }
 
-/* Watches and rings through duplicates of its own: the caller may close his, and the numbers be used again. */
+/* Listens and rings through duplicates of its own: the caller may close his, and the numbers be used again. Returns -1
+ * and errno on failure. */
 static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int complete_fd)
 {
+    int type;
+    socklen_t len = sizeof(type);
     *s = (ut_driver_session){
         .job = job,
         .submit_fd = fcntl(submit_fd, F_DUPFD_CLOEXEC, 0),
         .complete_fd = fcntl(complete_fd, F_DUPFD_CLOEXEC, 0),
     };
-    return s->submit_fd < 0 || s->complete_fd < 0 ? -1 : 0;
+    if (s->submit_fd < 0 || s->complete_fd < 0)
+        return -1;
+    return getsockopt(s->complete_fd, SOL_SOCKET, SO_TYPE, &type, &len);
+}
+
+/* From here on its rings are heard, also one that came earlier. */
+static int listen_to(const ut_driver *d, uint32_t session, int submit_fd)
+{
+    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.u32 = session};
+    return epoll_ctl(d->bells_fd, EPOLL_CTL_ADD, submit_fd, &bell);
 }
 
 int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *completions, void *arena,
@@ -351,22 +364,27 @@ int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *c
     ut_driver_session fds;
     if (keep_fds(&fds, job, submit_fd, complete_fd) < 0) {
         const int why = errno;
-        ut_driver_close_session(&fds);
-        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "duplicate session eventfds %d and %d: %s", submit_fd,
+        ut_driver_close_session(d, &fds);
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "keep session eventfd %d and socket %d: %s", submit_fd,
                                        complete_fd, strerror(why));
     }
     const ut_session_memory memory = {submissions, completions, arena, arena_bytes, place, 0};
     uint32_t session;
     const int result = ut_engine_session_add(d->engine, job, &memory, first_op_seq, &session);
     if (result != UT_OK) {
-        ut_driver_close_session(&fds);
+        ut_driver_close_session(d, &fds);
         return ut_driver_leave_failing(d, result, "session of job %" PRIu32 ", first_op_seq %" PRIu64 ": %s", job,
                                        first_op_seq, ut_strerror(result));
     }
     assert(session < UT_SESSIONS_MAX && !d->sessions[session].used);
+    if (listen_to(d, session, fds.submit_fd) < 0) {
+        const int why = errno;
+        ut_engine_session_remove(d->engine, session, ut_driver_now());
+        ut_driver_close_session(d, &fds);
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "listen to session eventfd %d: %s", submit_fd, strerror(why));
+    }
     fds.used = true;
     d->sessions[session] = fds;
-    d->sessions_changed++;
     return ut_driver_leave_poking(d, (int)session);
 }
 

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -195,8 +196,9 @@ static int open_parts(ut_driver *d, const ut_driver_config *c, char *error, size
         return result;
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->events.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (d->wake_fd < 0 || d->events.fd < 0) {
-        snprintf(error, len, "make an eventfd: %s", strerror(errno));
+    d->bells_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (d->wake_fd < 0 || d->events.fd < 0 || d->bells_fd < 0) {
+        snprintf(error, len, "make an eventfd or an epoll: %s", strerror(errno));
         return UT_ERR_SYSTEM;
     }
     ut_kernels_init(UT_ISA_AVX512);
@@ -217,7 +219,7 @@ ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t er
         return NULL;
     }
     d->pid = getpid();
-    d->wake_fd = d->events.fd = d->sockets[0].fd = d->sockets[1].fd = -1;
+    d->wake_fd = d->bells_fd = d->events.fd = d->sockets[0].fd = d->sockets[1].fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->stood_back, NULL);
     pthread_mutex_init(&d->events.lock, NULL);
@@ -233,8 +235,12 @@ static void close_fd(int fd)
         close(fd);
 }
 
-void ut_driver_close_session(ut_driver_session *s)
+void ut_driver_close_session(ut_driver *d, ut_driver_session *s)
 {
+    /* Closing it is not enough: the trainer holds the same file, and epoll forgets it only with the last descriptor. A
+     * fork shares the epoll, too, and has no say in it. */
+    if (s->used && is_ours(d))
+        epoll_ctl(d->bells_fd, EPOLL_CTL_DEL, s->submit_fd, NULL);
     close_fd(s->submit_fd);
     close_fd(s->complete_fd);
     *s = (ut_driver_session){.used = false};
@@ -260,7 +266,7 @@ void ut_driver_close(ut_driver *d)
     stop_thread(d);
     for (unsigned i = 0; i < UT_SESSIONS_MAX; i++)
         if (d->sessions[i].used)
-            ut_driver_close_session(&d->sessions[i]);
+            ut_driver_close_session(d, &d->sessions[i]);
     for (unsigned i = 0; i < UT_JOBS_MAX; i++)
         if (d->job_memory[i])
             munmap(d->job_memory[i], d->job_bytes[i]);
@@ -269,6 +275,7 @@ void ut_driver_close(ut_driver *d)
     ut_socket_close(&d->sockets[0]);
     ut_socket_close(&d->sockets[1]);
     close_fd(d->wake_fd);
+    close_fd(d->bells_fd);
     close_fd(d->events.fd);
     munmap(d, sizeof(*d));
 }

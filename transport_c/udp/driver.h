@@ -81,11 +81,13 @@ void *ut_driver_region_map(int fd, uint64_t bytes);
 void ut_driver_region_unmap(void *region, uint64_t bytes);
 
 /* Attaches a trainer by three regions, which stay the caller's and stay mapped until ut_driver_session_remove has
- * returned. The driver keeps duplicates of the two eventfds, watches |submit_fd| and rings |complete_fd|. Returns the
- * session's number, or an error. */
+ * returned. The driver keeps duplicates of the two descriptors, whose other ends a trainer has: it listens to
+ * |submit_fd|, an eventfd, which it never reads nor writes, and rings |complete_fd|, an end of a pair of unix sockets
+ * that must be shut for reading before the trainer has the other: what a trainer sends may carry descriptors, and
+ * dropping those can block. Returns the session's number, or an error. */
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
                           uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place);
-/* After it neither the regions nor the eventfds are touched. */
+/* After it neither the regions nor the descriptors are touched. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
 /* 1 and an event, or 0 for none. The event_fd is readable exactly while there is one: nobody needs to read it. */

@@ -10,83 +10,65 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     ROUNDS_PER_TURN = 4, /* each at most one recvmmsg a socket, and BATCHES_PER_ROUND of sending */
     BATCHES_PER_ROUND = 2,
-    FIXED_FDS = 3,             /* wake, then the two sockets */
     TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
 };
 
-/* The thread's own view of what to watch, since others may change the sessions while it sleeps. */
-typedef struct watch {
-    uint64_t as_of; /* sessions_changed when it was made */
-    unsigned count;
-    struct pollfd fds[FIXED_FDS + UT_SESSIONS_MAX];
-    uint8_t session[FIXED_FDS + UT_SESSIONS_MAX];
-} watch;
+/* What the thread sleeps on: its own wake-up, the two sockets, and all bells in one. */
+enum { WATCH_WAKE, WATCH_SOCKETS, WATCH_BELLS = WATCH_SOCKETS + 2, WATCHES };
 
-/* The descriptor is shared with a trainer, who may have made it blocking or emptied it: RWF_NOWAIT does not care. */
-static void drain_submit_fd(ut_driver_session *s)
+static void watch(const ut_driver *d, struct pollfd w[WATCHES])
 {
-    uint64_t rings;
-    struct iovec iov = {.iov_base = &rings, .iov_len = sizeof(rings)};
-    ssize_t got = preadv2(s->submit_fd, &iov, 1, -1, RWF_NOWAIT);
-    if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) /* before Linux 5.8 */
-        got = read(s->submit_fd, &rings, sizeof(rings));
-    if (got < 0 && errno != EAGAIN && errno != EINTR)
-        s->deaf = true;
+    w[WATCH_WAKE] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    for (unsigned port = 0; port < 2; port++) {
+        const bool blocked = d->sender.queues[port].blocked;
+        w[WATCH_SOCKETS + port] =
+            (struct pollfd){.fd = d->sockets[port].fd, .events = POLLIN | (blocked ? POLLOUT : 0)};
+    }
+    w[WATCH_BELLS] = (struct pollfd){.fd = d->bells_fd, .events = POLLIN};
 }
 
-static void watch_rebuild(watch *w, ut_driver *d)
+/* Notes who has rung since the last call. Every ring is told once, for the bells are watched by their edges: so there
+ * is nothing to read from them, and nothing that a trainer leaves in them keeps the thread awake. */
+static void hear_bells(ut_driver *d)
 {
-    w->as_of = d->sessions_changed;
-    w->count = FIXED_FDS;
-    w->fds[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-    for (unsigned i = 0; i < UT_SESSIONS_MAX; i++) {
-        const ut_driver_session *s = &d->sessions[i];
-        if (!s->used || s->deaf)
-            continue;
-        w->session[w->count] = (uint8_t)i;
-        w->fds[w->count++] = (struct pollfd){.fd = s->submit_fd, .events = POLLIN};
-    }
+    struct epoll_event rung[UT_SESSIONS_MAX];
+    const int n = epoll_wait(d->bells_fd, rung, UT_SESSIONS_MAX, 0);
+    for (int i = 0; i < n; i++)
+        d->rung |= UINT64_C(1) << rung[i].data.u32;
 }
 
 /* What ppoll said, turned into work: sockets to read or to write on again, sessions that rang. */
-static void take_wakes(ut_driver *d, watch *w, bool readable[2])
+static void take_wakes(ut_driver *d, const struct pollfd w[WATCHES], bool readable[2])
 {
     uint64_t pokes;
-    if (w->fds[0].revents && read(d->wake_fd, &pokes, sizeof(pokes)) < 0)
+    if (w[WATCH_WAKE].revents && read(d->wake_fd, &pokes, sizeof(pokes)) < 0)
         pokes = 0; /* somebody poked between two reads: it is a turn in any case */
     for (unsigned port = 0; port < 2; port++) {
-        short events = w->fds[1 + port].revents;
+        short events = w[WATCH_SOCKETS + port].revents;
         readable[port] |= (events & (POLLIN | POLLERR)) != 0; /* recvmmsg fetches an error, too */
         if (events & (POLLOUT | POLLERR))
             ut_sender_unblock(&d->sender, port);
     }
-    if (w->as_of != d->sessions_changed) /* a descriptor may be another's by now; a ring that was not heard will be */
-        return;
-    for (unsigned i = FIXED_FDS; i < w->count; i++)
-        if (w->fds[i].revents)
-            d->rung |= UINT64_C(1) << w->session[i];
+    if (w[WATCH_BELLS].revents)
+        hear_bells(d);
 }
 
 static void take_submissions(ut_driver *d)
 {
     for (uint64_t rung = d->rung; rung; rung &= rung - 1) {
         unsigned i = (unsigned)__builtin_ctzll(rung);
-        if (!d->sessions[i].used)
-            continue;
-        bool deaf = d->sessions[i].deaf;
-        if (!deaf)
-            drain_submit_fd(&d->sessions[i]);
-        d->sessions_changed += d->sessions[i].deaf != deaf;
-        ut_engine_submissions(d->engine, i, ut_driver_now());
+        if (d->sessions[i].used)
+            ut_engine_submissions(d->engine, i, ut_driver_now());
     }
     d->rung = 0;
 }
@@ -137,16 +119,17 @@ static bool transmit(ut_driver *d)
 
 void ut_loop_ring(ut_driver *d)
 {
-    const uint64_t one = 1;
-    for (uint64_t due = ut_engine_take_wakeups(d->engine); due; due &= due - 1) {
+    const char one = 1;
+    uint64_t due = ut_engine_take_wakeups(d->engine);
+    if (due == 0)
+        return;
+    /* A bell that is full has been rung and not heard. Who hears it then must see the receipts that are there now, so
+     * they go out before the kernel looks whether it is full. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (; due; due &= due - 1) {
         const ut_driver_session *s = &d->sessions[__builtin_ctzll(due)];
-        if (!s->used)
-            continue;
-        /* If the last ring has not been heard yet, it will do for this receipt too. It also keeps a trainer that filled
-         * the counter of its own eventfd, and made it blocking, from stopping the engine in write. */
-        struct pollfd p = {.fd = s->complete_fd, .events = POLLIN};
-        if (poll(&p, 1, 0) == 0 && write(s->complete_fd, &one, sizeof(one)) < 0)
-            continue; /* the trainer's own doing; it will look when its deadline comes */
+        if (s->used && send(s->complete_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            continue; /* it is full, or the trainer has shut it: either way there is nobody to wake */
     }
 }
 
@@ -206,14 +189,14 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     return wake;
 }
 
-static int sleep_and_watch(watch *w, ut_ns until)
+static int sleep_watching(struct pollfd w[WATCHES], ut_ns until)
 {
     if (until == UT_NEVER)
-        return ppoll(w->fds, w->count, NULL, NULL);
+        return ppoll(w, WATCHES, NULL, NULL);
     ut_ns now = ut_driver_now();
     ut_ns left = until > now ? until - now : 0;
     struct timespec timeout = {.tv_sec = (time_t)(left / UT_SECOND), .tv_nsec = (long)(left % UT_SECOND)};
-    return ppoll(w->fds, w->count, &timeout, NULL);
+    return ppoll(w, WATCHES, &timeout, NULL);
 }
 
 /* Takes the lock, after those who asked for it. At most once a turn: callers cannot keep the thread out. */
@@ -228,7 +211,7 @@ void *ut_loop_main(void *arg)
 {
     ut_driver *d = arg;
     bool readable[2] = {false, false};
-    watch w = {.as_of = UINT64_MAX};
+    struct pollfd w[WATCHES];
     ut_place place;
     ut_place_init(&place, d->engine_config.seed);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
@@ -236,21 +219,16 @@ void *ut_loop_main(void *arg)
     while (!d->stopping) {
         const bool busy = turn(d, readable);
         ut_place_look(&place, ut_driver_now());
-        if (w.as_of != d->sessions_changed)
-            watch_rebuild(&w, d);
-        for (unsigned port = 0; port < 2; port++) {
-            const bool blocked = d->sender.queues[port].blocked;
-            w.fds[1 + port] = (struct pollfd){.fd = d->sockets[port].fd, .events = POLLIN | (blocked ? POLLOUT : 0)};
-        }
+        watch(d, w);
         const ut_ns until = sleep_until(d, busy);
         d->polls++;
         d->asleep = true;
         pthread_mutex_unlock(&d->lock);
-        int woken = sleep_and_watch(&w, until);
+        int woken = sleep_watching(w, until);
         lock_standing_back(d);
         d->asleep = false;
         if (woken > 0)
-            take_wakes(d, &w, readable);
+            take_wakes(d, w, readable);
     }
     pthread_mutex_unlock(&d->lock);
     ut_place_free(&place);

@@ -16,9 +16,11 @@
 #include "recv.h"
 #include "send.h"
 
+/* The trainer holds the other end of complete_fd, and submit_fd's very file: its flags, its counter and whom it wakes
+ * are his to change at any moment. So the thread neither reads nor writes submit_fd, but hears it through epoll, edge
+ * by edge; and it sends on complete_fd with MSG_DONTWAIT, which no flag of a file undoes. */
 typedef struct ut_driver_session {
     bool used;
-    bool deaf; /* its submit eventfd gave an error: no longer watched */
     uint32_t job;
     int submit_fd;
     int complete_fd;
@@ -43,6 +45,7 @@ struct ut_driver {
     bool started, stopping;
     bool asleep; /* in ppoll, or about to be: a change needs a poke */
     int wake_fd;
+    int bells_fd; /* epoll: the submit_fd of every session */
 
     ut_engine *engine;
     void *engine_memory;
@@ -52,8 +55,7 @@ struct ut_driver {
     size_t job_bytes[UT_JOBS_MAX];
 
     ut_driver_session sessions[UT_SESSIONS_MAX];
-    uint64_t sessions_changed; /* moves with every add and remove: the thread's list of descriptors is then stale */
-    uint64_t rung;             /* sessions to look at in the next turn, bit per session */
+    uint64_t rung; /* sessions to look at in the next turn, bit per session */
 
     uint64_t polls, allocations;
     int family; /* of both sockets */
@@ -77,7 +79,8 @@ void ut_driver_leave(ut_driver *d);
 int ut_driver_leave_poking(ut_driver *d, int ret);
 /* Leaves with a sentence for ut_driver_error. Returns |code|. */
 __attribute__((format(printf, 3, 4))) int ut_driver_leave_failing(ut_driver *d, int code, const char *format, ...);
-void ut_driver_close_session(ut_driver_session *s);
+/* Stops listening to it and closes its descriptors. */
+void ut_driver_close_session(ut_driver *d, ut_driver_session *s);
 
 /* The thread's body; |driver| is a ut_driver. Returns when `stopping` is set and somebody pokes it. */
 void *ut_loop_main(void *driver);
