@@ -2,6 +2,7 @@
 #include "ring.h"
 
 _Static_assert(sizeof(ut_submission) == 64, "one cache line");
+_Static_assert(_Alignof(ut_submission) == sizeof(uint64_t), "copied by words");
 _Static_assert(sizeof(ut_receipt_peer) == 72, "layout is shared between processes");
 _Static_assert((UT_RING_ENTRIES & (UT_RING_ENTRIES - 1)) == 0, "positions are taken modulo the size");
 
@@ -43,11 +44,21 @@ int ut_ring_has_submission(const ut_submission_ring *s, uint64_t taken)
     return ahead > 0 && ahead <= UT_RING_ENTRIES;
 }
 
+/* The trainer may write while we read. A plain assignment would leave the compiler free to read a field twice, once for
+ * the check and once for the use: words that are loaded atomically are read once, and what we hold then is ours. Which
+ * words belong together is the trainer's business; every field is within one. */
+static void copy_out(ut_submission *ret, const ut_submission *shared)
+{
+    typedef uint64_t __attribute__((may_alias)) word;
+    for (size_t i = 0; i < sizeof *ret / sizeof(word); i++)
+        ((word *)ret)[i] = __atomic_load_n((const word *)shared + i, __ATOMIC_RELAXED);
+}
+
 int ut_ring_take_submission(const ut_submission_ring *s, ut_completion_ring *c, uint64_t *taken, ut_submission *ret)
 {
     if (!ut_ring_has_submission(s, *taken))
         return 0;
-    *ret = s->entries[*taken % UT_RING_ENTRIES];
+    copy_out(ret, &s->entries[*taken % UT_RING_ENTRIES]);
     ++*taken;
     store(&c->submissions_taken, *taken);
     return 1;
