@@ -9,12 +9,12 @@ from typing import Any
 
 from ultima.daemon.config import DaemonConfig
 from ultima.daemon.engine import NEVER, Status
-from ultima.daemon.errors import InvalidArgument, NotFound, Refused, translated
+from ultima.daemon.errors import InvalidArgument, NotFound, translated
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.initiator import controller_of
 from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
-from ultima.daemon.lanes import Lanes, add_up
+from ultima.daemon.lanes import Lanes, LanesSnapshot
 from ultima.daemon.partial_stats import NOBODY
 from ultima.daemon.recorder import selected
 from ultima.daemon.tuning import Tuning
@@ -44,6 +44,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         jobs = [job for job in self._jobs.all() if request.job in ("", job.name)]
         if request.job and not jobs:
             raise NotFound(f"job = {request.job!r}: not on this host")
+        now = self._engine.snapshot()
         return admin_pb2.GetStatusResponse(
             version=self._version,
             incarnation=self._incarnation,
@@ -52,8 +53,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             insecure=self._config.insecure,
             address=self._config.address or self._config.bind,
             grpc_port=self._grpc_port,
-            engine=self._engine_status(),
-            jobs=[self._job_status(job) for job in jobs],
+            engine=_engine_status(now),
+            jobs=[self._job_status(job, now) for job in jobs],
             limits=self._config.limits_in_force(),
         )
 
@@ -73,36 +74,16 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             raise NotFound(f"job = {request.job!r}: not on this host, and not among the last that were")
         return selected(record, request.op_seq if request.HasField("op_seq") else None)
 
-    def _engine_status(self) -> admin_pb2.EngineStatus:
-        info, each = self._engine.info, self._engine.stats_of_each()
-        return admin_pb2.EngineStatus(
-            data_port=info.data_port,
-            feedback_port=info.feedback_port,
-            packet_bytes=info.packet_bytes,
-            gso=info.gso,
-            gro=info.gro,
-            simd=info.simd,
-            receive_buffer_bytes=info.receive_buffer_bytes,
-            send_buffer_bytes=info.send_buffer_bytes,
-            counters=_shown(add_up(each)),
-            lanes=[
-                admin_pb2.LaneStatus(
-                    data_port=lane.data_port, feedback_port=lane.feedback_port, counters=_shown(counters)
-                )
-                for lane, counters in zip(self._engine.infos, each, strict=True)
-            ],
-        )
-
-    def _job_status(self, job: Job) -> admin_pb2.JobStatus:
+    def _job_status(self, job: Job, now: LanesSnapshot) -> admin_pb2.JobStatus:
         membership = job.membership
         status = admin_pb2.JobStatus(
             job=job.name,
             generation=job.generation,
             world_size=membership.world_size if membership else 0,
             host_index=job.own.index if job.own else 0,
-            next_op_seq=self._engine.next_op_seq(job.number) if membership else 0,
+            next_op_seq=now.next_op_seq(job.number) if membership else 0,
             bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
-            hosts=[self._host_status(job, host, state) for host, state in job.hosts()],
+            hosts=[_host_status(job, host, state, now) for host, state in job.hosts()],
             ops_complete_count=job.stats.count[Status.COMPLETE],
             ops_partial_count=job.stats.count[Status.PARTIAL],
             ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],
@@ -119,22 +100,41 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
         if job.partial is not None:
             job.partial.fill(status)
-            controller = controller_of(job, self._engine)
+            controller = controller_of(job, now)
             status.controller_host = NOBODY if controller is None else controller.index
             status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
         return status
 
-    def _host_status(self, job: Job, host: Host, state: State) -> admin_pb2.JobHostStatus:
-        status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
-        if host is not job.own:
-            try:
-                peer = self._engine.peer_stats(job.number, host.index)
-            except Refused:
-                return status  # the engine has not met it yet
-            status.srtt_us = peer.srtt_ns // 1000
-            status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
-            status.lost_bytes = peer.lost_bytes
-        return status
+
+def _engine_status(now: LanesSnapshot) -> admin_pb2.EngineStatus:
+    info = now.lanes[0].info
+    return admin_pb2.EngineStatus(
+        data_port=info.data_port,
+        feedback_port=info.feedback_port,
+        packet_bytes=info.packet_bytes,
+        gso=info.gso,
+        gro=info.gro,
+        simd=info.simd,
+        receive_buffer_bytes=info.receive_buffer_bytes,
+        send_buffer_bytes=info.send_buffer_bytes,
+        counters=_shown(now.stats),
+        lanes=[
+            admin_pb2.LaneStatus(
+                data_port=lane.info.data_port, feedback_port=lane.info.feedback_port, counters=_shown(lane.stats)
+            )
+            for lane in now.lanes
+        ],
+    )
+
+
+def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admin_pb2.JobHostStatus:
+    status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
+    if host is not job.own:
+        peer = now.peer_stats(job.number, host.index)
+        status.srtt_us = peer.srtt_ns // 1000
+        status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
+        status.lost_bytes = peer.lost_bytes
+    return status
 
 
 def _shown(counters: dict[str, int]) -> dict[str, int]:

@@ -109,6 +109,25 @@ class PeerStats:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """One job at the moment of a snapshot."""
+
+    next_op_seq: int
+    """The number that follows the newest op seen here or heard of."""
+    peers: tuple[PeerStats, ...]
+    """By the index of the host; zeros for the own one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that status tells of an engine, as it was at one moment."""
+
+    info: EngineInfo
+    stats: dict[str, int]
+    jobs: dict[int, JobSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Struct ut_event; `session` and `host` are NOBODY where there is none."""
 
@@ -158,6 +177,9 @@ class Engine(Protocol):
     def stats(self) -> dict[str, int]:
         """All counters by their names in ut_stats and ut_driver_stats."""
 
+    def snapshot(self) -> Snapshot:
+        """Everything at once: who asks a busy engine one by one waits for a turn of it each time."""
+
     def job_bytes(self, config: JobConfig) -> int:
         """Bytes of memory that the engine will set aside for such a job."""
 
@@ -185,9 +207,6 @@ class Engine(Protocol):
 
     def peer_absent(self, job: int, host: int) -> None:
         """Ops stop waiting for `host`."""
-
-    def peer_stats(self, job: int, host: int) -> PeerStats:
-        """What the path to a peer host looks like."""
 
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
@@ -245,37 +264,31 @@ class NativeEngine:
             raise StartupError(f"engine: {ffi.string(why).decode(errors='replace')}")
         self._event = ffi.new("ut_event *")
         self._stats = ffi.new("ut_driver_stats *")
+        self._snapshot = ffi.new("ut_driver_snapshot *")
         self._receipt = ffi.new("ut_receipt *")
 
     @property
     def info(self) -> EngineInfo:
         ret = self._ffi.new("ut_driver_info *")
         self._lib.ut_driver_get_info(self._driver, ret)
-        return EngineInfo(
-            data_port=ret.data_port,
-            feedback_port=ret.feedback_port,
-            packet_bytes=ret.packet_bytes,
-            receive_buffer_bytes=ret.receive_buffer,
-            send_buffer_bytes=ret.send_buffer,
-            gso=bool(ret.gso),
-            gro=bool(ret.gro),
-            simd={0: "plain", 1: "avx2", 2: "avx512"}.get(ret.isa, str(ret.isa)),
-            event_fd=ret.event_fd,
-            submission_bytes=self._ffi.sizeof("ut_submission_ring"),
-            completion_bytes=self._ffi.sizeof("ut_completion_ring"),
-        )
+        return self._info(ret)
 
     def now(self) -> int:
         return int(self._lib.ut_driver_now())
 
     def stats(self) -> dict[str, int]:
         self._lib.ut_driver_get_stats(self._driver, self._stats)
-        ret: dict[str, int] = {}
-        for struct in (self._stats.engine, self._stats[0]):
-            for name, field in self._ffi.typeof(struct).fields:
-                if field.type.kind == "primitive":
-                    ret[name] = int(getattr(struct, name))
-        return ret
+        return self._counters(self._stats[0])
+
+    def snapshot(self) -> Snapshot:
+        ret = self._snapshot
+        self._lib.ut_driver_snapshot_take(self._driver, ret)
+        jobs = {
+            number: JobSnapshot(job.next_op_seq, tuple(_peer_stats(job.peer[host]) for host in range(job.hosts)))
+            for number, job in enumerate(ret.job)
+            if job.hosts
+        }
+        return Snapshot(self._info(ret.info), self._counters(ret.stats), jobs)
 
     def job_bytes(self, config: JobConfig) -> int:
         info = self.info
@@ -318,11 +331,6 @@ class NativeEngine:
 
     def peer_absent(self, job: int, host: int) -> None:
         self._checked(self._lib.ut_driver_peer_absent(self._driver, job, host), "peer_absent")
-
-    def peer_stats(self, job: int, host: int) -> PeerStats:
-        ret = self._ffi.new("ut_peer_stats *")
-        self._checked(self._lib.ut_driver_peer_stats(self._driver, job, host, ret), "peer_stats")
-        return PeerStats(bool(ret.up), ret.srtt_ns, ret.sent_bytes, ret.received_bytes, ret.lost_bytes)
 
     def next_op_seq(self, job: int) -> int:
         ret = self._ffi.new("uint64_t *")
@@ -371,6 +379,29 @@ class NativeEngine:
             self._lib.ut_driver_close(self._driver)
             self._driver = self._ffi.NULL
 
+    def _info(self, info: Any) -> EngineInfo:
+        return EngineInfo(
+            data_port=info.data_port,
+            feedback_port=info.feedback_port,
+            packet_bytes=info.packet_bytes,
+            receive_buffer_bytes=info.receive_buffer,
+            send_buffer_bytes=info.send_buffer,
+            gso=bool(info.gso),
+            gro=bool(info.gro),
+            simd={0: "plain", 1: "avx2", 2: "avx512"}.get(info.isa, str(info.isa)),
+            event_fd=info.event_fd,
+            submission_bytes=self._ffi.sizeof("ut_submission_ring"),
+            completion_bytes=self._ffi.sizeof("ut_completion_ring"),
+        )
+
+    def _counters(self, stats: Any) -> dict[str, int]:
+        ret: dict[str, int] = {}
+        for struct in (stats.engine, stats):
+            for name, field in self._ffi.typeof(struct).fields:
+                if field.type.kind == "primitive":
+                    ret[name] = int(getattr(struct, name))
+        return ret
+
     def _job_config(self, config: JobConfig) -> Any:
         values = {
             "hosts": config.hosts,
@@ -391,6 +422,10 @@ class NativeEngine:
             sentence = self._ffi.string(self._lib.ut_driver_error(self._driver)).decode(errors="replace")
             raise from_engine(int(result), about, sentence)
         return int(result)
+
+
+def _peer_stats(peer: Any) -> PeerStats:
+    return PeerStats(bool(peer.up), peer.srtt_ns, peer.sent_bytes, peer.received_bytes, peer.lost_bytes)
 
 
 def _job_options(options: Options) -> dict[str, int]:

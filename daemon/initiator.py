@@ -28,7 +28,7 @@ from typing import Any
 from ultima.daemon.errors import Refused
 from ultima.daemon.hosts import Host
 from ultima.daemon.job import Job
-from ultima.daemon.lanes import Lanes
+from ultima.daemon.lanes import Lanes, LanesSnapshot
 from ultima.daemon.readiness import EXPIRED, READY
 from ultima.daemon.waiting import spawn
 from ultima.v1 import peer_pb2, types_pb2
@@ -49,7 +49,7 @@ class Calls:
     """Host, op_seq: makes it the initiator; False if the op had started before."""
 
 
-def controller_of(job: Job, engine: Lanes) -> Host | None:
+def controller_of(job: Job, engine: Lanes | LanesSnapshot) -> Host | None:
     """The host whose daemon is to find the initiator of the job's next op, as it looks from here.
 
     None if there is none, or the op does not start by PROBE.
@@ -65,7 +65,7 @@ def has_role(job: Job, engine: Lanes) -> bool:
     return job.own is not None and controller_of(job, engine) is job.own
 
 
-def next_here(job: Job, engine: Lanes) -> int:
+def next_here(job: Job, engine: Lanes | LanesSnapshot) -> int:
     """The op that comes next on the own engine."""
     return max(job.readiness.next_op_seq, engine.next_op_seq(job.number))
 

@@ -12,7 +12,7 @@ The numbers of jobs and sessions that the rest of the daemon sees are made here;
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -24,9 +24,11 @@ from ultima.daemon.engine import (
     EngineInfo,
     Event,
     JobConfig,
+    JobSnapshot,
     PeerStats,
     Region,
     SessionMemory,
+    Snapshot,
 )
 from ultima.daemon.errors import NotFound, StartupError
 from ultima.daemon.options import Options
@@ -93,6 +95,10 @@ class Lanes:
         """The counters of all lanes together: sums, and of what is open the oldest."""
         return add_up(self.stats_of_each())
 
+    def snapshot(self) -> LanesSnapshot:
+        """All that status tells, at the cost of waiting for each lane's engine once."""
+        return LanesSnapshot([engine.snapshot() for engine in self.engines], dict(self._jobs))
+
     def job_bytes(self, config: JobConfig, lanes: int) -> int:
         """Bytes of memory that the engines will set aside for such a job."""
         return sum(engine.job_bytes(config) for engine in self.engines[:lanes])
@@ -144,17 +150,6 @@ class Lanes:
         """Ops stop waiting for `host`."""
         for engine, number in self._each(job):
             engine.peer_absent(number, host)
-
-    def peer_stats(self, job: int, host: int) -> PeerStats:
-        """What the paths to a peer host look like: the slower round trip, and all bytes."""
-        each = [engine.peer_stats(number, host) for engine, number in self._each(job)]
-        return PeerStats(
-            all(path.up for path in each),
-            max(path.srtt_ns for path in each),
-            sum(path.sent_bytes for path in each),
-            sum(path.received_bytes for path in each),
-            sum(path.lost_bytes for path in each),
-        )
 
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
@@ -238,6 +233,38 @@ class Lanes:
         if job not in self._jobs:
             raise NotFound(f"job {job}: there is no such job")
         return list(zip(self.engines, self._jobs[job], strict=False))
+
+
+class LanesSnapshot:
+    """All engines of this host at one moment, in the job numbers of `Lanes`."""
+
+    def __init__(self, lanes: Sequence[Snapshot], jobs: Mapping[int, Sequence[int]]) -> None:
+        """`jobs`: of each job its number in each of its lanes."""
+        self.lanes = lanes
+        self._jobs = jobs
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """The counters of all lanes together."""
+        return add_up([lane.stats for lane in self.lanes])
+
+    def next_op_seq(self, job: int) -> int:
+        """See `Lanes.next_op_seq`."""
+        return next_seq([each.next_op_seq for each in self._each(job)])
+
+    def peer_stats(self, job: int, host: int) -> PeerStats:
+        """What the paths to a peer host look like: the slower round trip, and all bytes."""
+        each = [lane.peers[host] for lane in self._each(job)]
+        return PeerStats(
+            all(path.up for path in each),
+            max(path.srtt_ns for path in each),
+            sum(path.sent_bytes for path in each),
+            sum(path.received_bytes for path in each),
+            sum(path.lost_bytes for path in each),
+        )
+
+    def _each(self, job: int) -> list[JobSnapshot]:
+        return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]
 
 
 def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:

@@ -387,10 +387,24 @@ typedef struct ut_driver_stats {
     uint64_t allocations;
 } ut_driver_stats;
 
+typedef struct ut_job_snapshot {
+    uint32_t hosts;
+    uint32_t reserved;
+    uint64_t next_op_seq;
+    ut_peer_stats peer[64];
+} ut_job_snapshot;
+
+typedef struct ut_driver_snapshot {
+    ut_driver_info info;
+    ut_driver_stats stats;
+    ut_job_snapshot job[16];
+} ut_driver_snapshot;
+
 ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t error_len);
 void ut_driver_close(ut_driver *driver);
 void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
 void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
+void ut_driver_snapshot_take(ut_driver *driver, ut_driver_snapshot *ret);
 const char *ut_driver_error(ut_driver *driver);
 int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
 int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
@@ -400,7 +414,6 @@ int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
-int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
 void *ut_driver_region_map(int fd, uint64_t bytes);

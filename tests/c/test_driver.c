@@ -272,6 +272,36 @@ static void all_reduce__is_exact(void)
     gso = gro = 1;
 }
 
+static void snapshot__is_what_the_single_calls_say(void)
+{
+    static ut_driver_snapshot s;
+    memset(&s, 0xff, sizeof(s));
+    cluster_open(2);
+    const uint32_t job = (uint32_t)hosts[0].job;
+    all_reduce(2, 0, 5000);
+    all_reduce(2, 1, 5000);
+    CHECK(wait_idle(hosts[0].driver));
+    ut_driver_snapshot_take(hosts[0].driver, &s);
+    ut_driver_info info;
+    ut_driver_stats stats;
+    ut_peer_stats peer;
+    ut_driver_get_info(hosts[0].driver, &info);
+    ut_driver_get_stats(hosts[0].driver, &stats);
+    CHECK_EQ(ut_driver_peer_stats(hosts[0].driver, job, 1, &peer), UT_OK);
+    CHECK_EQ(memcmp(&s.info, &info, sizeof(info)), 0);
+    CHECK_EQ(memcmp(&s.stats.engine, &stats.engine, sizeof(stats.engine)), 0);
+    CHECK_EQ(s.stats.send_calls, stats.send_calls);
+    CHECK_EQ(memcmp(&s.job[job].peer[1], &peer, sizeof(peer)), 0);
+    CHECK(peer.up && peer.sent_bytes > 0);
+    CHECK_EQ(s.job[job].hosts, 2);
+    CHECK_EQ(s.job[job].next_op_seq, 2);
+    CHECK_EQ(s.job[job].peer[0].up, 0);
+    CHECK_EQ(s.job[job].peer[0].sent_bytes, 0);
+    for (uint32_t other = 0; other < UT_JOBS_MAX; other++)
+        CHECK_EQ(s.job[other].hosts, other == job ? 2 : 0);
+    cluster_close(2);
+}
+
 /* The event_fd says exactly whether there is an event, without being read. */
 static void events__are_told(void)
 {
@@ -360,6 +390,7 @@ int main(int argc, char **argv)
     RUN(partial__check_and_say);
     RUN(region_map__never_beyond_the_file);
     RUN(all_reduce__is_exact);
+    RUN(snapshot__is_what_the_single_calls_say);
     RUN(events__are_told);
     RUN(events__never_stop_the_engine);
     RUN(idle__sleeps);

@@ -25,9 +25,11 @@ from ultima.daemon.engine import (
     Event,
     EventKind,
     JobConfig,
+    JobSnapshot,
     PeerStats,
     Region,
     SessionMemory,
+    Snapshot,
     Status,
 )
 from ultima.daemon.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
@@ -105,6 +107,8 @@ class FakeEngine:
         self.removed_sessions: list[int] = []
         self.regions: set[int] = set()
         self.closed = False
+        self.snapshots = 0
+        """How many were taken."""
         self.on_activate: Callable[[int, int], None] = lambda job, op_seq: None
         """What the word of an op that starts here does elsewhere."""
         self.open_since = self.open_deadline = NEVER
@@ -134,6 +138,17 @@ class FakeEngine:
 
     def stats(self) -> dict[str, int]:
         return {"oldest_open_ns": self.open_since, "oldest_deadline_ns": self.open_deadline, "progress": 1}
+
+    def snapshot(self) -> Snapshot:
+        self.snapshots += 1
+        return Snapshot(self.info, self.stats(), {number: self._job_now(job) for number, job in self.jobs.items()})
+
+    @staticmethod
+    def _job_now(job: FakeJob) -> JobSnapshot:
+        ups = [job.paths[host].up if host in job.paths else False for host in range(job.config.hosts)]
+        peers = [PeerStats(up, 1_500_000, 10, 20, 0) for up in ups]
+        peers[job.config.self_index] = PeerStats(False, 0, 0, 0, 0)
+        return JobSnapshot(job.next_op_seq, tuple(peers))
 
     def job_bytes(self, config: JobConfig) -> int:
         return JOB_BYTES
@@ -187,9 +202,6 @@ class FakeEngine:
         path = self.path(job, host)
         path.up = False
         path.absences += 1
-
-    def peer_stats(self, job: int, host: int) -> PeerStats:
-        return PeerStats(self.path(job, host).up, 1_500_000, 10, 20, 0)
 
     def next_op_seq(self, job: int) -> int:
         return self.jobs[job].next_op_seq

@@ -427,6 +427,18 @@ async def test_death__one_of_two_ranks_leaves_the_host_up(house: House) -> None:
     assert engine(daemons[0]).path(0, 1).connects == 1
 
 
+async def test_status__waits_for_the_engine_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy engine lets a caller in once a turn; with a call per job and host the answer would take as many turns."""
+    daemons = [await house.daemon(), await house.daemon()]
+    await house.job(daemons)
+    fake = engine(daemons[0])
+    asked: list[int] = []
+    monkeypatch.setattr(fake, "next_op_seq", asked.append)
+    before = fake.snapshots
+    assert len((await status(daemons[0])).jobs[0].hosts) == 2
+    assert not asked and fake.snapshots == before + 1
+
+
 async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     await house.job(daemons)

@@ -55,7 +55,7 @@ def test_job_add__each_lane_gets_its_first_op_and_its_share_of_the_rate() -> Non
     assert [config.rate_bytes_per_s for config in configs] == [501, 501]
     assert lanes.next_op_seq(0) == 7
     fakes[0].jobs[0].next_op_seq = 5
-    assert lanes.next_op_seq(0) == 9
+    assert lanes.next_op_seq(0) == lanes.snapshot().next_op_seq(0) == 9
     assert lanes.job_bytes(JOB, 2) == 2 * lanes.job_bytes(JOB, 1)
 
 
@@ -105,10 +105,12 @@ def test_peer__each_lane_has_its_own_ports_and_ids() -> None:
     lanes.peer_connect(job, 1, "10.0.0.1", ((7, 8), (9, 10)), (70, 90))
     assert [fake.path(0, 1).address for fake in fakes] == [("10.0.0.1", 7, 8), ("10.0.0.1", 9, 10)]
     assert [fake.path(0, 1).tx_cid for fake in fakes] == [70, 90]
-    assert lanes.peer_stats(job, 1).up and lanes.peer_stats(job, 1).sent_bytes == 20
+    now = lanes.snapshot()
+    assert now.peer_stats(job, 1).up and now.peer_stats(job, 1).sent_bytes == 20
     lanes.peer_absent(job, 1)
     assert [fake.path(0, 1).up for fake in fakes] == [False, False]
-    assert not lanes.peer_stats(job, 1).up
+    assert not lanes.snapshot().peer_stats(job, 1).up and now.peer_stats(job, 1).up
+    assert [fake.snapshots for fake in fakes] == [2, 2]
 
 
 def test_stats__sums_but_for_what_is_an_instant() -> None:

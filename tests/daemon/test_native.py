@@ -94,9 +94,13 @@ def test_job__life_and_errors(engine: Engine) -> None:
     cid = engine.peer_listen(number, 1)
     assert cid != engine.peer_listen(number, 1)
     engine.peer_connect(number, 1, "127.0.0.1", 1234, 1235, 99)
-    assert engine.peer_stats(number, 1).up
+    now = engine.snapshot()
+    assert now.jobs.keys() == {number} and [peer.up for peer in now.jobs[number].peers] == [False, True]
+    assert now.jobs[number].next_op_seq == 0
     engine.peer_absent(number, 1)
-    assert not engine.peer_stats(number, 1).up
+    now = engine.snapshot()
+    assert [peer.up for peer in now.jobs[number].peers] == [False, False]
+    assert now.info == engine.info and now.stats.keys() == engine.stats().keys()
     for call in (
         lambda: engine.peer_listen(number, 0),
         lambda: engine.peer_listen(number, 2),
@@ -112,6 +116,7 @@ def test_job__life_and_errors(engine: Engine) -> None:
     engine.job_remove(number)
     with pytest.raises(Refused):
         engine.next_op_seq(number)
+    assert not engine.snapshot().jobs
 
 
 def test_job_config__every_option_reaches_its_field() -> None:

@@ -282,11 +282,8 @@ void ut_driver_close(ut_driver *d)
 
 /* ---- what it is doing ---- */
 
-void ut_driver_get_info(ut_driver *d, ut_driver_info *ret)
+static void fill_info(ut_driver *d, ut_driver_info *ret)
 {
-    memset(ret, 0, sizeof(*ret));
-    if (!ut_driver_enter(d))
-        return;
     const ut_socket *data = &d->sockets[UT_PORT_DATA];
     *ret = (ut_driver_info){
         .data_port = data->port,
@@ -299,6 +296,14 @@ void ut_driver_get_info(ut_driver *d, ut_driver_info *ret)
         .isa = (int32_t)ut_kernels_isa(),
         .event_fd = d->events.fd,
     };
+}
+
+void ut_driver_get_info(ut_driver *d, ut_driver_info *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    if (!ut_driver_enter(d))
+        return;
+    fill_info(d, ret);
     ut_driver_leave(d);
 }
 
@@ -311,11 +316,8 @@ static uint64_t thread_cpu_ns(const ut_driver *d)
     return (uint64_t)t.tv_sec * UT_SECOND + (uint64_t)t.tv_nsec;
 }
 
-void ut_driver_get_stats(ut_driver *d, ut_driver_stats *ret)
+static void fill_stats(ut_driver *d, ut_driver_stats *ret)
 {
-    memset(ret, 0, sizeof(*ret));
-    if (!ut_driver_enter(d))
-        return;
     ut_engine_stats(d->engine, &ret->engine);
     ret->send_calls = d->sender.calls;
     ret->receive_calls = d->receiver.calls;
@@ -327,6 +329,40 @@ void ut_driver_get_stats(ut_driver *d, ut_driver_stats *ret)
     ret->gro_batches = d->receiver.aggregates;
     ret->cpu_ns = thread_cpu_ns(d);
     ret->allocations = d->allocations;
+}
+
+void ut_driver_get_stats(ut_driver *d, ut_driver_stats *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    if (!ut_driver_enter(d))
+        return;
+    fill_stats(d, ret);
+    ut_driver_leave(d);
+}
+
+static void fill_job(const ut_driver *d, uint32_t job, ut_job_snapshot *ret)
+{
+    ret->hosts = d->job_memory[job] ? ut_engine_hosts(d->engine, job) : 0;
+    if (ret->hosts == 0)
+        return;
+    ret->next_op_seq = ut_engine_next_op_seq(d->engine, job);
+    for (uint32_t h = 0; h < ret->hosts; h++)
+        if (ut_engine_peer_stats(d->engine, job, h, &ret->peer[h]) != UT_OK)
+            ret->peer[h] = (ut_peer_stats){.up = 0};
+}
+
+void ut_driver_snapshot_take(ut_driver *d, ut_driver_snapshot *ret)
+{
+    memset(&ret->info, 0, sizeof(ret->info));
+    memset(&ret->stats, 0, sizeof(ret->stats));
+    for (uint32_t job = 0; job < UT_JOBS_MAX; job++)
+        ret->job[job].hosts = 0;
+    if (!ut_driver_enter(d))
+        return;
+    fill_info(d, &ret->info);
+    fill_stats(d, &ret->stats);
+    for (uint32_t job = 0; job < UT_JOBS_MAX; job++)
+        fill_job(d, job, &ret->job[job]);
     ut_driver_leave(d);
 }
 

@@ -46,12 +46,29 @@ typedef struct ut_driver_stats {
     uint64_t allocations; /* since start on the data path: 0 */
 } ut_driver_stats;
 
+/* All that status tells of a driver, as it was at one moment. */
+typedef struct ut_job_snapshot {
+    uint32_t hosts; /* 0: no job has this number, and the rest is unspecified */
+    uint32_t reserved;
+    uint64_t next_op_seq;
+    ut_peer_stats peer[UT_HOSTS_MAX]; /* the first |hosts|; all zero for the own one */
+} ut_job_snapshot;
+
+typedef struct ut_driver_snapshot {
+    ut_driver_info info;
+    ut_driver_stats stats;
+    ut_job_snapshot job[UT_JOBS_MAX];
+} ut_driver_snapshot;
+
 /* Opens, probes, starts the thread. NULL on failure, with a sentence in |error| (of |error_len| bytes). */
 ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t error_len);
 /* Stops the thread, closes the sockets, unmaps what it mapped. NULL is fine. */
 void ut_driver_close(ut_driver *driver);
 void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
 void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
+/* Everything at once, and so at the cost of waiting for the thread once: of a busy one each call waits for a whole
+ * turn. |ret| is the caller's, 120 KB, of which jobs that do not exist are not touched but for `hosts`. */
+void ut_driver_snapshot_take(ut_driver *driver, ut_driver_snapshot *ret);
 /* The sentence of the last call that failed; good until this thread asks again. */
 const char *ut_driver_error(ut_driver *driver);
 
