@@ -13,12 +13,11 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.hosts import DaemonProcess, new_job_name, running
+from tests.e2e.hosts import DaemonProcess, new_job_name
 from tests.hostile.bystander import Bystander
 from tests.hostile.trainer import HostileTrainer
 from ultima.admin import get_status
@@ -28,12 +27,6 @@ LINGER_S = 3
 SO_PASSRIGHTS = 83
 HELD_S = 1.0
 """What an attacker holds on for once it has the daemon; a bystander must not notice."""
-
-
-@pytest.fixture
-def host() -> Iterator[DaemonProcess]:
-    with running(1) as hosts:
-        yield hosts[0]
 
 
 def lingering() -> tuple[socket.socket, socket.socket]:

@@ -12,8 +12,9 @@ import json
 import mmap
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,8 +38,9 @@ class Lane:
         self.submissions = ffi.from_buffer("ut_submission_ring *", self.memory)
         self.completions = ffi.from_buffer("ut_completion_ring *", self._answers)
         self.bell = bell
+        self._taken = 0
 
-    def write(self, **fields: int) -> None:
+    def write(self, **fields: Any) -> None:
         """One request in the next place of the ring, whether there is room or not. Fields are ut_submission's; what is
         not said is an in-place sum of float32, bounded, with a deadline of a minute.
         """
@@ -55,23 +57,23 @@ class Lane:
         ffi.buffer(ffi.addressof(self.submissions.entries, head % RING_ENTRIES))[:] = bytes(ffi.sizeof("ut_submission"))
         for name, value in said.items():
             setattr(entry, name, value)
-        self.submissions.head = head + 1
+        self.submissions.head = (head + 1) % 2**64
 
     def ring(self) -> None:
         """Adds one to the bell."""
         os.eventfd_write(self.bell, 1)
 
-    def submit(self, **fields: int) -> None:
+    def submit(self, **fields: Any) -> None:
         """Writes and rings."""
         self.write(**fields)
         self.ring()
 
     def receipts(self) -> Iterator[Any]:
         """The struct ut_receipt of each completion that has not been taken yet, in order; taken as they are told."""
-        while self.submissions.completions_taken != self.completions.head:
-            taken = self.submissions.completions_taken
-            receipt = ffi.new("ut_receipt *", self.completions.entries[taken % RING_ENTRIES])
-            self.submissions.completions_taken = taken + 1
+        while self._taken < self.completions.head:
+            receipt = ffi.new("ut_receipt *", self.completions.entries[self._taken % RING_ENTRIES])
+            self._taken += 1
+            self.submissions.completions_taken = self._taken
             yield receipt
 
     def wait(self, count: int, seconds: float = PATIENCE_S) -> list[Any]:
@@ -134,3 +136,26 @@ class HostileTrainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.hang_up()
+
+
+def join_all(trainers: Sequence[HostileTrainer], job: str, rendezvous: str = "", **fields: Any) -> list[object]:
+    """All ranks of a job at once; what each got, be it an error."""
+    ret: list[object] = [None] * len(trainers)
+
+    def one(rank: int) -> None:
+        try:
+            ret[rank] = trainers[rank].join(job, rank, len(trainers), rendezvous, **fields)
+        except grpc.RpcError as error:
+            ret[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(len(trainers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ret
+
+
+def refused(joined: list[object]) -> bool:
+    """Whether nobody came in."""
+    return all(isinstance(each, grpc.RpcError) for each in joined)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Submissions of random bytes, changed while they are read."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.e2e.hosts import DaemonProcess, new_job_name
+from tests.hostile.bystander import Bystander
+from tests.hostile.trainer import RING_ENTRIES, HostileTrainer, Lane, join_all, refused
+from ultima._native import ffi, lib
+
+ATTACK_S = 3.0
+ARENA = 1 << 16
+ENTRY, HEADER = ffi.sizeof("ut_submission"), ffi.offsetof("ut_submission_ring", "entries")
+FIELDS = dict(ffi.typeof("ut_submission").fields)
+EDGES = [0, 1, 2, 3, 7, 63, 64, 65, 255, ARENA - 1, ARENA, ARENA + 1, 2**31, 2**32 - 1, 2**63, 2**64 - 64, 2**64 - 1]
+
+
+def mutation(draw: random.Random, next_seq: int) -> dict[str, int]:
+    """A good request with some fields replaced: by edges, by random numbers, by small ones that mean something."""
+    fields = {
+        "op_seq": next_seq,
+        "count": draw.randrange(ARENA // 8),
+        "dst": draw.choice((0, ARENA // 2)),
+        "deadline_ns": time.monotonic_ns() + draw.randrange(50_000_000),
+        "mode": draw.choice((lib.UT_BOUNDED, lib.UT_BEST_EFFORT, lib.UT_RELIABLE)),
+    }
+    for name in draw.sample(sorted(FIELDS), draw.choice((0, 0, 1, 1, 2, 4, len(FIELDS)))):
+        value = draw.choice((draw.choice(EDGES), draw.getrandbits(64), draw.randrange(10)))
+        fields[name] = value % 2 ** (8 * ffi.sizeof(FIELDS[name].type))
+    return fields
+
+
+def flip(lane: Lane, seed: int, over: threading.Event) -> None:
+    """Changes entries under the engine's eyes; now and then the head, too, and what is said to be taken."""
+    draw, ring = random.Random(seed), ffi.buffer(lane.submissions)
+    while not over.wait(0):
+        ring[HEADER + draw.randrange(RING_ENTRIES * ENTRY)] = bytes((draw.getrandbits(8),))
+        if draw.random() < 0.001:
+            lane.submissions.head = draw.choice((draw.getrandbits(64), lane.completions.head + draw.randrange(100)))
+        if draw.random() < 0.001:
+            lane.submissions.completions_taken = draw.choice((draw.getrandbits(64), lane.completions.head))
+
+
+@contextmanager
+def flipping(lanes: list[Lane], draw: random.Random) -> Iterator[None]:
+    """Meanwhile a thread per lane changes what lies in it."""
+    over = threading.Event()
+    threads = [threading.Thread(target=flip, args=(lane, draw.getrandbits(32), over)) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def write_for(seconds: float, lanes: list[Lane], draw: random.Random) -> None:
+    """Mutated requests in all lanes."""
+    next_seq, limit = [0] * len(lanes), time.monotonic() + seconds
+    while time.monotonic() < limit:
+        at = draw.randrange(len(lanes))
+        lanes[at].submit(**mutation(draw, next_seq[at]))
+        next_seq[at] += 1
+        for receipt in lanes[at].receipts():
+            if receipt.error == lib.UT_ERR_SEQUENCE:  # that one has used no number
+                next_seq[at] = max(0, next_seq[at] - 1)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("policy", [1, 3], ids=["none", "solo"])
+def test_mutations__hurt_nobody_else(host: DaemonProcess, world: int, policy: int) -> None:
+    """Ranks of a job write requests of which some fields are absurd; then others change them while the engine reads."""
+    draw = random.Random(seed := random.randrange(2**32))
+    print("seed", seed)
+    with Bystander(host) as bystander, ExitStack() as attached:
+        trainers = [attached.enter_context(HostileTrainer(host.socket, ARENA)) for _ in range(world)]
+        joined = join_all(trainers, new_job_name(), options={"policy": policy})
+        assert not refused(joined), joined
+        lanes = [lane for each in trainers for lane in each.lanes[: joined[0].lanes]]
+        write_for(ATTACK_S / 2, lanes, draw)
+        with flipping(lanes, draw):
+            write_for(ATTACK_S / 2, lanes, draw)
+        for each in trainers:
+            each.hang_up()
+        ops = bystander.ops
+    assert ops > 10
