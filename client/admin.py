@@ -12,10 +12,13 @@ import grpc
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
 from . import options
+from .caller import proof
 from .errors import DaemonUnavailable, InvalidArgument, ProtocolError, UltimaError
 
 STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
+# Answers to what was asked, not trouble with the daemon.
+_REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
 
 
 def get_receipts(
@@ -23,16 +26,18 @@ def get_receipts(
 ) -> admin_pb2.GetReceiptsResponse:
     """The receipt of one op, None for the newest, that the daemon remembers of a job ("" for the only one).
 
-    Raises as `get_status`; UltimaError when it remembers no such job or op.
+    Only the job's user, root and the daemon's own user may read it. Raises as `get_status`; UltimaError when it
+    remembers no such job or op, or they are another user's.
     """
     request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
+    who = proof(socket, timeout_s)
     with _channel(socket) as channel:
         try:
             response: admin_pb2.GetReceiptsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetReceipts(
-                request, timeout=timeout_s
+                request, timeout=timeout_s, metadata=who
             )
         except grpc.RpcError as error:
-            if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
+            if error.code() in _REFUSALS:
                 raise UltimaError(str(error.details())) from None
             raise _failure(socket, error, timeout_s) from None
     return response
@@ -58,13 +63,16 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
     """Changes options of a job on all its hosts; returns those that are in force then.
 
     |changes| are numbers by field of JobOptions. Raises InvalidArgument for a job that is not here and for a value that
-    it cannot have, UltimaError when some host could not be told (the message names it; doing it again is safe), and
-    what `get_status` raises.
+    it cannot have, UltimaError when some host could not be told (the message names it; doing it again is safe) and when
+    the job is another user's, and what `get_status` raises.
     """
     request = admin_pb2.TuneRequest(job=job, options=options.message(changes))
+    who = proof(socket, timeout_s)
     with _channel(socket) as channel:
         try:
-            response: admin_pb2.TuneResponse = admin_pb2_grpc.AdminServiceStub(channel).Tune(request, timeout=timeout_s)
+            response: admin_pb2.TuneResponse = admin_pb2_grpc.AdminServiceStub(channel).Tune(
+                request, timeout=timeout_s, metadata=who
+            )
         except grpc.RpcError as error:
             text = str(error.details())
             match error.code():
@@ -72,7 +80,7 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
                     raise InvalidArgument("JOB", job, f"a job on this host ({text})") from None
                 case grpc.StatusCode.INVALID_ARGUMENT:
                     raise InvalidArgument("KEY=VALUE", "refused", text) from None
-                case grpc.StatusCode.FAILED_PRECONDITION:
+                case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
                     raise UltimaError(text) from None
             raise _failure(socket, error, timeout_s) from None
     return response.options

@@ -26,6 +26,7 @@ from . import options as job_options
 from . import rings
 from .arena import Arena
 from .attachment import Attachment
+from .caller import attach_path
 from .config import Settings
 from .errors import (
     DaemonUnavailable,
@@ -40,7 +41,6 @@ from .errors import (
 from .memory import SharedMap
 from .receipt import Host
 
-ATTACH_SOCKET = "attach.sock"
 PROTOCOL_VERSION = 2
 REPLY_MAX_BYTES = 16384
 LANES_MAX = 8
@@ -73,7 +73,7 @@ class DaemonConnector:
                 pause = min(2 * pause, RETRY_MOST_S)
 
     def _attach_once(self, settings: Settings, until_ns: int) -> Attachment:
-        path = os.path.join(os.path.dirname(settings.socket), ATTACH_SOCKET)
+        path = attach_path(settings.socket)
         with contextlib.ExitStack() as undo:
             lifeline = undo.enter_context(_connect(path, until_ns))
             reply, fds = _exchange(lifeline, path, settings.arena_bytes, until_ns)
@@ -255,6 +255,8 @@ def _join_error(settings: Settings, error: Any) -> Exception:
             return Desync(None, field, _said(settings, field), None, message=f"{where}: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ResourceExhausted("join", f"{where}: {text}")
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return JoinRefused(f"{where}: {text}")
         case grpc.StatusCode.ALREADY_EXISTS:
             # Perhaps our own former session, whose end the daemon is about to notice.
             return _TryAgain(JoinRefused(f"{where}: {text}"))

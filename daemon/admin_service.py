@@ -18,11 +18,16 @@ from ultima.daemon.lanes import Lanes, LanesSnapshot
 from ultima.daemon.partial_stats import NOBODY
 from ultima.daemon.recorder import selected
 from ultima.daemon.tuning import Tuning
+from ultima.daemon.users import Tokens, check_manage, may_manage
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """On the Unix socket only."""
+    """On the Unix socket only.
+
+    Whoever may open that may see the status of all jobs: names, hosts and counts, by which users of one host find out
+    why it is slow. What is said of single ops, and what changes a job, is for its owner.
+    """
 
     def __init__(
         self,
@@ -30,11 +35,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         engine: Lanes,
         jobs: JobTable,
         tuning: Tuning,
+        tokens: Tokens,
         version: str,
         incarnation: int,
         grpc_port: int,
     ) -> None:
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
+        self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
         self._started = time.monotonic()
 
@@ -61,18 +68,28 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @translated
     async def Tune(self, request: admin_pb2.TuneRequest, context: Any) -> admin_pb2.TuneResponse:
         """See admin.proto."""
-        return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options)).to_proto())
+        uid = self._tokens.caller(context)
+        return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options, uid)).to_proto())
 
     @translated
     async def GetReceipts(self, request: admin_pb2.GetReceiptsRequest, context: Any) -> admin_pb2.GetReceiptsResponse:
         """See admin.proto."""
-        running = [job for job in self._jobs.all() if request.job in ("", job.name) and job.number >= 0]
+        record = self._record(request.job, self._tokens.caller(context))
+        return selected(record, request.op_seq if request.HasField("op_seq") else None)
+
+    def _record(self, name: str, uid: int) -> admin_pb2.GetReceiptsResponse:
+        """What is remembered of a job of this name, or of the only one, that this user may read. Raises Refused."""
+        named = [job for job in self._jobs.all() if name in ("", job.name) and job.number >= 0]
+        running = [job for job in named if may_manage(job.uid, uid)]
         if len(running) > 1:
             raise InvalidArgument(f"job = '': several run here, {', '.join(job.name for job in running)}")
-        record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(request.job)
-        if record is None:
-            raise NotFound(f"job = {request.job!r}: not on this host, and not among the last that were")
-        return selected(record, request.op_seq if request.HasField("op_seq") else None)
+        record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(name, uid)
+        if record is not None:
+            return record
+        owners = [job.uid for job in named] or self._jobs.recorder.owners(name)
+        if name and owners:
+            check_manage(name, owners[0], uid)
+        raise NotFound(f"job = {name!r}: no such job of uid {uid} is on this host, nor among the last that were")
 
     def _job_status(self, job: Job, now: LanesSnapshot) -> admin_pb2.JobStatus:
         membership = job.membership

@@ -14,6 +14,11 @@ connection is the news that one side has died.
                         submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
                     or  {"v": 2, "error": "INVALID_ARGUMENT", "message": "..."}
 
+Who only wants to prove to the gRPC socket who it is asks for a token, gets it, and is hung up on (users.py):
+
+    caller  -> daemon   {"v": 2, "who": true}
+    daemon  -> caller   {"v": 2, "token": "32 hex digits"}, or an error as above
+
 Two bells, for nobody polls. The trainer adds to `submit` after each submission; the daemon only listens, for to read or
 write a file whose flags a trainer can change is to wait for him. The daemon sends a byte on `complete` when there are
 completions, unless it is full of bytes not heard yet; a byte says no more than that it is time to look. What a trainer
@@ -53,6 +58,7 @@ from ultima.daemon.errors import (
     status_of,
 )
 from ultima.daemon.lanes import Lanes
+from ultima.daemon.users import Tokens
 from ultima.daemon.waiting import spawn
 
 log = logging.getLogger("ultimad.attach")
@@ -127,8 +133,11 @@ def may_attach(uid: int, gid: int, config: DaemonConfig) -> bool:
         return False
 
 
-def parse_hello(data: bytes, arena_bytes_max: int) -> int:
-    """The arena size that a trainer asks for, in bytes, rounded up to whole pages. Raises InvalidArgument."""
+def parse_hello(data: bytes, arena_bytes_max: int) -> int | None:
+    """The arena size that a trainer asks for, in bytes, rounded up to whole pages; None: a caller wants a token.
+
+    Raises InvalidArgument or ResourceExhausted.
+    """
     if len(data) > HELLO_BYTES_MAX:
         raise InvalidArgument(f"hello: more than {HELLO_BYTES_MAX} bytes")
     try:
@@ -138,6 +147,11 @@ def parse_hello(data: bytes, arena_bytes_max: int) -> int:
     if not isinstance(hello, dict) or hello.get("v") != PROTOCOL:
         version = hello.get("v") if isinstance(hello, dict) else None
         raise InvalidArgument(f"v = {version!r}: this daemon speaks {PROTOCOL}")
+    who = hello.get("who", False)
+    if who is True:
+        return None
+    if who is not False:
+        raise InvalidArgument(f"who = {who!r}: allowed: true, or to be left out")
     size = hello.get("arena_bytes")
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise InvalidArgument(f"arena_bytes = {size!r}: allowed: 1 to {arena_bytes_max}")
@@ -180,10 +194,17 @@ class AttachServer:
     """Listens on DIR/attach.sock and keeps the trainers that came in."""
 
     def __init__(
-        self, config: DaemonConfig, engine: Lanes, budget: Budget, version: str, on_gone: Callable[[Trainer], None]
+        self,
+        config: DaemonConfig,
+        engine: Lanes,
+        budget: Budget,
+        tokens: Tokens,
+        version: str,
+        on_gone: Callable[[Trainer], None],
     ) -> None:
         """`on_gone` is called once for each trainer that goes, while its memory is still mapped."""
         self._config, self._engine, self._budget, self._version = config, engine, budget, version
+        self._tokens = tokens
         self._on_gone = on_gone
         self._tickets: dict[str, Trainer] = {}
         self._listener: socket.socket | None = None
@@ -251,8 +272,9 @@ class AttachServer:
         trainer: Trainer | None = None
         try:
             trainer = await self._welcome(connection)
-            self._answer(connection, trainer)
-            await self._until_gone(connection, trainer)
+            if trainer is not None:
+                self._answer(connection, trainer)
+                await self._until_gone(connection, trainer)
         except Refused as error:
             log.warning("attach refused status=%s reason=%s", status_of(error).name, error)
             reply = {"v": PROTOCOL, "error": status_of(error).name, "message": str(error)}
@@ -265,7 +287,8 @@ class AttachServer:
                 self._forget(trainer)
             connection.close()
 
-    async def _welcome(self, connection: socket.socket) -> Trainer:
+    async def _welcome(self, connection: socket.socket) -> Trainer | None:
+        """Makes a trainer of who says hello, or answers with a token. Raises Refused."""
         pid, uid, gid = credentials(connection)
         # Read before anything is refused: an answer to somebody whose words were not read is lost with a reset.
         # Descriptors that come along are dropped by the kernel, because recv has no room for them.
@@ -275,10 +298,13 @@ class AttachServer:
             raise OSError(errno.ECONNRESET, "hung up before saying anything")
         if not may_attach(uid, gid, self._config):
             raise PermissionDenied(f"uid {uid} may not attach: see allow_uids and allow_group in the daemon's config")
+        arena_bytes = parse_hello(hello, self._config.limits.arena_bytes)
+        if arena_bytes is None:
+            connection.send(json.dumps({"v": PROTOCOL, "token": self._tokens.give(uid)}).encode())
+            return None
         limit = self._config.limits.attaching
         if self._idle() >= limit:
             raise ResourceExhausted(f"limits.attaching = {limit}: as many processes are attaching already")
-        arena_bytes = parse_hello(hello, self._config.limits.arena_bytes)
         trainer = self._create(connection, pid, uid, arena_bytes)
         self._trainers.add(trainer)
         self._tickets[trainer.ticket] = trainer

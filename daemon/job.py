@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from ultima.daemon.attach import Trainer
 from ultima.daemon.engine import JobConfig
-from ultima.daemon.errors import Refused
+from ultima.daemon.errors import AlreadyExists, FailedPrecondition, Refused
 from ultima.daemon.hosts import Host, Membership, State, fresh_number
 from ultima.daemon.links import Links
 from ultima.daemon.options import DEFAULTS, InForce, Options
 from ultima.daemon.partial_stats import PartialStats
 from ultima.daemon.readiness import Readiness
+from ultima.daemon.rendezvous import check_options
 from ultima.daemon.stats import OpStats, ProbeStats
 from ultima.v1 import peer_pb2, types_pb2
 
@@ -72,6 +73,8 @@ class Job:
     """See the module. Ranks are those of this host."""
 
     name: str
+    uid: int
+    """Its owner: the user of the trainer that was admitted first."""
     incarnation: int = field(default_factory=fresh_number)
     membership: Membership | None = None
     own: Host | None = None
@@ -115,6 +118,22 @@ class Job:
     def all_in(self) -> bool:
         """Every local rank that is on its way has its session: no op starts without one of them."""
         return all(rank in self.sessions for rank in self.joining)
+
+    def check_place(self, spec: JoinSpec) -> None:
+        """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
+        if spec.rank in self.joining or spec.rank in self.sessions:
+            raise AlreadyExists(f"rank = {spec.rank}: is in job {self.name!r} on this host, and alive")
+        if self.own is None or self.membership is None:
+            return
+        if spec.world_size != self.membership.world_size:
+            raise FailedPrecondition(
+                f"job {self.name!r}: world_size differs: rank {spec.rank} says {spec.world_size}, "
+                f"the job that is under way has {self.membership.world_size}"
+            )
+        if spec.rank not in self.own.ranks:
+            host = next((h for h in self.membership.hosts if spec.rank in h.ranks), self.own)
+            raise AlreadyExists(f"rank = {spec.rank}: has its place in job {self.name!r} on {host.name}")
+        check_options(self.name, spec.rank, spec.options, self.membership.options_asked)
 
     def hosts(self) -> list[tuple[Host, State]]:
         """All hosts and how they look from here, in order of their index."""

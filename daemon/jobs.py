@@ -19,7 +19,6 @@ from ultima.daemon.attach import Trainer
 from ultima.daemon.budget import Budget
 from ultima.daemon.config import DaemonConfig
 from ultima.daemon.errors import (
-    AlreadyExists,
     DeadlineExceeded,
     FailedPrecondition,
     NotFound,
@@ -35,7 +34,8 @@ from ultima.daemon.options import InForce, Options, from_proto
 from ultima.daemon.partial_stats import PartialStats
 from ultima.daemon.peers import Peers, Place
 from ultima.daemon.recorder import Recorder
-from ultima.daemon.rendezvous import Coordinator, Registration, check_options
+from ultima.daemon.rendezvous import Coordinator, Registration
+from ultima.daemon.users import check_join
 from ultima.daemon.waiting import Changes, numbers, spawn
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import admin_pb2, peer_pb2
@@ -160,27 +160,22 @@ class JobTable:
                 limit = self._config.limits.jobs
                 if len(self._jobs) >= limit:
                     raise ResourceExhausted(f"limits.jobs = {limit}: as many jobs are here already")
-                job = self._jobs[spec.job] = Job(spec.job)
-            elif spec.rank in job.left:
-                if not await self._changes.until(lambda job=job: job.over, deadline):  # type: ignore[misc]
-                    raise DeadlineExceeded(
-                        f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
-                    )
+                job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
+            if not job.empty:
+                check_join(job.name, job.uid, trainer.uid)
+            if spec.rank in job.left or (job.empty and job.uid != trainer.uid):
+                await self._life_over(job, spec.rank, deadline)
                 continue
-            elif spec.rank in job.joining or spec.rank in job.sessions:
-                raise AlreadyExists(f"rank = {spec.rank}: is in job {job.name!r} on this host, and alive")
-            elif job.own is not None and job.membership is not None:
-                if spec.world_size != job.membership.world_size:
-                    raise FailedPrecondition(
-                        f"job {job.name!r}: world_size differs: rank {spec.rank} says {spec.world_size}, "
-                        f"the job that is under way has {job.membership.world_size}"
-                    )
-                if spec.rank not in job.own.ranks:
-                    host = next((h for h in job.membership.hosts if spec.rank in h.ranks), job.own)
-                    raise AlreadyExists(f"rank = {spec.rank}: has its place in job {job.name!r} on {host.name}")
-                check_options(job.name, spec.rank, spec.options, job.membership.options_asked)
+            job.check_place(spec)
             job.joining[spec.rank] = Joiner(trainer, spec)
             return job
+
+    async def _life_over(self, job: Job, rank: int, deadline: float) -> None:
+        """Returns when a life of a job that `rank` has no part in any more has ended, or has begun to grow again."""
+        if not await self._changes.until(lambda: job.over or not (job.empty or rank in job.left), deadline):
+            raise DeadlineExceeded(
+                f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
+            )
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(
@@ -249,8 +244,8 @@ class JobTable:
             lambda: self._links_changed(job),
         )
         log.info(
-            "job begins job=%s generation=%d host=%d hosts=%d ranks=%s under_way=%s",
-            *(job.name, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
+            "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
+            *(job.name, job.uid, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
             membership.under_way,
         )
         rejoin = membership.under_way
@@ -338,7 +333,7 @@ class JobTable:
         if job.membership is not None and job.links is not None:
             job.links.close()
             del self._by_number[job.number]
-            self.recorder.job_ends(self.record(job))
+            self.recorder.job_ends(self.record(job), job.uid)
             self._engine.job_remove(job.number)
             self._budget.give_back_job(job.name, job.memory_bytes)
             if job.left:

@@ -7,11 +7,12 @@ somebody asks, and once more when a job ends, so that the last jobs can still be
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from ultima.daemon.errors import NotFound
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.lanes import Lanes
+from ultima.daemon.users import may_manage
 from ultima.v1 import admin_pb2
 
 ENDED_MAX = 8  # jobs that are remembered after their end
@@ -22,7 +23,8 @@ class Recorder:
 
     def __init__(self, engine: Lanes) -> None:
         self._engine = engine
-        self._ended: OrderedDict[str, admin_pb2.GetReceiptsResponse] = OrderedDict()
+        self._ended: OrderedDict[tuple[int, str], admin_pb2.GetReceiptsResponse] = OrderedDict()
+        """By owner and name, the one that ended first in front."""
 
     def recorded(
         self, name: str, number: int, world_size: int, hosts: list[tuple[Host, State]]
@@ -36,21 +38,28 @@ class Recorder:
             receipts=sorted(self._engine.receipts(number), key=lambda receipt: -receipt.op_seq),
         )
 
-    def job_ends(self, record: admin_pb2.GetReceiptsResponse) -> None:
-        """Keeps a record of a job that is about to be removed; one life of a name, the newest."""
+    def job_ends(self, record: admin_pb2.GetReceiptsResponse, uid: int) -> None:
+        """Keeps a record of a user's job that is about to be removed; one life of a name, the newest.
+
+        Where there are too many, one of the user goes who has the most: nobody can wash away what others have.
+        """
         if not record.receipts:
             return
         record.running = False
-        self._ended.pop(record.job, None)
-        self._ended[record.job] = record
+        self._ended.pop((uid, record.job), None)
+        self._ended[uid, record.job] = record
         while len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
+            ((most, _),) = Counter(owner for owner, _ in self._ended).most_common(1)
+            del self._ended[next(key for key in self._ended if key[0] == most)]
 
-    def ended(self, name: str) -> admin_pb2.GetReceiptsResponse | None:
-        """The record of an ended job; of the last one that ended for ""."""
-        if not name:
-            return next(reversed(self._ended.values()), None)
-        return self._ended.get(name)
+    def ended(self, name: str, uid: int) -> admin_pb2.GetReceiptsResponse | None:
+        """The newest record that this user may read of an ended job of this name; of any for ""."""
+        readable = (key for key in reversed(self._ended) if name in ("", key[1]) and may_manage(key[0], uid))
+        return next((self._ended[key] for key in readable), None)
+
+    def owners(self, name: str) -> list[int]:
+        """The users whose ended jobs of this name are remembered, the newest first."""
+        return [uid for uid, job in reversed(self._ended) if job == name]
 
 
 def selected(record: admin_pb2.GetReceiptsResponse, op_seq: int | None) -> admin_pb2.GetReceiptsResponse:

@@ -35,6 +35,7 @@ from ultima.daemon.runtime_dir import RuntimeDir
 from ultima.daemon.stats import Seldom
 from ultima.daemon.trainer_service import TrainerService
 from ultima.daemon.tuning import Tuning
+from ultima.daemon.users import Tokens
 from ultima.daemon.waiting import Changes, spawn
 from ultima.daemon.watchers import Watchers
 from ultima.v1 import (
@@ -130,7 +131,10 @@ class Daemon:
         timeout = config.limits.probe_seconds
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, timeout)
         changes.listen(self.initiators.review)
-        self.attach = attach.AttachServer(config, self.engine, budget, self.version, self.jobs.trainer_gone)
+        self.tokens = Tokens()
+        self.attach = attach.AttachServer(
+            config, self.engine, budget, self.tokens, self.version, self.jobs.trainer_gone
+        )
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = health.aio.HealthServicer()
 
@@ -152,7 +156,10 @@ class Daemon:
             TrainerService(self.attach, self.jobs, config.limits, self.grpc_port), self._local
         )
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
-            AdminService(config, self.engine, self.jobs, self._tuning, self.version, self.incarnation, self.grpc_port),
+            AdminService(
+                *(config, self.engine, self.jobs, self._tuning, self.tokens),
+                *(self.version, self.incarnation, self.grpc_port),
+            ),
             self._local,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._local)

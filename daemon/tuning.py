@@ -23,6 +23,7 @@ from ultima.daemon.job import Job
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.options import FIXED, NAMES, TIMED, InForce, Options, check_change, check_job, named
 from ultima.daemon.peers import Peers
+from ultima.daemon.users import check_manage
 from ultima.v1 import peer_pb2, types_pb2
 
 CALL_SECONDS = 3.0
@@ -47,13 +48,14 @@ class Tuning:
         check_job(options, _world_size(job))
         return in_force.hear(options)
 
-    async def tune(self, name: str, changes: types_pb2.JobOptions) -> Options:
-        """Applies what is set in `changes` everywhere, and returns what is in force then. Raises Refused."""
+    async def tune(self, name: str, changes: types_pb2.JobOptions, uid: int) -> Options:
+        """Applies what is set in `changes` everywhere, for that user; returns what is in force then. Raises Refused."""
         if not named(changes):
             allowed = ", ".join(name for name in NAMES if name not in FIXED)
             raise InvalidArgument(f"options: none named: allowed: {allowed}")
         for _ in range(ATTEMPTS):
             job, in_force = self._job(name)
+            check_manage(name, job.uid, uid)  # each time: the name may be another job's by now
             in_force.hear(self._wanted(job, in_force.options, changes))
             newest = await self._tell(job, in_force)
             if _asked(newest, changes) == newest:

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from ultima import rings
-from ultima.v1 import trainer_pb2, trainer_pb2_grpc, types_pb2
+from ultima.v1 import admin_pb2_grpc, trainer_pb2, trainer_pb2_grpc, types_pb2
 
 ARENA_BYTES = 65536
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -61,6 +61,11 @@ def refuse(error: str, message: str) -> Say:
     return lambda connection: send(connection, json.dumps({"v": 2, "error": error, "message": message}).encode())
 
 
+def token(text: str = "cd" * 16) -> Say:
+    """The answer to who only wants to prove who it is."""
+    return lambda connection: send(connection, json.dumps({"v": 2, "token": text}).encode())
+
+
 def send(connection: socket.socket, data: bytes) -> None:
     connection.send(data)
 
@@ -68,7 +73,9 @@ def send(connection: socket.socket, data: bytes) -> None:
 class AttachServer(trainer_pb2_grpc.TrainerServiceServicer):
     """Listens in `folder`. `says` answers each attach in turn, the last one for ever; None never answers."""
 
-    def __init__(self, folder: Path, *says: Say | None) -> None:
+    def __init__(
+        self, folder: Path, *says: Say | None, admin: admin_pb2_grpc.AdminServiceServicer | None = None
+    ) -> None:
         self.socket = str(folder / "ultimad.sock")
         self.hellos: list[dict[str, Any]] = []
         self.joins: list[trainer_pb2.JoinJobRequest] = []
@@ -86,6 +93,8 @@ class AttachServer(trainer_pb2_grpc.TrainerServiceServicer):
         self._thread.start()
         self._grpc = grpc.server(ThreadPoolExecutor(2))
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(self, self._grpc)
+        if admin is not None:
+            admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._grpc)
         self._grpc.add_insecure_port(f"unix:{self.socket}")
         self._grpc.start()
 

@@ -117,6 +117,7 @@ def test_attach__join_without_end(tmp_path: Path) -> None:
         (grpc.StatusCode.INVALID_ARGUMENT, ultima.InvalidArgument, 1),
         (grpc.StatusCode.FAILED_PRECONDITION, ultima.Desync, 1),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, ultima.ResourceExhausted, 1),
+        (grpc.StatusCode.PERMISSION_DENIED, ultima.JoinRefused, 1),
         (grpc.StatusCode.INTERNAL, ultima.ProtocolError, 1),
         (grpc.StatusCode.UNIMPLEMENTED, ultima.ProtocolError, 1),
         (grpc.StatusCode.ALREADY_EXISTS, ultima.JoinRefused, 2),

@@ -4,7 +4,6 @@
 import dataclasses
 import json
 from collections.abc import Iterator
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
+from tests.client.attach_server import AttachServer, token
 from ultima.cli import main
 from ultima.explain import explain
 from ultima.receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
@@ -203,6 +203,10 @@ def an_answer() -> admin_pb2.GetReceiptsResponse:
 
 class Servicer(admin_pb2_grpc.AdminServiceServicer):
     def GetReceipts(self, request: admin_pb2.GetReceiptsRequest, context: Any) -> admin_pb2.GetReceiptsResponse:
+        metadata = dict(context.invocation_metadata())
+        assert metadata["ultima-token"] == "cd" * 16
+        if request.job == "theirs":
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "job 'theirs' belongs to uid 1000")
         if request.HasField("op_seq") and request.op_seq != 7:
             context.abort(grpc.StatusCode.NOT_FOUND, f"op_seq = {request.op_seq}: not recorded here")
         return an_answer()
@@ -210,14 +214,9 @@ class Servicer(admin_pb2_grpc.AdminServiceServicer):
 
 @pytest.fixture
 def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    path = str(tmp_path / "ultimad.sock")
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(Servicer(), server)
-    server.add_insecure_port(f"unix:{path}")
-    server.start()
-    monkeypatch.setenv("ULTIMA_SOCKET", f"unix://{path}")
-    yield path
-    server.stop(None).wait()
+    with AttachServer(tmp_path, token(), admin=Servicer()) as server:
+        monkeypatch.setenv("ULTIMA_SOCKET", f"unix://{server.socket}")
+        yield server.socket
 
 
 @pytest.mark.parametrize("arguments", [["7"], ["--last"], [], ["7", "--job", "resnet"]])
@@ -239,6 +238,12 @@ def test_verb__json(socket: str) -> None:
     assert facts["receipt"]["contributors"] == [0, 1]
     assert (facts["receipt"]["trouble"], facts["receipt"]["agreed_op"]) == ("slow path", 6)
     assert facts["receipt"]["peers"][2]["opened_s"] == pytest.approx(12e-6)
+
+
+def test_verb__the_job_of_another_user(socket: str) -> None:
+    result = CliRunner().invoke(main.build(), ["explain", "--job", "theirs"])
+    assert result.exit_code == 1
+    assert "belongs to uid 1000" in result.output
 
 
 def test_verb__unknown_op_and_wrong_use(socket: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,6 +25,7 @@ import grpc.aio
 from tests.daemon.fake_engine import FakeEngine
 from ultima.daemon.config import DaemonConfig, load
 from ultima.daemon.server import Daemon
+from ultima.daemon.users import METADATA_KEY
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2_grpc, trainer_pb2, trainer_pb2_grpc
 
 HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the machine is shared
@@ -60,12 +63,31 @@ class Answer:
         self.fds = []
 
 
-async def attach(path: Path, hello: bytes | dict[str, Any]) -> tuple[socket.socket, Answer]:
+def connect_as(path: Path, uid: int | None) -> socket.socket:
+    """A connection to an attach socket, made by another user if `uid` says so, for which this one must be root.
+
+    Only the one thread that connects becomes the other: the kernel keeps who somebody is by thread, and glibc, which
+    would change all of them, is not asked.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+
+    def work() -> None:
+        if uid is not None:
+            for number, name in ((119, "setresgid"), (117, "setresuid")):  # of x86_64
+                if ctypes.CDLL(None, use_errno=True).syscall(number, uid, uid, uid):
+                    raise OSError(ctypes.get_errno(), name)
+        connection.connect(str(path))
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(work).result(HOSTS_SECONDS)
+    connection.setblocking(False)
+    return connection
+
+
+async def attach(path: Path, hello: bytes | dict[str, Any], uid: int | None = None) -> tuple[socket.socket, Answer]:
     """Says hello on an attach socket; returns the connection, and the answer ({} if the daemon just hung up)."""
     loop = asyncio.get_running_loop()
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    connection.setblocking(False)
-    await loop.sock_connect(connection, str(path))
+    connection = connect_as(path, uid)
     await loop.sock_sendall(connection, hello if isinstance(hello, bytes) else json.dumps(hello).encode())
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
@@ -78,6 +100,13 @@ async def attach(path: Path, hello: bytes | dict[str, Any]) -> tuple[socket.sock
     return connection, Answer(json.loads(data) if data else {}, list(fds))
 
 
+async def proof(path: Path, uid: int | None = None) -> tuple[tuple[str, str]]:
+    """The metadata by which one call tells who makes it: this process's user, or `uid`. `path` is the attach socket."""
+    connection, answer = await attach(path, {"v": 2, "who": True}, uid)
+    connection.close()
+    return ((METADATA_KEY, answer.reply["token"]),)
+
+
 @dataclass
 class Trainer:
     """One process that is attached to a daemon, as far as the daemon can tell."""
@@ -88,9 +117,10 @@ class Trainer:
     joined: trainer_pb2.JoinJobResponse | None = None
 
     @classmethod
-    async def attach(cls, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536) -> Trainer:
+    async def attach(cls, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536, uid: int | None = None) -> Trainer:
         """Attaches, and expects to be let in."""
-        connection, answer = await attach(daemon.config.attach_socket, {"v": 2, "arena_bytes": arena_bytes, "pid": 1})
+        hello = {"v": 2, "arena_bytes": arena_bytes, "pid": 1}
+        connection, answer = await attach(daemon.config.attach_socket, hello, uid)
         assert "ticket" in answer.reply, answer.reply
         return cls(connection, answer, daemon.config.socket)
 
@@ -170,9 +200,9 @@ class House:
         self.daemons.append(daemon)
         return daemon
 
-    async def trainer(self, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536) -> Trainer:
+    async def trainer(self, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536, uid: int | None = None) -> Trainer:
         """Attaches one more."""
-        trainer = await Trainer.attach(daemon, arena_bytes)
+        trainer = await Trainer.attach(daemon, arena_bytes, uid)
         self.trainers.append(trainer)
         return trainer
 

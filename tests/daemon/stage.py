@@ -108,7 +108,7 @@ async def stage(hosts: int = 8, options: Options = PROBE, timeout: float = LONG,
     before = asyncio.all_tasks()
     engine = Lanes([EngineConfig("127.0.0.1")], FakeEngine)
     every = [Host(i, "127.0.0.1", 100 + i, ((1, 2),), 1000 + i, (i,), 1472) for i in range(hosts)]
-    job = Job("job")
+    job = Job("job", 0)
     job.number = engine.job_add(JobConfig(hosts, own, 1, 1472, hosts, 1000, 0, 0, options), 1)
     states = (State.UP,) * hosts
     job.membership = Membership(7, hosts, 1000, tuple(every), states, 0, False, options, options)

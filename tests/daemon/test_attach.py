@@ -131,6 +131,7 @@ HELLOS = [
     (b'{"v":2,"arena_bytes":-5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = -5"}),
     (b'{"v":2,"arena_bytes":1.5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 1.5"}),
     (b'{"v":2,"arena_bytes":true}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = True"}),
+    (b'{"v":2,"who":1}', {"error": "INVALID_ARGUMENT", "names": "who = 1: allowed: true"}),
     (b'{"v":2,"arena_bytes":"9"}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = '9'"}),
     (b'{"v":2,"arena_bytes":%d}' % 2**80, {"error": "RESOURCE_EXHAUSTED", "names": "limits.arena_bytes"}),
 ]

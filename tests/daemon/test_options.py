@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.daemon.helpers import HOSTS_SECONDS, House, engine, eventually, local_channel, rendezvous, status
+from tests.daemon.helpers import HOSTS_SECONDS, House, engine, eventually, local_channel, proof, rendezvous, status
 from ultima.daemon.errors import InvalidArgument
 from ultima.daemon.options import (
     DEFAULTS,
@@ -167,7 +167,8 @@ async def tune(daemon: Daemon, job: str = "job", **fields: Any) -> types_pb2.Job
     request = admin_pb2.TuneRequest(job=job, options=types_pb2.JobOptions(**fields))
     async with local_channel(daemon.config.socket) as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
-        return (await stub.Tune(request, timeout=HOSTS_SECONDS)).options
+        who = await proof(daemon.config.attach_socket)
+        return (await stub.Tune(request, timeout=HOSTS_SECONDS, metadata=who)).options
 
 
 async def refused(code: grpc.StatusCode, *words: str, daemon: Daemon, **fields: Any) -> None:

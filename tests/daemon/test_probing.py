@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from tests.daemon.fake_engine import FakeEngine, picks
-from tests.daemon.helpers import House, engine, eventually, peer, rendezvous, status
+from tests.daemon.helpers import House, engine, eventually, peer, proof, rendezvous, status
 from ultima.daemon.engine import EventKind
 from ultima.daemon.job import Job
 from ultima.daemon.server import Daemon
@@ -378,7 +378,12 @@ async def test_role__changes_with_the_policy(house: House) -> None:
 async def tuner(daemon: Daemon) -> AsyncIterator[Any]:
     async with grpc.aio.insecure_channel(f"unix:{daemon.config.socket}") as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
-        yield lambda options: stub.Tune(admin_pb2.TuneRequest(job="job", options=options), timeout=20)
+
+        async def tune(options: types_pb2.JobOptions) -> Any:
+            request = admin_pb2.TuneRequest(job="job", options=options)
+            return await stub.Tune(request, timeout=20, metadata=await proof(daemon.config.attach_socket))
+
+        yield tune
 
 
 # ---- ends ----

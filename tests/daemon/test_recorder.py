@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.daemon.helpers import House, eventually, local_channel
+from tests.daemon.helpers import House, eventually, local_channel, proof
 from tests.daemon.test_jobs import CODE, engine
 from ultima.daemon.engine import EventKind
 from ultima.daemon.recorder import ENDED_MAX, Recorder, selected
@@ -29,7 +29,9 @@ def raw_receipt(op_seq: int, hosts: int = 2) -> Any:
 async def receipts(daemon: Daemon, job: str = "", op_seq: int | None = None) -> admin_pb2.GetReceiptsResponse:
     async with local_channel(daemon.config.socket) as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
-        return await stub.GetReceipts(admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq), timeout=20)
+        who = await proof(daemon.config.attach_socket)
+        request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
+        return await stub.GetReceipts(request, timeout=20, metadata=who)
 
 
 def test_to_proto__every_field() -> None:
@@ -45,17 +47,32 @@ def test_to_proto__every_field() -> None:
 
 def test_ended__the_newest_jobs_are_kept() -> None:
     recorder = Recorder(engine=None)  # type: ignore[arg-type]
-    assert recorder.ended("") is None
-    recorder.job_ends(admin_pb2.GetReceiptsResponse(job="nothing", receipts=[]))
+    assert recorder.ended("", 7) is None
+    recorder.job_ends(admin_pb2.GetReceiptsResponse(job="nothing", receipts=[]), 7)
     for number in range(ENDED_MAX + 2):
         record = admin_pb2.GetReceiptsResponse(
             job=f"job-{number}", running=True, receipts=[to_proto(raw_receipt(number))]
         )
-        recorder.job_ends(record)
-    assert recorder.ended("nothing") is None and recorder.ended("job-1") is None
-    last, oldest = recorder.ended(""), recorder.ended("job-2")
+        recorder.job_ends(record, 7)
+    assert recorder.ended("nothing", 7) is None and recorder.ended("job-1", 7) is None
+    last, oldest = recorder.ended("", 7), recorder.ended("job-2", 7)
     assert last is not None and last.job == f"job-{ENDED_MAX + 1}" and not last.running
     assert oldest is not None and selected(oldest, 2).receipts[0].op_seq == 2
+
+
+def test_ended__one_user_does_not_wash_away_what_others_have() -> None:
+    recorder = Recorder(engine=None)  # type: ignore[arg-type]
+    mine = [(7, "a"), (7, "b")]
+    for uid, name in [*mine, *((8, f"flood-{number}") for number in range(3 * ENDED_MAX)), (8, "a")]:
+        recorder.job_ends(admin_pb2.GetReceiptsResponse(job=name, receipts=[to_proto(raw_receipt(uid))]), uid)
+    for uid, name in mine:
+        record = recorder.ended(name, uid)
+        assert record is not None and record.receipts[0].op_seq == uid
+    theirs = recorder.ended("a", 8)
+    assert theirs is not None and theirs.receipts[0].op_seq == 8, "each user has jobs of this name"
+    assert recorder.ended("b", 8) is None and recorder.owners("b") == [7] and recorder.owners("a") == [8, 7]
+    newest = recorder.ended("", 7)
+    assert newest is not None and newest.job == "b"
 
 
 async def test_get_receipts__running_and_ended(house: House) -> None:

@@ -168,7 +168,7 @@ class GetReceiptsRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     OP_SEQ_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """Name of the job; empty for the only one that runs here, or else the one that ended last."""
+    """Name of the job; empty for the caller's only one that runs here, or else the one of theirs that ended last."""
     op_seq: _builtins.int
     """Unset for the newest."""
     def __init__(

@@ -56,14 +56,18 @@ class AdminServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def GetStatus(self, request, context):
-        """Everything that `ultima status` shows. Read-only and cheap.
+        """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tune(self, request, context):
-        """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+        """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
+        in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+        PERMISSION_DENIED when the job is another user's.
+
+        Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
         NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
         was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
         """

@@ -35,9 +35,13 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """Everything that `ultima status` shows. Read-only and cheap."""
+    """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]
-    """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+    """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
+    in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+    PERMISSION_DENIED when the job is another user's.
+
+    Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
     NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
     was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
     """
@@ -48,9 +52,13 @@ class AdminServiceStub:
 class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Everything that `ultima status` shows. Read-only and cheap."""
+    """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _aio.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]  # type: ignore[assignment]
-    """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+    """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
+    in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+    PERMISSION_DENIED when the job is another user's.
+
+    Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
     NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
     was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
     """
@@ -64,7 +72,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """Everything that `ultima status` shows. Read-only and cheap."""
+        """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
 
     @_abc_1.abstractmethod
     def Tune(
@@ -72,7 +80,11 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.TuneRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.TuneResponse, _abc.Awaitable[_admin_pb2.TuneResponse]]:
-        """Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
+        """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
+        in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+        PERMISSION_DENIED when the job is another user's.
+
+        Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
         NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
         was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
         """

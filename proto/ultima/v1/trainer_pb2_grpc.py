@@ -58,6 +58,7 @@ class TrainerServiceServicer:
         which is already under way (its process or its daemon was restarted) takes its old place.
         INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
         FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
+        PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

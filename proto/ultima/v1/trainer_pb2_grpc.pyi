@@ -42,6 +42,7 @@ class TrainerServiceStub:
     which is already under way (its process or its daemon was restarted) takes its old place.
     INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
     FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
+    PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
     """
     LeaveJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
@@ -57,6 +58,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     which is already under way (its process or its daemon was restarted) takes its old place.
     INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
     FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
+    PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
     """
     LeaveJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
@@ -75,6 +77,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         which is already under way (its process or its daemon was restarted) takes its old place.
         INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
         FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
+        PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
         """
 
     @_abc_1.abstractmethod
