@@ -65,14 +65,18 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
         conn[h].pieces = pieces;
     }
+    /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
+     * folds nothing that comes and keeps nothing for others. Only TAR's ops are transformed, or go on without the
+     * trainer whose buffer they began with (ut_slot_gone). */
+    bool apart = config->hosts > 1, transforms = apart && config->options.algorithm <= UT_TAR;
+    bool combines = config->local_ranks > 1 || config->options.policy > UT_POLICY_NONE;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         uint8_t *slot_state = carve(&c, slots);
         uint16_t *slot_weight = carve(&c, slots * 2);
         uint32_t *slot_crc = carve(&c, slots * 4);
         uint64_t *bitmaps = carve(&c, words * 8);
-        uint8_t *held = carve(&c, config->bucket_bytes_max * 2);
-        uint8_t *encoded = config->hosts > 1 ? carve(&c, config->bucket_bytes_max) : NULL;
-        bool combines = config->local_ranks > 1 || config->options.policy > UT_POLICY_NONE;
+        uint8_t *held = apart ? carve(&c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
+        uint8_t *encoded = transforms ? carve(&c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? carve(&c, config->bucket_bytes_max) : NULL;
         if (!at)
             continue;
