@@ -20,12 +20,19 @@ ARENA_SPARE_BYTES = 1 << 20
 
 
 def open_beside(
-    job: Job, suffix: str, options: Options, *, ranks: Sequence[int] | None = None, arena_bytes: int = 0
+    job: Job,
+    suffix: str,
+    options: Options,
+    *,
+    ranks: Sequence[int] | None = None,
+    arena_bytes: int = 0,
+    bucket_bytes: int = 0,
 ) -> Job:
     """Joins the job named as |job| and |suffix|; returns when all its ranks are there.
 
     options: beyond those of |job|. ranks: of |job|, ascending, this one among them; all for None. In the new job they
-    are numbered from 0. arena_bytes: shared memory that is needed; never less than |job| has.
+    are numbered from 0. arena_bytes: shared memory that is needed; never less than |job| has. bucket_bytes: of the
+    largest array, if it is known; the job's memory is counted by it.
 
     All of |ranks| must call, with the same arguments. Raises as `connect`, and InvalidArgument for other ranks or a
     name that grows too long.
@@ -48,7 +55,7 @@ def open_beside(
         rendezvous="",
         rank_addresses=tuple(join_address(host_of[rank].address, host_of[rank].port) for rank in members),
         arena_bytes=max(settings.arena_bytes, arena_bytes + ARENA_SPARE_BYTES),
-        bucket_bytes_max=0,
+        bucket_bytes_max=bucket_bytes,
         options={**settings.options, **resolve(options, os.environ)},
     )
     return Job(made, job._connector)

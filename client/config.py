@@ -10,7 +10,7 @@
     timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
     deadline           ULTIMA_DEADLINE          of an op that is not given one: measured, at most 30 s; or "none"
     arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
-    bucket_bytes_max   ULTIMA_BUCKET_MAX        512M, or the daemon's limit if that is less; at most 4 GiB less one byte
+    bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
     options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.options`

@@ -184,7 +184,9 @@ class Hierarchy:
         """Joins the jobs of the group, and that of the models."""
         group, nbytes = self.group, self._count * np.dtype(self._dtype).itemsize
         name = f"{self._name}/{self.epoch}.{self.groups.index(group)}"
-        self.group_job = open_beside(self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes)
+        self.group_job = open_beside(
+            self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes, bucket_bytes=nbytes
+        )
         self.partial = self.group_job.partial()
         self.speaker = group[0]
         self._silent = 0
@@ -239,7 +241,12 @@ class SharedModel:
     def __init__(self, job: Job, count: int, dtype: str, name: str, ranks: Sequence[int] | None = None) -> None:
         blocks = -(-count // (BLOCK - 2))
         nbytes = blocks * BLOCK * np.dtype(dtype).itemsize
-        self._job = open_beside(job, name, Options(policy="solo"), ranks=ranks, arena_bytes=ARENA_VECTORS * nbytes)
+        self._job = open_beside(
+            *(job, name, Options(policy="solo")),
+            ranks=ranks,
+            arena_bytes=ARENA_VECTORS * nbytes,
+            bucket_bytes=nbytes,
+        )
         self._slot = self._job.partial(local_reduce="sum", divisor="none")
         self._count = count
         self._vector = self._job.empty((blocks, BLOCK), dtype)

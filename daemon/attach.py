@@ -41,11 +41,12 @@ import pwd
 import secrets
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ultima.daemon.budget import Budget
+from ultima.daemon.budget import Budget, check_share
 from ultima.daemon.config import DaemonConfig
 from ultima.daemon.engine import Region, SessionMemory
 from ultima.daemon.errors import (
@@ -66,6 +67,7 @@ log = logging.getLogger("ultimad.attach")
 PROTOCOL = 2
 HELLO_BYTES_MAX = 4096
 SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
+SILENT_PER_UID_MAX = 192  # of one user
 _MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
 _F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1
 _SO_PEERPIDFD = 77  # Linux 6.5
@@ -211,6 +213,8 @@ class AttachServer:
         self._accepting: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._trainers: set[Trainer] = set()
+        self._silent: Counter[int] = Counter()
+        """Connections that have not said hello yet, by user."""
 
     @property
     def trainers(self) -> int:
@@ -261,17 +265,22 @@ class AttachServer:
                 await asyncio.sleep(1.0)
                 continue
             connection.setblocking(False)
-            if len(self._connections) - len(self._trainers) >= SILENT_MAX:
+            _, uid, _ = credentials(connection)
+            if self._silent.total() >= SILENT_MAX or self._silent[uid] >= SILENT_PER_UID_MAX:
                 connection.close()
                 continue
-            task = spawn(self._attend(connection), "attach")
+            self._silent[uid] += 1
+            task = spawn(self._attend(connection, uid), "attach")
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
 
-    async def _attend(self, connection: socket.socket) -> None:
+    async def _attend(self, connection: socket.socket, uid: int) -> None:
         trainer: Trainer | None = None
         try:
-            trainer = await self._welcome(connection)
+            try:
+                trainer = await self._welcome(connection)
+            finally:
+                self._silent -= Counter((uid,))  # which forgets those that have none
             if trainer is not None:
                 self._answer(connection, trainer)
                 await self._until_gone(connection, trainer)
@@ -302,19 +311,14 @@ class AttachServer:
         if arena_bytes is None:
             connection.send(json.dumps({"v": PROTOCOL, "token": self._tokens.give(uid)}).encode())
             return None
-        limit = self._config.limits.attaching
-        if self._idle() >= limit:
-            raise ResourceExhausted(f"limits.attaching = {limit}: as many processes are attaching already")
+        idle = (trainer.uid for trainer in self._trainers if not trainer.joined)
+        check_share("attaching", self._config.limits, idle, uid, "processes are attaching")
         trainer = self._create(connection, pid, uid, arena_bytes)
         self._trainers.add(trainer)
         self._tickets[trainer.ticket] = trainer
         trainer.expire_after(self._config.limits.ticket_seconds)
         log.info("trainer attached pid=%d uid=%d arena_bytes=%d", pid, uid, arena_bytes)
         return trainer
-
-    def _idle(self) -> int:
-        """Attached processes that are in no job."""
-        return sum(not trainer.joined for trainer in self._trainers)
 
     def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
         info, lanes = self._engine.info, len(self._engine.infos)

@@ -37,7 +37,7 @@ ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 JOBS_MAX, SESSIONS_MAX, HOSTS_MAX, LOCAL_RANKS_MAX = 16, 64, 64, 16
 LANES_MAX = 4
 BUCKET_BYTES_MAX = 2**32 - 1
-BUCKET_BYTES_UNSAID = 2**29  # of a trainer that does not say how large its buckets are
+BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
 WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -57,6 +57,12 @@ def _bytes(value: object) -> object:
             raise ValueError('allowed: bytes as a number, or like "64K", "512M", "4G"')
         return int(match[1]) * _UNITS[match[2].upper()]
     return _number(value)
+
+
+def shown_bytes(value: int) -> str:
+    """As a limit is written: the largest number of whole units that is not more than `value`."""
+    unit = next(unit for unit in ("T", "G", "M", "K", "") if value >= 16 * _UNITS[unit] or not unit)
+    return f"{value // _UNITS[unit]}{unit}"
 
 
 def _list(value: object) -> object:
@@ -94,15 +100,28 @@ class EngineOptions(_Section):
 
 
 class Limits(_Section):
-    """All limits that are not built into the engine."""
+    """All limits that are not built into the engine.
+
+    One user may not have all of what is shared: a quarter is kept for others, unless a limit says how much. That is
+    zero of fewer than four, so who is alone and sets small limits does not meet it.
+    """
 
     jobs: Int = Field(JOBS_MAX, ge=1, le=JOBS_MAX, description="jobs at once")
+    jobs_per_uid: Int = Field(0, ge=0, le=JOBS_MAX, description="of one user; 0: three quarters of `jobs`")
     sessions: Int = Field(SESSIONS_MAX, ge=1, le=SESSIONS_MAX, description="trainers at once")
+    sessions_per_uid: Int = Field(0, ge=0, le=SESSIONS_MAX, description="of one user; 0: three quarters of `sessions`")
     attaching: Int = Field(64, ge=1, le=4096, description="attached processes at once that are not yet in a job")
+    attaching_per_uid: Int = Field(0, ge=0, le=4096, description="of one user; 0: three quarters of `attaching`")
     arena_bytes: Bytes = Field(4 * 2**30, ge=4096, le=2**40, description="shared memory of one trainer")
-    memory_bytes: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of all trainers")
-    memory_bytes_per_uid: Bytes = Field(16 * 2**30, ge=2**20, le=2**44, description="shared memory of one user")
-    memory_bytes_per_job: Bytes = Field(192 * 2**30, ge=2**20, le=2**44, description="memory of a job: arenas, engine")
+    memory_bytes: Bytes = Field(
+        32 * 2**30, ge=2**20, le=2**44, description="memory of all trainers and jobs; by itself never over MemoryMax"
+    )
+    memory_bytes_per_uid: Bytes = Field(
+        0, ge=0, le=2**44, description="memory of one user's trainers and jobs; 0: three quarters of `memory_bytes`"
+    )
+    memory_bytes_per_job: Bytes = Field(
+        0, ge=0, le=2**44, description="memory of a job: arenas, engine; 0: as much as one user may have"
+    )
     bucket_bytes: Bytes = Field(BUCKET_BYTES_MAX, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
     rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
     hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
@@ -112,6 +131,18 @@ class Limits(_Section):
     probe_seconds: Seconds = Field(
         2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
     )
+
+    def share(self, name: str) -> int:
+        """How much one user may have of what the limit `name` bounds: `name`_per_uid, or all but a quarter."""
+        whole = int(getattr(self, name))
+        return int(getattr(self, f"{name}_per_uid")) or whole - whole // 4
+
+    def in_force(self) -> dict[str, int]:
+        """By name, in whole units, each as it holds."""
+        shown = {name: int(value) for name, value in self.model_dump().items()}
+        shares = {f"{name}_per_uid": self.share(name) for name in shown if f"{name}_per_uid" in shown}
+        per_job = self.memory_bytes_per_job or shares["memory_bytes_per_uid"]
+        return shown | shares | {"memory_bytes_per_job": per_job}
 
 
 class DaemonConfig(_Section):
@@ -203,8 +234,7 @@ class DaemonConfig(_Section):
 
     def limits_in_force(self) -> dict[str, int]:
         """Limits by name, in whole units, the engine's own included; printed at start and shown in status."""
-        shown = {f"limits.{name}": int(value) for name, value in self.limits.model_dump().items()}
-        return shown | {
+        return {f"limits.{name}": value for name, value in self.limits.in_force().items()} | {
             "hosts_per_job": HOSTS_MAX,
             "ranks_per_host": LOCAL_RANKS_MAX,
             "ranks_per_job": WORLD_SIZE_MAX,

@@ -13,10 +13,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 
 from ultima.daemon.attach import Trainer
-from ultima.daemon.budget import Budget
+from ultima.daemon.budget import Budget, check_share
 from ultima.daemon.config import DaemonConfig
 from ultima.daemon.errors import (
     DeadlineExceeded,
@@ -157,9 +158,8 @@ class JobTable:
                 raise Unavailable("the daemon is going down")
             job = self._jobs.get(spec.job)
             if job is None:
-                limit = self._config.limits.jobs
-                if len(self._jobs) >= limit:
-                    raise ResourceExhausted(f"limits.jobs = {limit}: as many jobs are here already")
+                owners = (job.uid for job in self._jobs.values())
+                check_share("jobs", self._config.limits, owners, trainer.uid, "jobs are here")
                 job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
             if not job.empty:
                 check_join(job.name, job.uid, trainer.uid)
@@ -218,31 +218,31 @@ class JobTable:
             )
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
-        memory_bytes = self._engine.job_bytes(config, membership.lanes)
-        self._budget.take_job(job.name, memory_bytes)
-        try:
-            job.number = self._engine.job_add(config, membership.lanes)
-        except Refused:
-            self._budget.give_back_job(job.name, memory_bytes)
-            raise
-        self._by_number[job.number] = job
-        job.memory_bytes, job.membership, job.own = memory_bytes, membership, own
-        if membership.options.partial:
-            job.partial = PartialStats([host.ranks for host in membership.hosts])
-        job.in_force = InForce(membership.options, lambda new: self._tune(job, new), self._changes.notify)
-        assert self._peers is not None
-        job.links = Links(
-            self._engine,
-            self._peers.connect,
-            job.name,
-            job.number,
-            membership.generation,
-            own,
-            job.in_force,
-            {host.index: host for host in membership.hosts if host.index != own.index},
-            membership.next_op_seq,
-            lambda: self._links_changed(job),
-        )
+        job.memory_bytes = self._engine.job_bytes(config, membership.lanes)
+        self._budget.take_engine(job.uid, job.name, job.memory_bytes, membership.bucket_bytes_max)
+        with ExitStack() as undo:
+            undo.callback(self._budget.give_back_engine, job.uid, job.name, job.memory_bytes)
+            number = self._engine.job_add(config, membership.lanes)
+            undo.callback(self._engine.job_remove, number)
+            if membership.options.partial:
+                job.partial = PartialStats([host.ranks for host in membership.hosts])
+            job.in_force = InForce(membership.options, lambda new: self._tune(job, new), self._changes.notify)
+            assert self._peers is not None
+            job.links = Links(
+                self._engine,
+                self._peers.connect,
+                job.name,
+                number,
+                membership.generation,
+                own,
+                job.in_force,
+                {host.index: host for host in membership.hosts if host.index != own.index},
+                membership.next_op_seq,
+                lambda: self._links_changed(job),
+            )
+            undo.pop_all()
+        job.number, job.membership, job.own = number, membership, own
+        self._by_number[number] = job
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
             *(job.name, job.uid, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
@@ -269,9 +269,8 @@ class JobTable:
             raise Unavailable(f"job {job.name!r}: over")
 
     def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
-        limit = self._config.limits.sessions
-        if len(self._at) >= limit:
-            raise ResourceExhausted(f"limits.sessions = {limit}: as many trainers are in jobs already")
+        users = (other.uid for other in self._at)
+        check_share("sessions", self._config.limits, users, trainer.uid, "trainers are in jobs")
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None
@@ -284,7 +283,7 @@ class JobTable:
             place = job.own.ranks.index(rank)
             memory = [replace(lane, place=place) for lane in trainer.memory]
             session = self._engine.session_add(job.number, memory, next_op_seq)
-        except Refused:
+        except BaseException:
             self._budget.give_back_job(job.name, trainer.size)
             raise
         job.sessions[rank] = Session(session, trainer)
@@ -333,9 +332,11 @@ class JobTable:
         if job.membership is not None and job.links is not None:
             job.links.close()
             del self._by_number[job.number]
-            self.recorder.job_ends(self.record(job), job.uid)
-            self._engine.job_remove(job.number)
-            self._budget.give_back_job(job.name, job.memory_bytes)
+            try:
+                self.recorder.job_ends(self.record(job), job.uid)
+            finally:
+                self._engine.job_remove(job.number)
+                self._budget.give_back_engine(job.uid, job.name, job.memory_bytes)
             if job.left:
                 self._left[job.name] = job.membership.generation
                 self._left.move_to_end(job.name)

@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
-from ultima.daemon import attach, sdnotify
+from ultima.daemon import attach, memory_max, sdnotify
 from ultima.daemon.admin_service import AdminService
 from ultima.daemon.budget import Budget
 from ultima.daemon.config import DaemonConfig
@@ -102,7 +102,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Everything listens when this returns. Raises StartupError, and has then undone what it did."""
-        config = self.config
+        config = self.config = memory_max.fitted(self.config, memory_max.memory_max())
         self._folder = RuntimeDir(config.runtime_dir)
         try:
             self._folder.clear(config.socket)

@@ -28,8 +28,12 @@ def inner_deadline(context: Any, seconds_if_none: float) -> float:
     return asyncio.get_running_loop().time() + left - min(ANSWER_SECONDS, left / 10)
 
 
-def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int) -> JoinSpec:
-    """The request with every field in its range. Raises InvalidArgument or ResourceExhausted."""
+def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int, arena_bytes: int) -> JoinSpec:
+    """The request with every field in its range. Raises InvalidArgument or ResourceExhausted.
+
+    The largest bucket is memory of the job, many times over, so a trainer that does not say it gets no more than could
+    ever lie in its arena.
+    """
     if not 1 <= len(request.job) <= JOB_NAME_MAX or not request.job.isprintable():
         raise InvalidArgument(
             f"job = {request.job[:JOB_NAME_MAX]!r}: allowed: 1 to {JOB_NAME_MAX} printable characters"
@@ -55,7 +59,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int)
         world_size=request.world_size,
         rendezvous=rendezvous,
         advertise=advertise,
-        bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID),
+        bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID, arena_bytes),
         rate_bytes_per_s=request.rate_bytes_per_s,
         options=options,
     )
@@ -111,7 +115,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         deadline = inner_deadline(context, self._limits.join_seconds)
         trainer = self._attach.claim(request.ticket)
         try:
-            spec = checked(request, self._limits, self._grpc_port)
+            spec = checked(request, self._limits, self._grpc_port, trainer.memory[0].arena.size)
             joined = await self._jobs.join(trainer, spec, deadline)
         except BaseException:
             self._attach.release(trainer)

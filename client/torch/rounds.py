@@ -129,7 +129,9 @@ class Rounds:
             self.sync.adopt_first()
             if self.base is not None and enter:
                 nbytes = sum(parameter.nbytes for parameter in self.parameters)
-                self._jobs.append(open_beside(self.base, self.name, options, arena_bytes=ARENA_VECTORS * nbytes))
+                arena = ARENA_VECTORS * nbytes
+                beside = open_beside(self.base, self.name, options, arena_bytes=arena, bucket_bytes=nbytes)
+                self._jobs.append(beside)
                 self.use(self._jobs[-1])
         except BaseException:
             self.close()

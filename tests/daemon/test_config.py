@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ultima.daemon.config import DaemonConfig, load
+from ultima.daemon.config import DaemonConfig, load, shown_bytes
 from ultima.daemon.errors import StartupError
 from ultima.daemon.server import engine_configs
 
@@ -53,6 +53,25 @@ def test_load__sizes(tmp_path: Path) -> None:
     rows = [('"64K"', 65536), ('"2m"', 2 << 20), ('"3GiB"', 3 << 30), ("70000", 70000), ('"5000 "', 5000)]
     for text, expected in rows:
         assert loaded(tmp_path, f"[limits]\narena_bytes = {text}\n").limits.arena_bytes == expected, text
+
+
+def test_limits__what_one_user_may_have(tmp_path: Path) -> None:
+    defaults = load({}, {}, NO_FILE).limits
+    names = ("jobs", "sessions", "attaching", "memory_bytes")
+    assert [defaults.share(name) for name in names] == [12, 48, 48, 24 << 30]
+    text = "[limits]\njobs = 3\nsessions = 5\nsessions_per_uid = 2\nmemory_bytes = 1048577\n"
+    small_config = loaded(tmp_path, text)
+    small = small_config.limits
+    assert [small.share(name) for name in names] == [3, 2, 48, 1048577 - 262144]
+    shown = small_config.limits_in_force()
+    assert (shown["limits.jobs_per_uid"], shown["limits.sessions_per_uid"]) == (3, 2)
+    assert shown["limits.memory_bytes_per_job"] == shown["limits.memory_bytes_per_uid"] == 1048577 - 262144
+
+
+def test_shown_bytes() -> None:
+    rows = {0: "0", 16383: "16383", 16384: "16K", (1 << 30) - 1: "1023M", 40 << 30: "40G", 1 << 50: "1024T"}
+    for value, text in rows.items():
+        assert shown_bytes(value) == text
 
 
 def test_load__ports_of_the_engine(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.e2e.hosts import free_port
 from ultima._native import ffi
 from ultima.cli.explain import decoded
 from ultima.daemon.attach import create_memfd, make_bell
-from ultima.daemon.config import Limits
+from ultima.daemon.config import BUCKET_BYTES_UNSAID, Limits
 from ultima.daemon.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
 from ultima.daemon.options import Options
@@ -141,11 +141,13 @@ def test_job__limit_is_named(engine: Engine) -> None:
         engine.job_remove(number)
 
 
-def test_job_bytes__the_largest_bucket_fits_the_default_limits(engine: Engine) -> None:
-    limits = Limits()
-    largest = replace(JOB, hosts=64, local_ranks=2, world=128, bucket_bytes_max=limits.bucket_bytes)
-    arenas = 2 * 2 * limits.bucket_bytes
-    assert 2 * engine.job_bytes(largest) + arenas <= limits.memory_bytes_per_job
+def test_job_bytes__of_common_jobs_fit_the_default_limits(engine: Engine) -> None:
+    """Of one user, with arenas of 256 MiB: three jobs of two lanes with 8 ranks on each of 64 hosts, and 4 GiB more."""
+    limits, arena = Limits(), 256 << 20
+    common = replace(JOB, hosts=64, local_ranks=8, world=512, bucket_bytes_max=BUCKET_BYTES_UNSAID)
+    assert 3 * (2 * engine.job_bytes(common) + 8 * arena) + (4 << 30) <= limits.share("memory_bytes")
+    alone = replace(common, hosts=1, world=8)
+    assert 11 * 2 * engine.job_bytes(alone) < limits.share("memory_bytes") // 2
 
 
 def test_picks__of_seed_42(engine: Engine) -> None:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from ultima.daemon import errors, sdnotify
-from ultima.daemon.budget import Budget
+from ultima.daemon.budget import Budget, check_share
 from ultima.daemon.config import Limits
 from ultima.daemon.engine import NEVER, Event, EventKind, Status
 from ultima.daemon.hosts import Host, Membership, State, address_of_peer, order, split_target, target
@@ -149,14 +149,44 @@ def test_budget__refuses_without_debiting() -> None:
             budget.take(uid, size)
     budget.take(2, 1 << 20)
     budget.take_job("j", 2 << 20)
-    with pytest.raises(
-        errors.ResourceExhausted, match=r"per_job = 2097152: 1 bytes asked for job 'j', which holds 2097152"
-    ):
+    text = r"per_job = 2097152: 1 bytes asked for job 'j', which holds 2097152; 0 are left: allowed: a smaller arena"
+    with pytest.raises(errors.ResourceExhausted, match=text):
         budget.take_job("j", 1)
     budget.give_back_job("j", 2 << 20)
     budget.give_back(1, 3 << 20)
     budget.give_back(2, 1 << 20)
     assert (budget.used, dict(budget.used_by_uid), dict(budget.used_by_job)) == (0, {}, {})
+
+
+def test_budget__engine_memory_is_its_owners() -> None:
+    limits = Limits.model_validate({"memory_bytes": 4 << 20, "memory_bytes_per_job": 2 << 20})
+    budget = Budget(limits)
+    budget.take(7, 1 << 20)
+    budget.take_engine(7, "j", 2 << 20, 1000)
+    assert (budget.used, budget.used_by_uid[7], budget.used_by_job["j"]) == (3 << 20, 3 << 20, 2 << 20)
+    way_out = r"1 bytes asked for {}, .*; 0 are left: allowed: a smaller bucket_bytes_max \(ULTIMA_BUCKET_MAX\) than 9"
+    for uid, job, whose in ((7, "k", "uid 7"), (8, "j", "job 'j'")):
+        with pytest.raises(errors.ResourceExhausted, match=way_out.format(whose)):
+            budget.take_engine(uid, job, 1, 9)
+    budget.take(8, 1 << 20)
+    with pytest.raises(errors.ResourceExhausted, match=r"^limits.memory_bytes = 4194304: .* for this daemon"):
+        budget.take_engine(9, "k", 1, 9)
+    budget.give_back_engine(7, "j", 2 << 20)
+    for uid in (7, 8):
+        budget.give_back(uid, 1 << 20)
+    assert (budget.used, dict(budget.used_by_uid), dict(budget.used_by_job)) == (0, {}, {})
+
+
+def test_check_share__of_all_and_of_one_user() -> None:
+    limits = Limits.model_validate({"jobs": 8})
+    check_share("jobs", limits, [1] * 5 + [2], 1, "jobs are here")
+    with pytest.raises(
+        errors.ResourceExhausted, match=r"^limits.jobs_per_uid = 6: of uid 1 as many jobs are here already"
+    ):
+        check_share("jobs", limits, [1] * 6 + [2], 1, "jobs are here")
+    check_share("jobs", limits, [1] * 6 + [2], 2, "jobs are here")
+    with pytest.raises(errors.ResourceExhausted, match=r"^limits.jobs = 8: as many jobs are here already"):
+        check_share("jobs", limits, [1] * 6 + [2] * 2, 2, "jobs are here")
 
 
 # ---- hosts ----

@@ -60,6 +60,8 @@ class DaemonProcess:
         self.socket = folder / "run" / "ultimad.sock"
         self.port = free_port()
         self.lanes = 2
+        self.environment: dict[str, str] = {}
+        """Options of the daemon, as ULTIMAD_ variables."""
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "run").mkdir(parents=True)
 
@@ -80,7 +82,7 @@ class DaemonProcess:
         command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self.folder / "run")]
         command += ["--bind", ADDRESS, "--port", str(self.port)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
-        environment["ULTIMAD_ENGINE_LANES"] = str(self.lanes)
+        environment |= {"ULTIMAD_ENGINE_LANES": str(self.lanes), **self.environment}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
@@ -131,12 +133,13 @@ Hosts = list[DaemonProcess]
 
 
 @contextmanager
-def running(count: int) -> Iterator[Hosts]:
-    """`count` daemons, ready."""
+def running(count: int, **environment: str) -> Iterator[Hosts]:
+    """`count` daemons, ready. `environment` is theirs alone."""
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [DaemonProcess(Path(folder) / f"host{index}") for index in range(count)]
         try:
             for host in hosts:
+                host.environment |= environment
                 host.launch()
             for host in hosts:
                 host.wait_until_ready()

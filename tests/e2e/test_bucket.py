@@ -22,7 +22,11 @@ def free_gib() -> float:
 @pytest.mark.skipif(free_gib() < NEEDED_GIB, reason=f"needs {NEEDED_GIB} GiB of free memory")
 def test_allreduce__of_more_than_two_gib() -> None:
     size = 4 * COUNT
-    with running(2) as hosts, ranks(hosts, arena=size + 65536, bucket_bytes_max=size, deadline="100s") as jobs:
+    limits = {"ULTIMAD_LIMITS_MEMORY_BYTES": "128G"}  # 24 buckets, of which it touches two and a bit
+    with (
+        running(2, **limits) as hosts,
+        ranks(hosts, arena=size + 65536, bucket_bytes_max=size, deadline="100s") as jobs,
+    ):
         probes = [0, 1, COUNT // 2 - 1, COUNT // 2, (1 << 29) - 1, 1 << 29, COUNT - 1]
 
         def one(rank: int, job: ultima.Job) -> list[float]:

@@ -177,9 +177,8 @@ typedef struct ut_op {
     uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
     uint64_t *bitmaps;
     size_t bitmap_words;
-    uint8_t *held_memory;   /* float32 sums of the halves while it runs, then what peers still need of the results; NULL
-                               in a job of one host */
-    uint8_t *bucket_memory; /* combined local contributions, NULL with one local rank; in partial jobs the result */
+    uint8_t *held_memory;    /* float32 sums of the halves, then what peers still need; NULL in a job of one host */
+    uint8_t *bucket_memory;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
     uint8_t *encoded_memory; /* the bucket transformed; NULL in a job of one host, and where it never is */
 } ut_op;
 
