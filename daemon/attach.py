@@ -59,6 +59,7 @@ from ultima.daemon.errors import (
     status_of,
 )
 from ultima.daemon.lanes import Lanes
+from ultima.daemon.logs import about
 from ultima.daemon.users import Tokens
 from ultima.daemon.waiting import spawn
 
@@ -285,7 +286,7 @@ class AttachServer:
                 self._answer(connection, trainer)
                 await self._until_gone(connection, trainer)
         except Refused as error:
-            log.warning("attach refused status=%s reason=%s", status_of(error).name, error)
+            log.warning("attach refused status=%s reason=%s", status_of(error).name, error, extra=about(uid))
             reply = {"v": PROTOCOL, "error": status_of(error).name, "message": str(error)}
             with contextlib.suppress(OSError):
                 connection.send(json.dumps(reply).encode())

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from ultima.daemon import logs
 from ultima.daemon.errors import StartupError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
 
 def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineConfig], Engine] | None = None) -> int:
     """Entry point of `ultimad`; returns the exit status. `open_engine` puts another engine behind it, for tests."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.begin()
     try:
         flags = parse(sys.argv[1:] if arguments is None else arguments)
         if flags.pop("version", None):

@@ -27,12 +27,12 @@ from ultima.daemon.hosts import fresh_number, target
 from ultima.daemon.initiators import Initiators
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes
+from ultima.daemon.logs import about
 from ultima.daemon.peer_service import PeerService
 from ultima.daemon.peers import OPTIONS, Peers
 from ultima.daemon.progress import judge_all
 from ultima.daemon.rendezvous import Coordinator
 from ultima.daemon.runtime_dir import RuntimeDir
-from ultima.daemon.stats import Seldom
 from ultima.daemon.trainer_service import TrainerService
 from ultima.daemon.tuning import Tuning
 from ultima.daemon.users import Tokens
@@ -96,7 +96,6 @@ class Daemon:
         self.incarnation = fresh_number()
         self.grpc_port = 0
         self._open_engine = open_engine
-        self._seldom = Seldom()
         self._well = True
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -258,34 +257,32 @@ class Daemon:
                 job.stats.op_done(event)
                 if job.partial is not None:
                     job.partial.read(functools.partial(self.engine.receipt, job.number))
-            if event.a != Status.COMPLETE and (lines := self._seldom.allows((name, event.a))):
+            if event.a != Status.COMPLETE:
                 log.warning(
-                    "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d alike=%d",
-                    *(name, event.op_seq, _word(event.a), event.c, event.b // 1000, lines),
+                    "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d",
+                    *(name, event.op_seq, _word(event.a), event.c, event.b // 1000),
+                    extra=about(name, event.a),
                 )
         elif event.kind == EventKind.DESYNC:
             field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
             log.error(
                 "desync job=%s op_seq=%d host=%d field=%s here=%d there=%d",
                 *(name, event.op_seq, event.host, field, event.b, event.c),
+                extra=about(name),
             )
         elif event.kind == EventKind.BAD_SUBMISSION:
-            if lines := self._seldom.allows((name, "bad", event.session)):
-                log.warning("bad submission job=%s session=%d error=-%d alike=%d", name, event.session, event.a, lines)
+            seen = about(name, event.session)
+            log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
         elif event.kind == EventKind.DIVERGED:
             if job is not None:
                 job.stats.op_diverged(event)
-            if lines := self._seldom.allows((name, "diverged")):
-                log.warning(
-                    "replicas differ job=%s op_seq=%d hosts=%#x of=%#x alike=%d",
-                    *(name, event.op_seq, event.a, event.b, lines),
-                )
+            values = (name, event.op_seq, event.a, event.b)
+            log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
         elif event.kind == EventKind.PATH:
-            if lines := self._seldom.allows((name, "path", event.host, event.a)):
-                what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
-                log.warning("path changed job=%s host=%d alike=%d: %s", name, event.host, lines, what)
-        elif event.kind == EventKind.VIOLATION and (lines := self._seldom.allows((name, "violation", event.host))):
-            log.error("protocol violated job=%s host=%d alike=%d", name, event.host, lines)
+            what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
+            log.warning("path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
+        elif event.kind == EventKind.VIOLATION:
+            log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
 
     def _log_start(self) -> None:
         info = self.engine.info

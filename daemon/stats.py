@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import deque
-from collections.abc import Hashable
 
 from ultima.daemon.engine import Event, Status
 
@@ -83,23 +81,3 @@ class ProbeStats:
         names = ("sent", "ready", "expired", "gone", "denied", "redrawn", "timed_out", "decided")
         counts = {f"{name}_count": int(getattr(self, name)) for name in names}
         return counts | {"decision_p50_us": self.decision_p50_us}
-
-
-class Seldom:
-    """Lets a kind of log line through once in `seconds`, and counts the rest."""
-
-    def __init__(self, seconds: float = 10.0, kinds_max: int = 256) -> None:
-        self._seconds, self._kinds_max = seconds, kinds_max
-        self._last: dict[Hashable, tuple[float, int]] = {}
-
-    def allows(self, kind: Hashable) -> int:
-        """0 for no; else 1 and the number of lines of this kind that were held back since the last one."""
-        now = time.monotonic()
-        at, held = self._last.get(kind, (float("-inf"), 0))
-        if now - at < self._seconds:
-            self._last[kind] = (at, held + 1)
-            return 0
-        if kind not in self._last and len(self._last) >= self._kinds_max:
-            self._last.clear()
-        self._last[kind] = (now, 0)
-        return 1 + held

@@ -17,7 +17,7 @@ from ultima.daemon.config import Limits
 from ultima.daemon.engine import NEVER, Event, EventKind, Status
 from ultima.daemon.hosts import Host, Membership, State, address_of_peer, order, split_target, target
 from ultima.daemon.progress import GRACE_NS, judge
-from ultima.daemon.stats import RECENT_OPS, OpStats, Seldom
+from ultima.daemon.stats import RECENT_OPS, OpStats
 
 DAEMON = Path(errors.__file__).parent
 
@@ -123,16 +123,6 @@ def test_op_stats__status_from_a_newer_engine_is_not_counted() -> None:
     stats.op_done(done(status=9))
     stats.op_done(done(status=Status.PARTIAL, missing=5))
     assert stats.count == {1: 0, 2: 1, 3: 0, 4: 0} and stats.missing_bytes == 5
-
-
-def test_seldom__lets_one_of_a_kind_through_and_counts_the_rest() -> None:
-    seldom = Seldom(seconds=3600)
-    assert [seldom.allows("a"), seldom.allows("a"), seldom.allows("b"), seldom.allows("a")] == [1, 0, 1, 0]
-    always = Seldom(seconds=0)
-    assert [always.allows("a"), always.allows("a")] == [1, 1]
-    few = Seldom(seconds=3600, kinds_max=2)
-    assert [few.allows(kind) for kind in "abc"] == [1, 1, 1]
-    assert few.allows("c") == 0
 
 
 # ---- budget ----
