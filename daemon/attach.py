@@ -443,7 +443,7 @@ def listen(path: Path, group: str) -> socket.socket:
         finally:
             os.umask(before)
         if group:
-            os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            os.chown(path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
         with contextlib.suppress(OSError):  # an older kernel; who connects gets what the listener has
             listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         listener.listen(64)

@@ -3,12 +3,16 @@
 
 The lock is what counts (flock on DIR/ultimad.lock): the kernel drops it when its holder dies, however that happens.
 Socket files stay behind when a daemon is killed; one that nobody listens on is removed, and nothing else ever is.
+
+Who may write to the folder may put another socket where trainers look for ours. So it must be ours or root's, and
+writable for nobody else but the group that may attach, if one is configured.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import grp
 import os
 import socket
 import stat
@@ -22,8 +26,11 @@ SOCKET_PATH_MAX = 107  # bytes of sun_path, less the closing zero
 class RuntimeDir:
     """A folder that this process holds."""
 
-    def __init__(self, path: Path) -> None:
-        """Takes the folder, making it if it is not there. Raises StartupError, with one sentence."""
+    def __init__(self, path: Path, group: str = "") -> None:
+        """Takes the folder, making it if it is not there. Raises StartupError, with one sentence.
+
+        `group` is the one that may attach; "" for none.
+        """
         self.path = path
         longest = len(os.fsencode(path / "ultimad.sock"))
         if longest > SOCKET_PATH_MAX:
@@ -33,9 +40,16 @@ class RuntimeDir:
             )
         try:
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._lock = os.open(path / "ultimad.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                _check(path, os.fstat(folder), group)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._lock = os.open("ultimad.lock", flags, 0o640, dir_fd=folder)
+            finally:
+                os.close(folder)
         except OSError as error:
-            raise StartupError(f"runtime_dir = {str(path)!r}: cannot be used: {error.strerror}") from None
+            why = "it is a link, or no folder" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
+            raise StartupError(f"runtime_dir = {str(path)!r}: cannot be used: {why}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,6 +78,12 @@ class RuntimeDir:
         os.close(self._lock)
 
     @staticmethod
+    def hand_over(socket_path: Path, group: str) -> None:
+        """Lets `group` open a socket that was just made; what another put there instead is not followed."""
+        if group:
+            os.chown(socket_path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
+
+    @staticmethod
     def _someone_listens(path: Path) -> bool:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
             with socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC) as probe:
@@ -75,3 +95,17 @@ class RuntimeDir:
                         continue  # nobody, or a socket of the other kind
                 return True
         return False
+
+
+def _check(path: Path, found: os.stat_result, group: str) -> None:
+    """Raises StartupError unless only we, root and `group` can put something into the folder."""
+    own, mode = os.geteuid(), stat.S_IMODE(found.st_mode)
+    what = f"runtime_dir = {str(path)!r}: belongs to uid {found.st_uid} and gid {found.st_gid}, mode {mode:04o}"
+    if found.st_uid not in (own, 0):
+        raise StartupError(f"{what}: allowed: a folder of uid {own}, which this daemon runs as, or of root")
+    if mode & stat.S_IWOTH:
+        raise StartupError(f"{what}: allowed: a folder that others may not write to, as with chmod 0750")
+    if mode & stat.S_IWGRP and not (group and found.st_gid == grp.getgrnam(group).gr_gid):
+        raise StartupError(
+            f"{what}: allowed: a folder that no group may write to, but for allow_group = {group!r}, as with chmod 0750"
+        )

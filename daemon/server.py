@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import grp
 import logging
 import os
 import socket
@@ -102,7 +101,7 @@ class Daemon:
     async def start(self) -> None:
         """Everything listens when this returns. Raises StartupError, and has then undone what it did."""
         config = self.config = memory_max.fitted(self.config, memory_max.memory_max())
-        self._folder = RuntimeDir(config.runtime_dir)
+        self._folder = RuntimeDir(config.runtime_dir, config.allow_group)
         try:
             self._folder.clear(config.socket)
             self._folder.clear(config.attach_socket)
@@ -170,8 +169,7 @@ class Daemon:
                 await self._local.start()
             finally:
                 os.umask(before)
-            if config.allow_group:
-                os.chown(config.socket, -1, grp.getgrnam(config.allow_group).gr_gid)
+            self._folder.hand_over(config.socket, config.allow_group)
             listener = attach.listen(config.attach_socket, config.allow_group)
         except (OSError, RuntimeError) as error:
             await self._local.stop(None)

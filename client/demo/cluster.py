@@ -68,7 +68,7 @@ class Cluster:
         """Starts |count| daemons on loopback and returns when each takes connections. Raises ChildFailed."""
         for index in range(count):
             folder = self.folder / f"host{index}"
-            folder.mkdir()
+            folder.mkdir(mode=0o700)
             arguments = ["--runtime-dir", str(folder), "--bind", "127.0.0.1", "--port", "0", "--log-level", "warning"]
             command = [sys.executable, "-m", "ultima.daemon.main", *arguments]
             self._daemons.append(self._start(f"daemon {index}", command, dict(os.environ)))

@@ -75,7 +75,7 @@ def daemons() -> Iterator[list[tuple[Path, int]]]:
         for index in range(2):
             port = _free_port()
             directory = folder / f"host{index}"
-            directory.mkdir()
+            directory.mkdir(mode=0o700)
             command = [str(BIN / "ultimad"), "--runtime-dir", str(directory), "--bind", "127.0.0.1"]
             command += ["--port", str(port)]
             with (folder / f"host{index}.log").open("wb") as log:

@@ -63,7 +63,7 @@ class DaemonProcess:
         self.environment: dict[str, str] = {}
         """Options of the daemon, as ULTIMAD_ variables."""
         self._process: subprocess.Popen[bytes] | None = None
-        (folder / "run").mkdir(parents=True)
+        (folder / "run").mkdir(mode=0o700, parents=True)
 
     @property
     def rendezvous(self) -> str:

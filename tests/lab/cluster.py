@@ -79,7 +79,7 @@ class Cluster:
         return (self.folder / f"host{index}.log").read_text(errors="replace")
 
     def _start(self, index: int, address: str) -> subprocess.Popen[bytes]:
-        self.runtime_dir(index).mkdir()
+        self.runtime_dir(index).mkdir(mode=0o700)
         command = [str(BIN / "ultimad"), "--runtime-dir", str(self.runtime_dir(index)), "--bind", address]
         command += ["--port", str(PORT), "--insecure", "--log-level", "info"]
         with (self.folder / f"host{index}.log").open("wb") as log:
