@@ -2,7 +2,7 @@
 """Writes deploy/requirements.lock: every package that daemon and client need at run time, with versions and hashes.
 
     python deploy/lock.py            resolves anew, with pip and whatever index it is set up for
-    pip install --require-hashes -r deploy/requirements.lock && pip install --no-deps ultima
+    pip install --require-hashes -r deploy/requirements.lock
 
 pip resolves for each kind of machine and each Python that we ship for, without installing anything; the answers are put
 together, so that one file serves all of them. A package must have one version everywhere. torch, which is an extra, is

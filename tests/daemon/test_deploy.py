@@ -7,9 +7,15 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ultima.daemon.config import LANES_MAX, load
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/systemd/ultimad.service"
@@ -33,6 +39,47 @@ def test_unit__keeps_the_check_of_who_attaches_alive() -> None:
     assert settings["Type"] == "notify" and int(settings["WatchdogSec"]) == 10
     assert settings["RestartPreventExitStatus"] == "2"
     assert settings["RuntimeDirectory"] == "ultima"
+
+
+def test_unit__binds_the_ports_of_the_daemon_and_no_others() -> None:
+    """By the default `port`, with as many lanes as there can be."""
+    lines = UNIT.read_text().splitlines()
+    assert "SocketBindDeny=any" in lines
+    allowed: dict[str, set[int]] = {"tcp": set(), "udp": set()}
+    for line in lines:
+        if found := re.fullmatch(r"SocketBindAllow=(tcp|udp):(\d+)(?:-(\d+))?", line):
+            allowed[found[1]] |= set(range(int(found[2]), int(found[3] or found[2]) + 1))
+    config = load({}, {"ULTIMAD_ENGINE_LANES": str(LANES_MAX)}, Path("/nonexistent"))
+    assert allowed == {"tcp": {config.port}, "udp": {port for pair in config.udp_ports() for port in pair}}
+
+
+def test_unit__shows_how_to_name_the_peers_network() -> None:
+    """Commented out, because a network that was forgotten looks like one that swallows packets."""
+    text = UNIT.read_text()
+    assert "#IPAddressDeny=any\n" in text and re.search(r"^#IPAddressAllow=localhost \S+$", text, re.MULTILINE)
+
+
+def test_lock__is_what_the_project_asks_for_and_all_that_it_needs() -> None:
+    """With the versions in the lock every requirement is met, those of requirements too."""
+    text = (ROOT / "deploy/requirements.lock").read_text().replace(" \\\n", " ")
+    locked: dict[str, str] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            found = re.fullmatch(r"([a-z0-9-]+)==(\S+)((?: +--hash=sha256:[0-9a-f]{64})+)", line)
+            assert found is not None, line
+            locked[found[1]] = found[2]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    open_ones, seen = [Requirement(text) for text in project["dependencies"]], set()
+    while open_ones:
+        wanted = open_ones.pop()
+        name = canonicalize_name(wanted.name)
+        assert name in locked, f"{wanted} is not in the lock: run deploy/lock.py"
+        assert wanted.specifier.contains(locked[name]), f"{wanted}, but the lock has {locked[name]}: run deploy/lock.py"
+        if name not in seen:
+            seen.add(name)
+            needs = [Requirement(text) for text in requires(name) or []]
+            open_ones += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    assert len(seen) >= 15
 
 
 def test_generated_code__is_current() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from ultima.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "deploy/slurm/train.sbatch"
 TRAINJOB = ROOT / "deploy/kubernetes/trainjob.yaml"
+POLICY = ROOT / "deploy/kubernetes/networkpolicy.yaml"
+TRUSTED = {"ULTIMA_TRUSTED_NETWORK": "yes"}
 RECIPES = ROOT / "docs/recipes.md"
 pytestmark = pytest.mark.timeout(150)
 
@@ -43,30 +46,56 @@ def test_files__that_the_recipes_name_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_trainjob__is_yaml_of_the_right_shape() -> None:
-    """By a parser where there is one; else by what one would choke on first."""
-    text = TRAINJOB.read_text()
+def yaml_of(path: Path) -> Any:
+    """What a parser makes of a file, where there is one; else None, after a look for what one would choke on first."""
+    text = path.read_text()
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
         assert "\t" not in text
         body = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         for line in body:
-            assert re.fullmatch(r"( {2})*(- .+|[A-Za-z]\w*:( .+)?)", line), line
+            assert re.fullmatch(r"( {2})*(- .+|[A-Za-z][\w./-]*:( .+)?)", line), line
+        return None
+    return yaml.safe_load(text)
+
+
+def test_trainjob__is_yaml_of_the_right_shape() -> None:
+    job = yaml_of(TRAINJOB)
+    if job is None:
+        body = TRAINJOB.read_text().splitlines()
         for key in ("apiVersion: trainer.kubeflow.org/v1alpha1", "kind: TrainJob", "    name: torch-distributed"):
             assert key in body
         return
-    job = yaml.safe_load(text)
     assert (job["apiVersion"], job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
     assert job["spec"]["runtimeRef"] == {"name": "torch-distributed"}
     assert job["spec"]["trainer"]["command"][:2] == ["sh", "-c"]
 
 
+def test_trainjob__its_network_policy_is_of_its_pods() -> None:
+    yaml_of(POLICY)
+    (name,) = re.findall(r"^  name: (\S+)$", TRAINJOB.read_text(), re.MULTILINE)
+    assert re.findall(r"jobset-name: (\S+)$", POLICY.read_text(), re.MULTILINE) == [name, name]
+
+
+def test_examples__do_not_trust_the_network_by_themselves() -> None:
+    """Each asks for a variable, in one line that says what it means, before it starts anything."""
+    (command,) = re.findall(r"^ *- '(: .* exec ultima run .*)'$", TRAINJOB.read_text(), re.MULTILINE)
+    environment = quiet({"PATH": "/nonexistent"})
+    environment.pop("ULTIMA_TRUSTED_NETWORK", None)
+    for words in (["/bin/sh", "-c", command], ["/bin/bash", str(SBATCH), "x.py"]):
+        for said in ({}, {"ULTIMA_TRUSTED_NETWORK": ""}):
+            done = subprocess.run(words, env=environment | said, capture_output=True, text=True, timeout=60)
+            assert done.returncode != 0 and done.stdout == ""
+            (line,) = done.stderr.splitlines()
+            assert "ULTIMA_TRUSTED_NETWORK: peers are not authenticated yet; set it to yes" in line
+
+
 def test_trainjob__its_command_trains() -> None:
     """With the variables of Kubeflow's runtime for one node."""
-    (command,) = re.findall(r"^ *- (exec ultima run .*)$", TRAINJOB.read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^ *- '(: .* exec ultima run .*)'$", TRAINJOB.read_text(), re.MULTILINE)
     told = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1",
-            "PET_MASTER_PORT": str(free_port()), "PATH": f"{BIN}:{os.environ['PATH']}"}  # fmt: skip
+            "PET_MASTER_PORT": str(free_port()), "PATH": f"{BIN}:{os.environ['PATH']}", **TRUSTED}  # fmt: skip
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "rank 1 of 2" in done.stdout and loss_of(done.stdout) < 0.1
@@ -84,7 +113,7 @@ def test_sbatch__is_well_formed_and_trains(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     told = {"SLURM_JOB_NODELIST": "n[1-1]", "SLURM_NNODES": "1", "SLURM_JOB_ID": str(os.getpid()),
-            "RANKS_PER_NODE": "2", "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}  # fmt: skip
+            "RANKS_PER_NODE": "2", **TRUSTED, "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}  # fmt: skip
     command = ["bash", str(SBATCH), "examples/ddp.py", "--steps", "150"]
     done = subprocess.run(command, cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
