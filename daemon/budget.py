@@ -56,6 +56,9 @@ class Budget:
 
     def take_engine(self, uid: int, job: str, size: int, bucket_bytes_max: int) -> None:
         """Debits the engine's part of a job to its owner and to the job. Raises ResourceExhausted."""
+        limit = self._limits.bucket_bytes
+        if bucket_bytes_max > limit:
+            raise ResourceExhausted(f"limits.bucket_bytes = {limit}: job {job!r} needs {bucket_bytes_max}")
         way_out = f"a smaller bucket_bytes_max (ULTIMA_BUCKET_MAX) than {bucket_bytes_max}"
         self.take(uid, size, way_out)
         try:

@@ -119,6 +119,11 @@ class Job:
         """Every local rank that is on its way has its session: no op starts without one of them."""
         return all(rank in self.sessions for rank in self.joining)
 
+    def check_failed(self) -> None:
+        """Raises why the job cannot begin, if it cannot."""
+        if self.failed is not None:
+            raise type(self.failed)(str(self.failed))
+
     def check_place(self, spec: JoinSpec) -> None:
         """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
         if spec.rank in self.joining or spec.rank in self.sessions:

@@ -24,7 +24,6 @@ from ultima.daemon.errors import (
     FailedPrecondition,
     NotFound,
     Refused,
-    ResourceExhausted,
     Unavailable,
 )
 from ultima.daemon.hosts import Host, Membership, State
@@ -158,8 +157,7 @@ class JobTable:
                 raise Unavailable("the daemon is going down")
             job = self._jobs.get(spec.job)
             if job is None:
-                owners = (job.uid for job in self._jobs.values())
-                check_share("jobs", self._config.limits, owners, trainer.uid, "jobs are here")
+                check_share("jobs", self._config.limits, (j.uid for j in self.all()), trainer.uid, "jobs are here")
                 job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
             if not job.empty:
                 check_join(job.name, job.uid, trainer.uid)
@@ -211,11 +209,18 @@ class JobTable:
         own = next((host for host in membership.hosts if rank in host.ranks), None)
         if own is None or own.incarnation != job.incarnation:
             raise FailedPrecondition(f"job {job.name!r}: rank {rank} has its place in another life of this host")
-        limit = self._config.limits.bucket_bytes
-        if membership.bucket_bytes_max > limit:
-            raise ResourceExhausted(
-                f"limits.bucket_bytes = {limit}: job {job.name!r} needs {membership.bucket_bytes_max}"
-            )
+        try:
+            job.check_failed()
+            self._begin(job, membership, own)
+        except Refused as error:
+            job.failed = error  # of all its ranks here: the next to ask must not begin what is over elsewhere
+            raise
+        finally:
+            if job.membership is None:
+                self._coordinator.host_is(job.name, membership.generation, own.index, own.incarnation, State.ABSENT)
+
+    def _begin(self, job: Job, membership: Membership, own: Host) -> None:
+        """Gives the job its place in the engine, and starts to connect. Raises Refused, and has then done nothing."""
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
         job.memory_bytes = self._engine.job_bytes(config, membership.lanes)
@@ -260,8 +265,7 @@ class JobTable:
 
     async def _connected(self, job: Job, deadline: float) -> None:
         in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
-        if job.failed is not None:
-            raise type(job.failed)(str(job.failed))
+        job.check_failed()
         if not in_time:
             assert job.links is not None
             raise DeadlineExceeded(f"job {job.name!r}: not connected to {job.links.unsettled()}")
@@ -269,8 +273,7 @@ class JobTable:
             raise Unavailable(f"job {job.name!r}: over")
 
     def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
-        users = (other.uid for other in self._at)
-        check_share("sessions", self._config.limits, users, trainer.uid, "trainers are in jobs")
+        check_share("sessions", self._config.limits, (t.uid for t in self._at), trainer.uid, "trainers are in jobs")
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None

@@ -77,8 +77,8 @@ class Record:
 
     @property
     def over(self) -> bool:
-        """It once ran, and all its hosts are gone."""
-        return self.confirmed and all(state is State.ABSENT for state in self.states)
+        """All its hosts are gone, or never came up."""
+        return all(state is State.ABSENT for state in self.states)
 
 
 @dataclass(slots=True)
