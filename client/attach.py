@@ -43,7 +43,7 @@ from .receipt import Host
 
 PROTOCOL_VERSION = 2
 REPLY_MAX_BYTES = 16384
-LANES_MAX = 8
+LANES_MAX = 4  # the daemon's
 FDS_MAX = 2 + 3 * LANES_MAX
 # A memfd that can neither shrink nor grow cannot make us die of SIGBUS.
 SEALS_NEEDED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

@@ -47,13 +47,14 @@ def open_beside(
         raise InvalidArgument("job", name, f"a name that leaves room for {suffix!r} in {JOB_NAME_MAX} characters")
     host_of = {rank: host for host in job.hosts for rank in host.ranks}
     settings = job._settings
+    places = tuple(join_address(host_of[rank].address, host_of[rank].port) for rank in members)
     made = replace(
         settings,
         job=name,
         rank=list(members).index(job.rank),
         world_size=len(members),
         rendezvous="",
-        rank_addresses=tuple(join_address(host_of[rank].address, host_of[rank].port) for rank in members),
+        rank_addresses=places if len(job.hosts) > 1 else (),  # a daemon that serves its host alone has no place
         arena_bytes=max(settings.arena_bytes, arena_bytes + ARENA_SPARE_BYTES),
         bucket_bytes_max=bucket_bytes,
         options={**settings.options, **resolve(options, os.environ)},

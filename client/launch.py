@@ -116,12 +116,13 @@ def launch(plan: Plan, environment: Mapping[str, str], say: Callable[[str], None
             if found is None:
                 daemon = stack.enter_context(PrivateDaemon(plan, environment, signals))
                 found = daemon.socket
-                say(f"no daemon runs on this host: a private one serves this run on {daemon.bind}")
+                where = f" on {daemon.bind}" if daemon.bind else ""
+                say(f"no daemon runs on this host: a private one serves this run{where}")
             if plan.nodes == 1 and not environment.get("ULTIMA_RENDEZVOUS"):
                 # The daemon of rank 0 is the one here, whatever port it has.
-                from .reach import daemon_address
+                from .reach import daemon_reach
 
-                environment = {**environment, "ULTIMA_RENDEZVOUS": daemon_address(found)}
+                environment = {**environment, "ULTIMA_RENDEZVOUS": daemon_reach(found).address}
             ranks = stack.enter_context(Ranks(signals, say))
             for local in range(plan.per_node):
                 ranks.start(plan.command, rank_environment(plan, local, found, environment))
@@ -164,7 +165,8 @@ class PrivateDaemon:
     """A daemon for one run, with a folder of its own that goes with it."""
 
     def __init__(self, plan: Plan, environment: Mapping[str, str], signals: Signals) -> None:
-        self.bind = "127.0.0.1"
+        self.bind = ""
+        """Where it listens for other hosts; empty where the run has just this one."""
         self._port = "0"
         if plan.nodes > 1:
             from .reach import address_towards
@@ -184,8 +186,9 @@ class PrivateDaemon:
 
     def __enter__(self) -> PrivateDaemon:
         command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self._folder)]
-        command += ["--bind", self.bind, "--port", self._port, "--log-level", "warning"]
-        command += ["--insecure"] if self._insecure else []
+        command += ["--port", self._port, "--log-level", "warning"]
+        command += ["--bind", self.bind] if self.bind else []
+        command += ["--insecure"] if self.bind and self._insecure else []
         try:
             self._process = start(command, self._environment)
             limit = time.monotonic() + DAEMON_START_S

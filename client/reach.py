@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import time
+from dataclasses import dataclass
 
 from ultima.config import join_address
 from ultima.errors import DaemonUnavailable
@@ -15,8 +16,18 @@ from ultima.session import START_PATIENCE_NS
 RETRY_S = 0.1
 
 
-def daemon_address(socket_path: str) -> str:
-    """The "address:port" on which other daemons reach the one behind |socket_path|.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How other hosts reach a daemon."""
+
+    address: str
+    """As "address:port"; empty for one that serves its own host alone."""
+    life: int
+    """Of the daemon: a number that no other has."""
+
+
+def daemon_reach(socket_path: str) -> Reach:
+    """How other daemons reach the one behind |socket_path|.
 
     A daemon that does not answer may be starting: it gets as long as `ultima.connect` gives it. Raises DaemonError.
     """
@@ -31,10 +42,12 @@ def daemon_address(socket_path: str) -> str:
             if time.monotonic_ns() >= limit:
                 raise
             time.sleep(RETRY_S)
+    if not status.grpc_port:
+        return Reach("", status.incarnation)
     address = status.address
     if not address or ipaddress.ip_address(address).is_unspecified:
         address = address_towards(os.environ.get("MASTER_ADDR") or "127.0.0.1")
-    return join_address(address, status.grpc_port)
+    return Reach(join_address(address, status.grpc_port), status.incarnation)
 
 
 def address_towards(host: str) -> str:

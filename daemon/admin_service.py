@@ -57,7 +57,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             incarnation=self._incarnation,
             uptime_ms=int((time.monotonic() - self._started) * 1000),
             pid=os.getpid(),
-            insecure=self._config.insecure,
+            insecure=self._config.insecure and bool(self._config.bind),
             address=self._config.address or self._config.bind,
             grpc_port=self._grpc_port,
             engine=_engine_status(now),

@@ -22,7 +22,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -39,6 +38,7 @@ LANES_MAX = 4
 BUCKET_BYTES_MAX = 2**32 - 1
 BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
 WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
+PACKET_BYTES_MIN, PACKET_BYTES_MAX, PACKET_BYTES_STEP = 96, 9216, 8
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -87,15 +87,19 @@ class EngineOptions(_Section):
     feedback_port: Int = Field(0, ge=0, le=65535, description="UDP, of the first lane; 0: the second one after `port`")
     receive_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 8 MiB")
     send_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 512 KiB")
-    packet_bytes: Int = Field(0, ge=0, le=9216, description="UDP payload of a full packet; 0: fits an MTU of 1500")
+    packet_bytes: Int = Field(
+        0, ge=0, le=PACKET_BYTES_MAX, description="UDP payload of a full packet; 0: fits an MTU of 1500"
+    )
     gso: bool = Field(True, description="segmentation offload, where the kernel has it")
     gro: bool = Field(True, description="receive offload, where the kernel has it")
 
     @field_validator("packet_bytes")
     @classmethod
     def _packet_bytes(cls, value: int) -> int:
-        if value and (value < 256 or (value - 32) % 8):
-            raise ValueError("allowed: 0, or 256 to 9216 and 32 above a multiple of 8")
+        if value and (value < PACKET_BYTES_MIN or value % PACKET_BYTES_STEP):
+            raise ValueError(
+                f"allowed: 0, or {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX} and a multiple of {PACKET_BYTES_STEP}"
+            )
         return value
 
 
@@ -126,7 +130,7 @@ class Limits(_Section):
     rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
     hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
     ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
-    join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, where the call has no deadline")
+    join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, whatever the caller says")
     drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
     probe_seconds: Seconds = Field(
         2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
@@ -149,10 +153,10 @@ class DaemonConfig(_Section):
     """All options of one daemon."""
 
     runtime_dir: Path = Field(Path("/run/ultima"), description="folder of the two sockets and the lock")
-    bind: str = Field("127.0.0.1", description="numeric address for peers, TCP and UDP")
+    bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
-    insecure: bool = Field(False, description="speak to peers off loopback although nobody is authenticated")
+    insecure: bool = Field(False, description="speak to peers although nobody is authenticated")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
     allow_group: str = Field("", description="group whose members may attach")
@@ -161,8 +165,8 @@ class DaemonConfig(_Section):
 
     @field_validator("bind", "advertise")
     @classmethod
-    def _address(cls, value: str, info: ValidationInfo) -> str:
-        if value or info.field_name == "bind":
+    def _address(cls, value: str) -> str:
+        if value:
             try:
                 ipaddress.ip_address(value)
             except ValueError:
@@ -186,14 +190,16 @@ class DaemonConfig(_Section):
 
     @model_validator(mode="after")
     def _together(self) -> DaemonConfig:
-        bind = ipaddress.ip_address(self.bind)
-        if not bind.is_loopback and not self.insecure:
+        if self.bind and not self.insecure:
             raise ValueError(
-                f"bind = {self.bind!r}: not a loopback address, and peers are not authenticated: "
-                "allowed only with --insecure"
+                f"bind = {self.bind!r}: peers are not authenticated yet: allowed only with --insecure, on a network of "
+                "your own; without `bind` the daemon serves this host alone"
             )
         self._check_ports()
         if self.advertise:
+            if not self.bind:
+                raise ValueError(f"advertise = {self.advertise!r}: allowed only with `bind`")
+            bind = ipaddress.ip_address(self.bind)
             advertised = ipaddress.ip_address(self.advertise)
             if advertised.version != bind.version or advertised.is_unspecified:
                 raise ValueError(f"advertise = {self.advertise!r}: allowed: a host's address of the family of bind")
@@ -227,8 +233,8 @@ class DaemonConfig(_Section):
 
     @property
     def address(self) -> str:
-        """The address that peers are told; empty if only they can know it."""
-        if self.advertise:
+        """The address that peers are told; empty if only they can know it, or if there are none."""
+        if self.advertise or not self.bind:
             return self.advertise
         return "" if ipaddress.ip_address(self.bind).is_unspecified else self.bind
 

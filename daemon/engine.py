@@ -53,6 +53,7 @@ class EngineConfig:
     """What the engine is opened with; zero leaves a choice to it."""
 
     bind: str
+    """Numeric address of its sockets; empty: it has none, and serves jobs of this host alone."""
     data_port: int = 0
     feedback_port: int = 0
     receive_buffer_bytes: int = 0
@@ -243,7 +244,7 @@ class NativeEngine:
         except ImportError as error:
             raise StartupError(f"the C extension cannot be loaded: {error}") from None
         self._ffi, self._lib = ffi, lib
-        bind = ffi.new("char[]", config.bind.encode())
+        bind = ffi.new("char[]", config.bind.encode()) if config.bind else ffi.NULL
         options = ffi.new(
             "ut_driver_config *",
             {

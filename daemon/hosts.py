@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from urllib.parse import unquote
 
-from ultima.daemon.options import DEFAULTS, Options, from_proto
+from ultima.daemon.options import DEFAULTS, Options
 from ultima.v1 import peer_pb2, types_pb2
 
 
@@ -44,7 +44,8 @@ class Host:
     @property
     def name(self) -> str:
         """For people."""
-        return f"host {self.index} ({target(*self.place)})"
+        where = target(*self.place) if self.grpc_port else "this one"
+        return f"host {self.index} ({where})"
 
     def to_proto(self, state: State | None = None) -> types_pb2.Host:
         """As a message; `state` is how we see it."""
@@ -101,23 +102,6 @@ class Membership:
             options_asked=self.options_asked.to_proto(),
             options=self.options.to_proto(),
             lanes=self.lanes,
-        )
-
-    @classmethod
-    def from_proto(cls, response: peer_pb2.RegisterResponse, address: str) -> Membership:
-        """From an answer; `address` is where the coordinator was found."""
-        hosts = tuple(Host.from_proto(host, address) for host in response.hosts)
-        return cls(
-            generation=response.generation,
-            world_size=sum(len(host.ranks) for host in hosts),
-            bucket_bytes_max=response.bucket_bytes_max,
-            hosts=hosts,
-            states=tuple(State(host.state) if host.state else State.CONNECTING for host in response.hosts),
-            next_op_seq=response.next_op_seq,
-            under_way=response.under_way,
-            options_asked=from_proto(response.options_asked),
-            options=from_proto(response.options),
-            lanes=response.lanes,
         )
 
 

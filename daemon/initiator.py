@@ -29,6 +29,7 @@ from ultima.daemon.errors import Refused
 from ultima.daemon.hosts import Host
 from ultima.daemon.job import Job
 from ultima.daemon.lanes import Lanes, LanesSnapshot
+from ultima.daemon.ranges import WINDOW
 from ultima.daemon.readiness import EXPIRED, READY
 from ultima.daemon.waiting import spawn
 from ultima.v1 import peer_pb2, types_pb2
@@ -208,7 +209,7 @@ class Controller:
         if response.result == READY:
             probes.ready += 1
             return True
-        if response.result == EXPIRED and response.next_op_seq > op_seq:
+        if response.result == EXPIRED and op_seq < response.next_op_seq <= op_seq + WINDOW:
             probes.expired += 1
             self._follow(response.next_op_seq)
         else:

@@ -104,6 +104,13 @@ class Job:
     """Of what this daemon has asked as the job's controller."""
     began: float = field(default_factory=time.monotonic)
 
+    def unform(self) -> None:
+        """Takes back that it has a membership: its links end, and the engine knows it no more."""
+        if self.links is not None:
+            self.links.close()
+        self.membership = self.own = self.in_force = self.links = self.partial = None
+        self.number, self.memory_bytes = -1, 0
+
     @property
     def generation(self) -> int:
         """Number of the job's life among all its hosts; 0 while it forms."""
@@ -162,13 +169,9 @@ class Job:
         """
         return min(self.live(), key=lambda host: host.ranks, default=None)
 
-    def sees(self, address: str, grpc_port: int) -> bool:
-        """Whether the daemon there has a host in this job; without an address, whether one might be its."""
-        return any(
-            host.grpc_port == grpc_port and address in ("", host.address)
-            for host, _ in self.hosts()
-            if host is not self.own
-        )
+    def sees(self, place: tuple[str, int]) -> bool:
+        """Whether the daemon at that place has a host in this job."""
+        return any(host.place == place for host, _ in self.hosts() if host is not self.own)
 
     def news(self) -> peer_pb2.WatchResponse:
         """What the other hosts are told of this one."""

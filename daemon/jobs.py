@@ -26,13 +26,15 @@ from ultima.daemon.errors import (
     Refused,
     Unavailable,
 )
+from ultima.daemon.fellows import Fellows
 from ultima.daemon.hosts import Host, Membership, State
 from ultima.daemon.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
-from ultima.daemon.options import InForce, Options, from_proto
+from ultima.daemon.meeting import ALONE
+from ultima.daemon.options import InForce, Options
 from ultima.daemon.partial_stats import PartialStats
-from ultima.daemon.peers import Peers, Place
+from ultima.daemon.peers import Peers
 from ultima.daemon.recorder import Recorder
 from ultima.daemon.rendezvous import Coordinator, Registration
 from ultima.daemon.users import check_join
@@ -72,10 +74,12 @@ class JobTable:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self.recorder = Recorder(engine)
+        self.fellows = Fellows(self._jobs, engine, coordinator, watchers, changes, config.address)
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
         self._grpc_port, self._peers = grpc_port, peers
+        self.fellows.start(grpc_port, peers)
 
     def all(self) -> list[Job]:
         """All jobs, by name."""
@@ -188,7 +192,10 @@ class JobTable:
         left = self._left.get(job.name, 0)
         if spec.rendezvous is None:
             new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
-            return await self._coordinator.register(new, deadline)
+            try:
+                return await self._coordinator.register(new, deadline)
+            except DeadlineExceeded as error:
+                raise error if self._grpc_port else DeadlineExceeded(f"{error}; {ALONE}") from None
         request = peer_pb2.RegisterRequest(
             job=job.name,
             world_size=spec.world_size,
@@ -209,45 +216,57 @@ class JobTable:
         own = next((host for host in membership.hosts if rank in host.ranks), None)
         if own is None or own.incarnation != job.incarnation:
             raise FailedPrecondition(f"job {job.name!r}: rank {rank} has its place in another life of this host")
+        lanes = tuple((info.data_port, info.feedback_port) for info in self._engine.infos)
+        if (own.grpc_port, own.lanes) != (self._grpc_port, lanes):
+            raise FailedPrecondition(f"job {job.name!r}: its coordinator tells other ports of this host than it has")
         try:
             job.check_failed()
-            self._begin(job, membership, own)
+            with ExitStack() as undo:
+                self._begin(job, membership, own, undo)
+                undo.pop_all()
         except Refused as error:
             job.failed = error  # of all its ranks here: the next to ask must not begin what is over elsewhere
             raise
         finally:
             if job.membership is None:
                 self._coordinator.host_is(job.name, membership.generation, own.index, own.incarnation, State.ABSENT)
+        self._links_changed(job)
+        self.fellows.watch()
 
-    def _begin(self, job: Job, membership: Membership, own: Host) -> None:
-        """Gives the job its place in the engine, and starts to connect. Raises Refused, and has then done nothing."""
+    def _begin(self, job: Job, membership: Membership, own: Host, undo: ExitStack) -> None:
+        """Gives the job its place in the engine, and starts to connect; `undo` is told how to take that back."""
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
-        job.memory_bytes = self._engine.job_bytes(config, membership.lanes)
-        self._budget.take_engine(job.uid, job.name, job.memory_bytes, membership.bucket_bytes_max)
-        with ExitStack() as undo:
-            undo.callback(self._budget.give_back_engine, job.uid, job.name, job.memory_bytes)
-            number = self._engine.job_add(config, membership.lanes)
-            undo.callback(self._engine.job_remove, number)
-            if membership.options.partial:
-                job.partial = PartialStats([host.ranks for host in membership.hosts])
-            job.in_force = InForce(membership.options, lambda new: self._tune(job, new), self._changes.notify)
-            assert self._peers is not None
-            job.links = Links(
-                self._engine,
-                self._peers.connect,
-                job.name,
-                number,
-                membership.generation,
-                own,
-                job.in_force,
-                {host.index: host for host in membership.hosts if host.index != own.index},
-                membership.next_op_seq,
-                lambda: self._links_changed(job),
-            )
-            undo.pop_all()
-        job.number, job.membership, job.own = number, membership, own
+        memory_bytes = self._engine.job_bytes(config, membership.lanes)
+        self._budget.take_engine(job.uid, job.name, memory_bytes, membership.bucket_bytes_max)
+        undo.callback(self._budget.give_back_engine, job.uid, job.name, memory_bytes)
+        number = self._engine.job_add(config, membership.lanes)
+        undo.callback(self._engine.job_remove, number)
         self._by_number[number] = job
+        undo.callback(self._by_number.pop, number)
+        undo.callback(job.unform)
+        job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
+        if membership.options.partial:
+            job.partial = PartialStats([host.ranks for host in membership.hosts])
+        job.in_force = InForce(
+            membership.options,
+            lambda new: self._tune(job, new),
+            self._changes.notify,
+            lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
+        )
+        assert self._peers is not None
+        job.links = Links(
+            self._engine,
+            self._peers.connect,
+            job.name,
+            job.number,
+            membership.generation,
+            own,
+            job.in_force,
+            {host.index: host for host in membership.hosts if host.index != own.index},
+            membership.next_op_seq,
+            lambda: self._links_changed(job),
+        )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
             *(job.name, job.uid, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
@@ -256,8 +275,6 @@ class JobTable:
         rejoin = membership.under_way
         absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
         job.links.begin(rejoin, absent - {own.index} if rejoin else set())
-        self._links_changed(job)
-        self.watch()
 
     def _tune(self, job: Job, options: Options) -> None:
         self._engine.job_tune(job.number, options.seeded(job.generation))
@@ -346,112 +363,9 @@ class JobTable:
                 while len(self._left) > LEFT_MAX:
                     self._left.popitem(last=False)
             self._announce(job)
-            self.watch()
+            self.fellows.watch()
             log.info("job ends job=%s generation=%d", job.name, job.generation)
         self._changes.notify()
-
-    # ---- other hosts ----
-
-    async def connect(
-        self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
-    ) -> peer_pb2.ConnectResponse:
-        """Another host of a job calls. Waits until this one has its membership. Raises Refused."""
-
-        def job_here() -> Job | None:
-            job = self._jobs.get(request.job)
-            return job if job is not None and job.links is not None and job.generation == request.generation else None
-
-        if not await self._changes.until(lambda: job_here() is not None, deadline):
-            raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
-        job = job_here()
-        assert job is not None and job.own is not None and job.links is not None
-        if request.to_index != job.own.index or request.to_incarnation not in (0, job.incarnation):
-            raise FailedPrecondition(
-                f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
-                f"here is {job.own.name}, incarnation {job.incarnation}"
-            )
-        cids: tuple[int, ...] = ()
-        if request.connection_ids:
-            cids = job.links.answer(caller, tuple(request.connection_ids), request.offer)
-        else:
-            job.links.asked(caller, request.offer)
-        assert job.in_force is not None
-        return peer_pb2.ConnectResponse(
-            connection_ids=cids,
-            incarnation=job.incarnation,
-            next_op_seq=self._engine.next_op_seq(job.number),
-            options=job.in_force.hear(from_proto(request.options)).to_proto(),
-        )
-
-    def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
-        """Another daemon tells how one of its hosts is."""
-        state = State(news.state) if news.state else State.CONNECTING
-        self._coordinator.host_is(news.job, news.generation, news.host_index, news.incarnation, state)
-        job = self._jobs.get(news.job)
-        if job is None or job.links is None or job.generation != news.generation or news.host_index not in job.links:
-            return
-        link = job.links[news.host_index]
-        if link.host.incarnation != news.incarnation:
-            return  # of a life that is over, or that has not called us yet
-        if state is State.ABSENT:
-            self._host_absent(job, news.host_index, "all its trainers have left or died")
-        elif state is State.UP:
-            link.leaving = not news.ranks
-            if link.state is State.ABSENT:
-                job.links.call(link, give_up=False)
-            self._changes.notify()
-
-    def lost(self, place: Place, stood: bool) -> None:
-        """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.
-
-        The latter breaks only paths that are up: one that is still being made has its own ways to fail.
-        """
-        self._coordinator.place_lost(place)
-        for job in self.all():
-            for link in job.links.values() if job.links is not None else []:
-                if link.host.place == place and (stood or link.up()):
-                    self._host_absent(job, link.host.index, "its daemon is gone")
-
-    def found(self, place: Place, again: bool) -> None:
-        """A daemon can be watched. If it is a coordinator that was lost before, it may have forgotten its jobs."""
-        for job in self.all():
-            hosts = job.hosts()
-            if not again or not job.ready or job.membership is None or job.in_force is None or self._peers is None:
-                continue
-            if hosts[0][0].place == place:
-                request = peer_pb2.RestoreRequest(
-                    job=job.name,
-                    world_size=job.membership.world_size,
-                    generation=job.generation,
-                    bucket_bytes_max=job.membership.bucket_bytes_max,
-                    hosts=[host.to_proto(state) for host, state in hosts],
-                    next_op_seq=self._engine.next_op_seq(job.number),
-                    options_asked=job.membership.options_asked.to_proto(),
-                    options=job.in_force.options.to_proto(),
-                    lanes=job.membership.lanes,
-                )
-                self._peers.restore(place, request)
-
-    def membership_now(self, membership: Membership, job: str) -> Membership:
-        """The coordinator's answer with what this host knows of how far the job is."""
-        here = self._jobs.get(job)
-        if here is None or here.generation != membership.generation or here.in_force is None:
-            return membership
-        options = here.in_force.options if here.in_force.options.newer_than(membership.options) else membership.options
-        next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
-        return replace(membership, next_op_seq=next_op_seq, options=options)
-
-    def watch(self) -> None:
-        """Watches all daemons that have a part in a job here, or in one that this daemon coordinates."""
-        if self._peers is None:
-            return
-        own = {(self._config.address, self._grpc_port)}
-        places = self._coordinator.places()
-        for job in self._jobs.values():
-            if job.links is not None and job.own is not None:
-                own.add(job.own.place)
-                places |= {link.host.place for link in job.links.values()}
-        self._peers.watch(set() if self._closing else places - own)
 
     def close(self) -> None:
         """Takes nobody in any more, and ends all jobs."""
@@ -461,7 +375,7 @@ class JobTable:
                 self._drop_session(job, rank, in_good_order=False)
             if not job.over:
                 self._dissolve(job)
-        self.watch()
+        self.fellows.close()
 
     def refuse_joins(self) -> None:
         """Takes nobody in any more; who is in stays."""
@@ -472,13 +386,6 @@ class JobTable:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _host_absent(self, job: Job, index: int, why: str) -> None:
-        assert job.links is not None
-        try:
-            job.links.absent(index, why)
-        except Refused as error:
-            log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
-
     def _links_changed(self, job: Job) -> None:
         if not job.ready and job.links is not None and job.membership is not None:
             lost = [link for link in job.links.values() if link.state is State.ABSENT]
@@ -487,7 +394,7 @@ class JobTable:
                 job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
             elif job.links.settled():
                 job.ready = True
-        self.watch()
+        self.fellows.watch()
         self._changes.notify()
 
     def _announce(self, job: Job) -> None:
@@ -495,5 +402,5 @@ class JobTable:
         if job.own is None or job.membership is None or not (job.ready or job.over):
             return
         state = State.ABSENT if job.over else State.UP
-        self._coordinator.host_is(job.name, job.generation, job.own.index, job.incarnation, state)
+        self._coordinator.host_is(job.own.place, job.name, job.generation, job.own.index, job.incarnation, state)
         self._watchers.tell(job)

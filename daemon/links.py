@@ -9,6 +9,10 @@ If both sides could offer, offers and answers would cross, and the two could end
 to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
 for an offer. Offers are numbered, and the one who answers takes none that is older than what it has taken: a call that
 was overtaken does no harm.
+
+Whoever can reach the daemon can call in another's name. So an offer that takes the place of a path that stood, and one
+that is void, make the one who answers *doubt*: it asks the host where it knew it whether the offer was its own, and if
+it was not, that host makes a newer one. A new life of a host is not believed while the old one still answers.
 """
 
 from __future__ import annotations
@@ -23,12 +27,15 @@ from ultima.daemon.errors import FailedPrecondition, Refused, Unavailable
 from ultima.daemon.hosts import Host, State
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.options import InForce, from_proto
-from ultima.daemon.waiting import spawn
+from ultima.daemon.ranges import OP_SEQ_MAX, WINDOW, whole
+from ultima.daemon.standing import Standing
+from ultima.daemon.waiting import Backoff, spawn
 from ultima.v1 import peer_pb2
 
 log = logging.getLogger("ultimad.links")
 
 CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its own membership
+DOUBT_SECONDS = 2.0  # one call that only asks whether a host stands by what came in its name
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
@@ -52,6 +59,10 @@ class Link:
     leaving: bool = False
     """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
     caller: asyncio.Task[None] | None = None
+    doubter: asyncio.Task[None] | None = None
+    violations: int = 0
+    """How often its packets, or what somebody sent in its name, broke the protocol."""
+    mending: Backoff = field(default_factory=Backoff)
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     def up(self) -> bool:
@@ -67,6 +78,12 @@ class Link:
         if self.caller is not None:
             self.caller.cancel()
             self.caller = None
+
+    def stop_doubting(self) -> None:
+        """Whoever asks this host about an offer, does so no longer."""
+        if self.doubter is not None:
+            self.doubter.cancel()
+            self.doubter = None
 
 
 class Links:
@@ -90,11 +107,15 @@ class Links:
         self._generation, self.own, self._in_force = generation, own, in_force
         self._on_change = on_change
         self._links = {index: Link(host) for index, host in others.items()}
-        self.next_op_seq = next_op_seq
-        """Where the job stands as far as the other hosts have said."""
+        self._standing = Standing(next_op_seq)
 
     def __getitem__(self, index: int) -> Link:
         return self._links[index]
+
+    @property
+    def next_op_seq(self) -> int:
+        """The op that comes next, as far as this host and the other ones say."""
+        return self._standing.next_op_seq(self._engine.next_op_seq(self._number))
 
     def __contains__(self, index: int) -> bool:
         return index in self._links
@@ -124,10 +145,25 @@ class Links:
         waiting = [link for link in self.values() if link.state is State.CONNECTING]
         return "; ".join(f"{link.host.name}: {link.why}" for link in waiting)
 
-    def call(self, link: Link, give_up: bool) -> None:
+    def call(self, link: Link, give_up: bool, after: float = 0.0) -> None:
         """Calls a host until the path is up, unless someone does. `give_up`: nobody there means that it is dead."""
         if not link.calls():
-            link.caller = spawn(self._keep_calling(link, give_up), f"connect-{self._job}")
+            link.caller = spawn(self._keep_calling(link, give_up, after), f"connect-{self._job}")
+
+    async def called(self, caller: Host, cids: tuple[int, ...], offer: int, doubt: bool) -> tuple[int, ...]:
+        """The other side offers `cids`, or asks for an offer: returns our ids for the former. Raises Refused."""
+        whole("offer", offer, 0, OP_SEQ_MAX)
+        link = self._link_of(caller)
+        known = link.host.incarnation
+        if link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
+            raise FailedPrecondition(
+                f"job {self._job!r}: caller.incarnation = {caller.incarnation}: {link.host.name} is alive as {known}"
+            )
+        if cids:
+            return self.answer(caller, cids, offer)
+        if self._offers(link) or not doubt:
+            self.asked(caller, offer, doubt)
+        return ()
 
     def answer(self, caller: Host, cids: tuple[int, ...], offer: int) -> tuple[int, ...]:
         """The other side offers: takes its ids and returns ours. Raises FailedPrecondition."""
@@ -139,20 +175,32 @@ class Links:
         if offer == taken and link.up() and link.tx_cids == cids:
             return link.rx_cids
         if offer <= taken:
+            self._doubt(link)
             raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: void, {taken} was taken already")
+        if offer > taken + WINDOW:
+            raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: allowed: {taken + 1} to {taken + WINDOW}")
+        replaced = link.up() and link.host.incarnation == caller.incarnation
         link.offer = offer
         self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cids)
+        if replaced:
+            self._doubt(link)
         return link.rx_cids
 
-    def asked(self, caller: Host, taken: int) -> None:
-        """The other side misses the path; offer `taken` is the last one that reached it. Raises FailedPrecondition."""
+    def asked(self, caller: Host, taken: int, doubt: bool = False) -> None:
+        """The other side misses the path; offer `taken` is the last one that reached it. Raises FailedPrecondition.
+
+        `doubt`: the path is not missed if that offer was really made here.
+        """
         link = self._link_of(caller)
         if not self._offers(link):
             raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is the one to offer")
         if link.host.incarnation == caller.incarnation:
-            if link.offer > taken and (link.up() or link.calls()):
+            if link.offer >= taken + (not doubt) and (link.up() or link.calls()):
                 return  # it asked before our offer came
-            self._forget(link, "it lost the path")
+            if taken > link.offer + WINDOW:
+                raise FailedPrecondition(f"job {self._job!r}: offer = {taken}: allowed: up to {link.offer + WINDOW}")
+            self._forget(link, "it took an offer that was not ours" if taken > link.offer else "it lost the path")
+            link.offer = max(link.offer, taken)
         else:
             self._forget(link, "its host began anew")
             link.host = caller
@@ -168,10 +216,25 @@ class Links:
             self._on_change()
         self._forget(link, why)
 
+    def violated(self, index: int) -> None:
+        """The engine saw that host's packets break the protocol, be they its own or forged: a new path is made.
+
+        At once, and later each time that it happens again soon.
+        """
+        link = self._links.get(index)
+        if link is None or not link.up():
+            return
+        link.violations += 1
+        wait = link.mending.next(asyncio.get_running_loop().time())
+        self._forget(link, f"its packets broke the protocol, for the {link.violations}. time; next path in {wait:g} s")
+        link.stop_calling()
+        self.call(link, give_up=False, after=wait)
+
     def close(self) -> None:
         """The job is over here."""
         for link in self._links.values():
             link.stop_calling()
+            link.stop_doubting()
 
     def _offers(self, link: Link) -> bool:
         """Whether it is ours to offer."""
@@ -215,8 +278,27 @@ class Links:
         log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
         self._on_change()
 
-    async def _keep_calling(self, link: Link, give_up: bool) -> None:
+    def _doubt(self, link: Link) -> None:
+        """Asks the host whether the offer that was taken last is its own, unless that is being asked."""
+
+        async def ask() -> None:
+            await self._stands_by(link, link.offer)
+
+        if link.doubter is None or link.doubter.done():
+            link.doubter = spawn(ask(), f"doubt-{self._job}")
+
+    async def _stands_by(self, link: Link, offer: int) -> bool:
+        """Whether the host still lives the life that we know of; it makes a newer offer if that one was not its own."""
+        try:
+            await self._request(link, (), link.host.incarnation, offer, doubt=True)
+        except Refused as error:
+            log.debug("doubted job=%s host=%d reason=%s", self._job, link.host.index, error)
+            return False
+        return True
+
+    async def _keep_calling(self, link: Link, give_up: bool, after: float) -> None:
         delay, unanswered = 0.05, 0
+        await asyncio.sleep(after)
         while not link.up():
             try:
                 await (self._offer(link) if self._offers(link) else self._ask(link))
@@ -260,7 +342,7 @@ class Links:
             link.why = "was asked to call, and does not"
 
     async def _request(
-        self, link: Link, cids: tuple[int, ...], to_incarnation: int, offer: int
+        self, link: Link, cids: tuple[int, ...], to_incarnation: int, offer: int, doubt: bool = False
     ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
@@ -271,8 +353,9 @@ class Links:
             to_incarnation=to_incarnation,
             offer=offer,
             options=self._in_force.options.to_proto(),
+            doubt=doubt,
         )
-        response = await self._call(link.host.place, request, CALL_SECONDS)
-        self.next_op_seq = max(self.next_op_seq, response.next_op_seq)
+        response = await self._call(link.host.place, request, DOUBT_SECONDS if doubt else CALL_SECONDS)
+        self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
         self._in_force.hear(from_proto(response.options))
         return response

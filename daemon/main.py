@@ -37,9 +37,9 @@ def parse(arguments: Sequence[str]) -> dict[str, object]:
     add = parser.add_argument
     add("--config", metavar="FILE", help="TOML file (default: /etc/ultima/ultimad.toml if it exists)")
     add("--runtime-dir", metavar="DIR", help="folder of its sockets: DIR/ultimad.sock (default: /run/ultima)")
-    add("--bind", metavar="ADDR", help="numeric address for other daemons (default: 127.0.0.1)")
+    add("--bind", metavar="ADDR", help="numeric address for other daemons (default: none, this host alone)")
     add("--port", metavar="N", help="TCP port; UDP takes the next two per lane; 0 picks free ones (default: 29520)")
-    add("--insecure", action="store_true", default=None, help="allow an address off loopback without authentication")
+    add("--insecure", action="store_true", default=None, help="speak to other daemons, which are not authenticated")
     add("--log-level", metavar="L", help="debug, info, warning or error (default: info)")
     add("--version", action="store_true", default=None, help="print the version and exit")
     return {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}

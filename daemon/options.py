@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 
 from ultima.daemon.config import WORLD_SIZE_MAX
 from ultima.daemon.errors import InvalidArgument
+from ultima.daemon.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
 from ultima.v1 import types_pb2
 
 OFF = -1
@@ -68,6 +69,8 @@ class Options:
         for name, value in changes.items():
             check(name, value)
         policy_from = message.policy_from if message.HasField("policy_from") else self.policy_from
+        whole("policy_from", policy_from, 0, OP_SEQ_MAX)
+        whole("revision", message.revision, 0, REVISION_MAX)
         return replace(self, **changes, policy_from=policy_from, revision=message.revision or self.revision)
 
     def seeded(self, generation: int) -> Options:
@@ -189,17 +192,24 @@ class InForce:
     """The options of one job on this host."""
 
     def __init__(
-        self, options: Options, apply: Callable[[Options], None], changed: Callable[[], None] = lambda: None
+        self,
+        options: Options,
+        apply: Callable[[Options], None],
+        changed: Callable[[], None] = lambda: None,
+        next_op_seq: Callable[[], int] = lambda: 0,
     ) -> None:
         """`apply` hands them to the engine, and raises Refused, having changed nothing, if it does not take them;
-        `changed` is called when it has."""
+        `changed` is called when it has. `next_op_seq` says where the job stands."""
         self.options = options
-        self._apply, self._changed = apply, changed
+        self._apply, self._changed, self._next_op_seq = apply, changed, next_op_seq
         self._earlier: list[Options] = []
 
     def hear(self, other: Options) -> Options:
         """Takes over what another host has in force if it is newer; returns what is in force then. Raises Refused."""
         if other.newer_than(self.options):
+            reach = max(self.options.policy_from, self._next_op_seq()) + WINDOW
+            whole("policy_from", other.policy_from, 0, reach)
+            whole("revision", other.revision, 0, self.options.revision + WINDOW)
             check_change(self.options, other)
             self._apply(other)
             self._earlier = [old for old in (*self._earlier, self.options) if old.policy_from < other.policy_from]

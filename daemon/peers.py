@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from ultima.daemon.errors import DeadlineExceeded, Refused, Unavailable, from_rpc
+from ultima.daemon import membership
+from ultima.daemon.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Refused, Unavailable, from_rpc
 from ultima.daemon.hosts import Membership, target
+from ultima.daemon.places import resolve
 from ultima.daemon.waiting import spawn
 from ultima.v1 import peer_pb2, peer_pb2_grpc
 
@@ -90,7 +92,7 @@ class Peers:
             try:
                 async with peer(place) as stub:
                     response = await self._answer(place, stub.Register(request, timeout=left), "rendezvous")
-                return Membership.from_proto(response, await _numeric(place))
+                return _checked(place, response, request.world_size, await resolve(*place))
             except Unavailable as error:
                 why = str(error)
                 await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
@@ -140,6 +142,10 @@ class Peers:
                 self._later(self._channels.pop(place).close(), "close channel")
         for place in wanted - self._watches.keys():
             self._watches[place] = spawn(self._keep_watching(place), f"watch {target(*place)}")
+
+    def watched(self) -> set[Place]:
+        """The daemons that are watched now."""
+        return set(self._watches)
 
     async def close(self) -> None:
         """Ends all watches."""
@@ -199,10 +205,9 @@ class Peers:
             delay = min(2 * delay, RETRY_SECONDS_MAX)
 
 
-async def _numeric(place: Place) -> str:
-    """The numeric address of a place that may be given by name; the name itself if nobody knows it."""
+def _checked(place: Place, answer: peer_pb2.RegisterResponse, world_size: int, address: str) -> Membership:
+    """A coordinator's answer. Raises FailedPrecondition, naming the coordinator, if it is no membership."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(place[0], place[1])
-    except OSError:
-        return place[0]
-    return str(found[0][4][0])
+        return membership.membership(answer, world_size, address)
+    except InvalidArgument as error:
+        raise FailedPrecondition(f"rendezvous {target(*place)}: its answer is not valid: {error}") from None

@@ -25,20 +25,27 @@ from ultima.daemon.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
+    PermissionDenied,
     Refused,
     ResourceExhausted,
 )
 from ultima.daemon.hosts import Host, Membership, State, fresh_number, order
 from ultima.daemon.options import DEFAULTS, Options, differing
+from ultima.daemon.places import same_machine
+from ultima.daemon.quota import Quota
 from ultima.daemon.waiting import Changes, numbers
 
 log = logging.getLogger("ultimad.rendezvous")
 
+CONFLICTS_MAX = 256
 CONFLICT_SECONDS = 30.0  # for which ranks that come late to a conflict are told of it
 GAVE_UP_SECONDS = 5.0
 UNCONFIRMED_SECONDS = 600.0  # after which a job is forgotten in which no host ever came up
+SILENT_SECONDS = 60.0  # that the hosts of a restored job have to begin to watch this daemon
 RECORDS_MAX = 1024
-FORMING_MAX = 64  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
+RESTORED_MAX = 512  # of the records; the rest is for jobs that form here
+FORMING_MAX = 256  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
+WAITING_MAX = 4096  # ranks that wait for such jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Registration:
     bucket_bytes_max: int
     left_generation: int
     options: Options = DEFAULTS
+    source: str = ""
+    """The address from which it was called; "" for a rank on this host."""
 
 
 @dataclass(slots=True)
@@ -70,6 +79,8 @@ class Record:
     options_asked: Options = DEFAULTS
     options: Options = DEFAULTS
     lanes: int = 1
+    restored_by: str | None = None
+    """The address that told it, if it did not form here."""
 
     def index_of(self, rank: int) -> int:
         """The host that has `rank`."""
@@ -90,6 +101,8 @@ class _Conflict:
 
 @dataclass(slots=True)
 class _Forming:
+    source: str
+    """The address of the first rank that came, on whose account it is."""
     waiting: dict[int, Registration] = field(default_factory=dict)
     gave_up: dict[int, float] = field(default_factory=dict)
     """When ranks gave up waiting, on the loop's clock."""
@@ -137,13 +150,19 @@ def form(registrations: Iterable[Registration]) -> list[Host]:
 class Coordinator:
     """All jobs that form or run with this daemon as their meeting point."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when the set of hosts to be watched may have changed."""
-        self._on_change = on_change
+    def __init__(
+        self, on_change: Callable[[], None], watching: Callable[[], set[tuple[str, int]]] = lambda: set()
+    ) -> None:
+        """`on_change` is called when the set of hosts to be watched may have changed; `watching` are the places of the
+        daemons that watch this one."""
+        self._on_change, self._watching = on_change, watching
         self._changes = Changes()
         self._forming: dict[str, _Forming] = {}
         self._records: dict[str, Record] = {}
         self._conflicts: dict[str, _Conflict] = {}
+        self._quota_waiting = Quota("ranks that wait here for their jobs", WAITING_MAX)
+        self._quota_forming = Quota("jobs that form here at once", FORMING_MAX)
+        self._quota_restored = Quota("jobs restored here", RESTORED_MAX)
 
     def places(self) -> set[tuple[str, int]]:
         """Where the daemons of all recorded hosts listen."""
@@ -159,33 +178,61 @@ class Coordinator:
             raise InvalidArgument(f"world_size = {new.world_size}: allowed: 1 to {WORLD_SIZE_MAX}")
         if not 0 <= new.rank < new.world_size:
             raise InvalidArgument(f"rank = {new.rank}: allowed: 0 to {new.world_size - 1}")
+        with self._quota_waiting.taken(new.source):
+            return await self._register(new, deadline)
+
+    async def _register(self, new: Registration, deadline: float) -> Membership:
         while True:
             self._forget_unconfirmed()
             record = self._records.get(new.job)
             if record is None:
                 await self._wait_for_all(new, deadline)
             elif record.generation == new.left_generation:
+                self._has_left(new, record)
                 await self._wait_for_end(new.job, record, deadline)
             else:
                 answer = self._place(new, record)
                 if answer is not None:
                     return answer
 
-    def restore(self, job: str, record: Record) -> None:
-        """Takes over a job that ran before this daemon did, unless it is known."""
+    def restore(self, job: str, told: Membership, source: str) -> None:
+        """Takes over a job that ran before this daemon did, unless it is known. Raises Refused.
+
+        `source` is the address of who tells it, which must be one of its hosts'. It is forgotten again if none of
+        them watches this daemon by SILENT_SECONDS.
+        """
         if job in self._records:
             return
-        log.info("job restored job=%s generation=%d hosts=%d", job, record.generation, len(record.hosts))
-        record.confirmed = True
-        self._records[job] = record
+        if not any(same_machine(source, host.address) for host in told.hosts):
+            raise PermissionDenied(f"hosts: none is at {source}, which tells of job {job!r}: allowed: one of its hosts")
+        if len(self._records) >= RECORDS_MAX:
+            raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
+        self._quota_restored.take(source)
+        log.info("job restored job=%s generation=%d hosts=%d", job, told.generation, len(told.hosts))
+        record = self._records[job] = Record(
+            generation=told.generation,
+            world_size=told.world_size,
+            bucket_bytes_max=told.bucket_bytes_max,
+            hosts=list(told.hosts),
+            states=[state if state is State.UP else State.ABSENT for state in told.states],
+            confirmed=True,
+            next_op_seq=told.next_op_seq,
+            options_asked=told.options_asked,
+            options=told.options,
+            lanes=told.lanes,
+            restored_by=source,
+        )
+        asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look_at_restored, job, record)
         self._changed()
 
-    def host_is(self, job: str, generation: int, index: int, incarnation: int, state: State) -> None:
-        """News of one host of a job. What is told of another life is ignored."""
+    def host_is(
+        self, place: tuple[str, int], job: str, generation: int, index: int, incarnation: int, state: State
+    ) -> None:
+        """News of one host of a job, from the daemon at `place`. What is not its own, or of another life, is ignored."""
         record = self._records.get(job)
         if record is None or record.generation != generation or not 0 <= index < len(record.hosts):
             return
-        if record.hosts[index].incarnation != incarnation:
+        if record.hosts[index].incarnation != incarnation or record.hosts[index].place != place:
             return
         record.states[index] = state
         record.confirmed = record.confirmed or state is State.UP
@@ -205,6 +252,21 @@ class Coordinator:
             if not record.confirmed and record.formed_at < oldest:
                 self._drop(job, record, "no host ever came up")
 
+    def _look_at_restored(self, job: str, record: Record) -> None:
+        """Its hosts that are up watch the daemon of host 0, this one, by now."""
+        here = {record.hosts[0].place, *self._watching()}
+        for host in record.hosts:
+            if host.place not in here:
+                record.states[host.index] = State.ABSENT
+        self._end_if_over(job, record)
+
+    def _has_left(self, new: Registration, record: Record) -> None:
+        """The host of a rank that wants the next life has left this one in good order: so it says itself."""
+        for host in record.hosts:
+            if host.place == new.host.place and same_machine(new.source or host.address, host.address):
+                record.states[host.index] = State.ABSENT
+        self._end_if_over(new.job, record)
+
     def _changed(self) -> None:
         self._changes.notify()
         self._on_change()
@@ -217,6 +279,8 @@ class Coordinator:
         if self._records.get(job) is record:
             log.info("job over job=%s generation=%d reason=%s", job, record.generation, why)
             del self._records[job]
+            if record.restored_by is not None:
+                self._quota_restored.give_back(record.restored_by)
             self._changed()
 
     async def _wait_for_end(self, job: str, record: Record, deadline: float) -> None:
@@ -231,9 +295,8 @@ class Coordinator:
         self._tell_of_conflict(new)
         forming = self._forming.get(new.job)
         if forming is None:
-            if len(self._forming) >= FORMING_MAX:
-                raise ResourceExhausted(f"jobs that form here at once: {FORMING_MAX} are waiting for ranks already")
-            forming = self._forming[new.job] = _Forming()
+            self._quota_forming.take(new.source)
+            forming = self._forming[new.job] = _Forming(new.source)
         elif conflict := disagreement(new, forming.waiting):
             self._fail(new, forming, conflict)
         held = forming.waiting.get(new.rank)
@@ -263,7 +326,7 @@ class Coordinator:
             if forming.waiting.get(new.rank) is new:
                 del forming.waiting[new.rank]
             if not forming.waiting and self._forming.get(new.job) is forming:
-                del self._forming[new.job]
+                self._forms_no_more(new.job)
 
     @staticmethod
     def _missing(new: Registration, forming: _Forming) -> set[int]:
@@ -272,6 +335,11 @@ class Coordinator:
         forming.gave_up[new.rank] = now
         came = {rank for rank, at in forming.gave_up.items() if now - at <= GAVE_UP_SECONDS}
         return set(range(new.world_size)) - forming.waiting.keys() - came
+
+    def _forms_no_more(self, job: str) -> None:
+        forming = self._forming.pop(job, None)
+        if forming is not None:
+            self._quota_forming.give_back(forming.source)
 
     def _decided(self, new: Registration, forming: _Forming) -> bool:
         return bool(forming.conflict) or new.job in self._records or forming.waiting.get(new.rank) is not new
@@ -284,7 +352,7 @@ class Coordinator:
             hosts = form(registrations)
         except Refused as error:
             forming.conflict = str(error)
-            self._forming.pop(job, None)
+            self._forms_no_more(job)
             self._changed()
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
@@ -301,7 +369,7 @@ class Coordinator:
             lanes=1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts),
         )
         self._records[job] = record
-        self._forming.pop(job, None)
+        self._forms_no_more(job)
         log.info(
             "job formed job=%s generation=%d world_size=%d hosts=%d",
             *(job, record.generation, record.world_size, len(hosts)),
@@ -313,9 +381,11 @@ class Coordinator:
         log.warning("job does not form job=%s reason=%s", new.job, conflict)
         forming.conflict = conflict
         told = {new.rank, *forming.waiting}
-        self._forming.pop(new.job, None)
+        self._forms_no_more(new.job)
         expires = asyncio.get_running_loop().time() + CONFLICT_SECONDS
         self._conflicts[new.job] = _Conflict(conflict, told, expires)
+        while len(self._conflicts) > CONFLICTS_MAX:
+            del self._conflicts[next(iter(self._conflicts))]
         self._changed()
         raise FailedPrecondition(conflict)
 

@@ -27,7 +27,7 @@ from ultima.daemon.initiators import Initiators
 from ultima.daemon.jobs import JobTable
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.logs import about
-from ultima.daemon.peer_service import PeerService
+from ultima.daemon.peer_service import CALLS_MAX, PeerService
 from ultima.daemon.peers import OPTIONS, Peers
 from ultima.daemon.progress import judge_all
 from ultima.daemon.rendezvous import Coordinator
@@ -55,6 +55,8 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 TICK_SECONDS = 1.0
 EVENTS_AT_ONCE = 256
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
+LOCAL_CALLS_MAX = 1024
+HANDSHAKE = ("grpc.server_handshake_timeout_ms", 2000)
 
 
 def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
@@ -105,7 +107,8 @@ class Daemon:
         try:
             self._folder.clear(config.socket)
             self._folder.clear(config.attach_socket)
-            check_port(config.bind, config.port)
+            if config.bind:
+                check_port(config.bind, config.port)
             self.engine = Lanes(engine_configs(config), self._open_engine)
         except BaseException:
             self._folder.release()
@@ -122,8 +125,12 @@ class Daemon:
     async def _serve(self) -> None:
         config = self.config
         budget = Budget(config.limits)
-        self._coordinator = Coordinator(lambda: self.jobs.watch())
-        self._watchers = Watchers(lambda: self.jobs.all())
+        self._coordinator = Coordinator(lambda: self.jobs.fellows.watch(), lambda: self._watchers.places())
+        self._watchers = Watchers(
+            lambda: self.jobs.all(),
+            on_come=lambda: self.jobs.fellows.watch(),
+            on_gone=lambda place: self.jobs.fellows.unwatched(place),
+        )
         changes = Changes()
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes)
         timeout = config.limits.probe_seconds
@@ -137,21 +144,25 @@ class Daemon:
         self.health = health.aio.HealthServicer()
 
         self._remote = grpc.aio.server(
-            options=(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX))
+            options=(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+            maximum_concurrent_rpcs=CALLS_MAX,
         )
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
             PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators, config.limits),
             self._remote,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
-        try:
-            self.grpc_port = self._remote.add_insecure_port(target(config.bind, config.port))
-        except RuntimeError as error:
-            raise StartupError(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
+        if config.bind:
+            try:
+                self.grpc_port = self._remote.add_insecure_port(target(config.bind, config.port))
+            except RuntimeError as error:
+                raise StartupError(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
-        self._local = grpc.aio.server(options=(("grpc.max_receive_message_length", 1 << 20),))
+        self._local = grpc.aio.server(
+            options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)), maximum_concurrent_rpcs=LOCAL_CALLS_MAX
+        )
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(
-            TrainerService(self.attach, self.jobs, config.limits, self.grpc_port), self._local
+            TrainerService(self.attach, self.jobs, config, self.grpc_port), self._local
         )
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
             AdminService(
@@ -177,9 +188,11 @@ class Daemon:
             raise StartupError(f"runtime_dir = {str(config.runtime_dir)!r}: cannot listen there: {error}") from None
 
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
-        self._peers = Peers(watch, self.jobs.heard, self.jobs.lost, self.jobs.found)
+        fellows = self.jobs.fellows
+        self._peers = Peers(watch, fellows.heard, fellows.lost, fellows.found)
         self.jobs.start(self.grpc_port, self._peers)
-        await self._remote.start()
+        if config.bind:
+            await self._remote.start()
         self.attach.start(listener)
         for service in (TRAINER, ADMIN, PEER):
             await self.health.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -281,15 +294,19 @@ class Daemon:
             log.warning("path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
+            if job is not None:
+                self.jobs.fellows.violated(job, event.host)
 
     def _log_start(self) -> None:
         info = self.engine.info
         log.info("limits %s", " ".join(f"{name}={value}" for name, value in self.config.limits_in_force().items()))
-        if self.config.insecure:
-            log.warning("insecure: peers off loopback are not authenticated bind=%s", self.config.bind)
+        if not self.config.bind:
+            log.info("no peers: `bind` is not set, this daemon serves jobs of this host alone")
+        elif self.config.insecure:
+            log.warning("insecure: peers are not authenticated bind=%s", self.config.bind)
         log.info(
             "ready version=%s pid=%d socket=%s bind=%s port=%d lanes=%s simd=%s gso=%s gro=%s",
-            *(self.version, os.getpid(), self.config.socket, self.config.bind, self.grpc_port),
+            *(self.version, os.getpid(), self.config.socket, self.config.bind or "none", self.grpc_port),
             *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
         )
 

@@ -4,40 +4,37 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.attach import AttachServer
-from ultima.daemon.config import BUCKET_BYTES_UNSAID, WORLD_SIZE_MAX, Limits
+from ultima.daemon.config import BUCKET_BYTES_UNSAID, WORLD_SIZE_MAX, DaemonConfig, Limits
 from ultima.daemon.errors import InvalidArgument, ResourceExhausted, translated
-from ultima.daemon.hosts import split_target
 from ultima.daemon.job import JoinSpec
 from ultima.daemon.jobs import JobTable
+from ultima.daemon.meeting import Meeting, Where
+from ultima.daemon.membership import job_name
 from ultima.daemon.options import check_job, from_proto
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 
-JOB_NAME_MAX = 128
 ANSWER_SECONDS = 0.5  # kept back from the caller's time, so that the answer arrives while it still waits
 
 
-def inner_deadline(context: Any, seconds_if_none: float) -> float:
-    """When a call has to be answered, on the loop's clock: a little before the caller stops waiting."""
+def inner_deadline(context: Any, seconds_max: float) -> float:
+    """When a call has to be answered, on the loop's clock: a little before the caller stops waiting, and at the latest
+    in `seconds_max`."""
     remaining = context.time_remaining()
-    left = seconds_if_none if remaining is None else float(remaining)
+    left = seconds_max if remaining is None else min(float(remaining), seconds_max)
     return asyncio.get_running_loop().time() + left - min(ANSWER_SECONDS, left / 10)
 
 
-def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int, arena_bytes: int) -> JoinSpec:
+def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, arena_bytes: int) -> JoinSpec:
     """The request with every field in its range. Raises InvalidArgument or ResourceExhausted.
 
     The largest bucket is memory of the job, many times over, so a trainer that does not say it gets no more than could
     ever lie in its arena.
     """
-    if not 1 <= len(request.job) <= JOB_NAME_MAX or not request.job.isprintable():
-        raise InvalidArgument(
-            f"job = {request.job[:JOB_NAME_MAX]!r}: allowed: 1 to {JOB_NAME_MAX} printable characters"
-        )
+    job_name(request.job)
     if not 1 <= request.world_size <= WORLD_SIZE_MAX:
         raise InvalidArgument(f"world_size = {request.world_size}: allowed: 1 to {WORLD_SIZE_MAX}")
     if not 0 <= request.rank < request.world_size:
@@ -52,62 +49,24 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, grpc_port: int,
         raise InvalidArgument(f"rate_bytes_per_s = {request.rate_bytes_per_s}: allowed: 0 or more")
     options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
     check_job(options, request.world_size)
-    rendezvous, advertise = _where(request, grpc_port)
     return JoinSpec(
         job=request.job,
         rank=request.rank,
         world_size=request.world_size,
-        rendezvous=rendezvous,
-        advertise=advertise,
+        rendezvous=where.rendezvous,
+        advertise=where.advertise,
         bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID, arena_bytes),
         rate_bytes_per_s=request.rate_bytes_per_s,
         options=options,
     )
 
 
-def _where(request: trainer_pb2.JoinJobRequest, grpc_port: int) -> tuple[tuple[str, int] | None, str]:
-    """Where the coordinator is, and how the client says that this host is found."""
-    if request.rank_addresses and request.rendezvous:
-        raise InvalidArgument("rendezvous, rank_addresses: allowed: one of them")
-    if request.rank_addresses and len(request.rank_addresses) != request.world_size:
-        raise InvalidArgument(
-            f"rank_addresses: {len(request.rank_addresses)} entries: "
-            f"allowed: none, or world_size = {request.world_size}"
-        )
-    places = []
-    for i, text in enumerate(request.rank_addresses):
-        places.append(_place(f"rank_addresses[{i}]", text))
-    if places:
-        address, port = places[request.rank]
-        if port != grpc_port:
-            raise InvalidArgument(
-                f"rank_addresses[{request.rank}] = {request.rank_addresses[request.rank]!r}: "
-                f"the daemon of this rank listens on port {grpc_port}"
-            )
-        return places[0], address if _is_numeric(address) else ""
-    return (_place("rendezvous", request.rendezvous) if request.rendezvous else None), ""
-
-
-def _is_numeric(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True
-
-
-def _place(name: str, text: str) -> tuple[str, int]:
-    try:
-        return split_target(text)
-    except ValueError as error:
-        raise InvalidArgument(f"{name} = {text!r}: {error}") from None
-
-
 class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
     """On the Unix socket only."""
 
-    def __init__(self, attach: AttachServer, jobs: JobTable, limits: Limits, grpc_port: int) -> None:
-        self._attach, self._jobs, self._limits, self._grpc_port = attach, jobs, limits, grpc_port
+    def __init__(self, attach: AttachServer, jobs: JobTable, config: DaemonConfig, grpc_port: int) -> None:
+        self._attach, self._jobs, self._limits = attach, jobs, config.limits
+        self._meeting = Meeting(config, grpc_port)
 
     @translated
     async def JoinJob(self, request: trainer_pb2.JoinJobRequest, context: Any) -> trainer_pb2.JoinJobResponse:
@@ -115,7 +74,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         deadline = inner_deadline(context, self._limits.join_seconds)
         trainer = self._attach.claim(request.ticket)
         try:
-            spec = checked(request, self._limits, self._grpc_port, trainer.memory[0].arena.size)
+            where = await self._meeting.where(request)
+            spec = checked(request, self._limits, where, trainer.memory[0].arena.size)
             joined = await self._jobs.join(trainer, spec, deadline)
         except BaseException:
             self._attach.release(trainer)

@@ -9,30 +9,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+
+from ultima.daemon.stats import Seldom
 
 log = logging.getLogger("ultimad.tasks")
 
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX, PEACE_SECONDS = 0.2, 30.0, 60.0
+_seldom = Seldom()
+
 
 class Changes:
-    """Something changes; those who wait look whether it is what they wait for."""
+    """Something changes; those who wait look whether it is what they wait for.
+
+    However many changes come in one turn of the loop, each who waits looks once; only who has got what he waits for is
+    woken.
+    """
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._looking: asyncio.Handle | None = None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Has `listener` called at each change, too."""
+        """Has `listener` called at each change, too. What it raises is logged, and nobody else's trouble."""
         self._listeners.append(listener)
 
     def notify(self) -> None:
-        """Wakes everyone who waits."""
+        """Has everyone look who waits."""
         for listener in self._listeners:
-            listener()
-        for waiter in self._waiters:
-            if not waiter.done():
+            try:
+                listener()
+            except Exception:
+                if lines := _seldom.allows("listener"):
+                    log.exception("listener failed alike=%d", lines)
+        if self._waiters and self._looking is None:
+            self._looking = asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        for waiter, predicate in list(self._waiters.items()):
+            if not waiter.done() and _holds(predicate):
                 waiter.set_result(None)
-        self._waiters.clear()
 
     async def until(self, predicate: Callable[[], bool], deadline: float) -> bool:
         """Waits until `predicate` holds; False if the deadline came first."""
@@ -42,13 +62,38 @@ class Changes:
             if left <= 0:
                 return False
             waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = predicate
             try:
                 await asyncio.wait({waiter}, timeout=left)
             finally:
-                self._waiters.discard(waiter)
+                del self._waiters[waiter]
                 waiter.cancel()
         return True
+
+
+def _holds(predicate: Callable[[], bool]) -> bool:
+    """Whether the one who waits is to look for himself: also when his predicate fails, which is his own trouble."""
+    try:
+        return predicate()
+    except Exception:
+        return True
+
+
+@dataclass(slots=True)
+class Backoff:
+    """How long to wait before something is tried again: not at all, then ever longer, until there was peace."""
+
+    seconds: float = 0.0
+    """Of the last wait."""
+    until: float = -math.inf
+    """When it ended."""
+
+    def next(self, now: float) -> float:
+        """Seconds to wait from `now` on."""
+        peace = now - self.until >= PEACE_SECONDS
+        self.seconds = 0.0 if peace else min(max(2 * self.seconds, BACKOFF_SECONDS_MIN), BACKOFF_SECONDS_MAX)
+        self.until = now + self.seconds
+        return self.seconds
 
 
 def spawn(work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:

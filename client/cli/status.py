@@ -81,7 +81,9 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
     _say(
         console,
         f"peers on {answer.address}: gRPC {answer.grpc_port}, {ports_text(engine)}"
-        + (", NOT authenticated" if answer.insecure else ""),
+        + (", NOT authenticated" if answer.insecure else "")
+        if answer.grpc_port
+        else "no peers: it serves this host alone",
     )
     _say(
         console,

@@ -69,7 +69,8 @@ class Cluster:
         for index in range(count):
             folder = self.folder / f"host{index}"
             folder.mkdir(mode=0o700)
-            arguments = ["--runtime-dir", str(folder), "--bind", "127.0.0.1", "--port", "0", "--log-level", "warning"]
+            arguments = ["--runtime-dir", str(folder), "--port", "0", "--log-level", "warning"]
+            arguments += ["--bind", "127.0.0.1", "--insecure"]
             command = [sys.executable, "-m", "ultima.daemon.main", *arguments]
             self._daemons.append(self._start(f"daemon {index}", command, dict(os.environ)))
             self.sockets.append(folder / "ultimad.sock")

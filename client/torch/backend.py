@@ -134,6 +134,7 @@ class UltimaProcessGroup(NativeProcessGroup):
             rank=rank,
             world_size=size,
             socket=path,
+            rendezvous="",
             rank_addresses=meeting.rank_addresses,
             timeout=seconds,
             bucket_bytes_max=None if os.environ.get("ULTIMA_BUCKET_MAX") else PIECE_BYTES_MAX,

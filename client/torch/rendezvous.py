@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from ultima.errors import DaemonError, DaemonUnavailable, JoinTimeout
-from ultima.reach import daemon_address
+from ultima.reach import daemon_reach
 from ultima.receipt import ranks_text
 
 NAME_PART_MAX = 40
@@ -35,7 +35,8 @@ HEARD_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What the ranks agreed on: the job's name, and per rank the "address:port" of its daemon."""
+    """What the ranks agreed on: the job's name, and per rank the "address:port" of its daemon; none of a daemon that
+    serves all of them and no other host."""
 
     job: str
     rank_addresses: tuple[str, ...]
@@ -50,7 +51,8 @@ def meet(store: Store, rank: int, size: int, group_name: str, socket_path: str, 
     limit = time.monotonic() + timeout_s
     mine, failure = {"life": secrets.token_hex(8)}, None
     try:
-        mine["address"] = daemon_address(socket_path)
+        reach = daemon_reach(socket_path)
+        mine |= {"address": reach.address, "daemon": str(reach.life)}
     except DaemonError as error:
         mine["error"], failure = str(error), error
         limit = min(limit, time.monotonic() + HEARD_S)
@@ -71,7 +73,18 @@ def meet(store: Store, rank: int, size: int, group_name: str, socket_path: str, 
     missing = [other for other, word in enumerate(said) if word is None]
     if missing:
         raise JoinTimeout(f"{ranks_text(missing)} did not come to the process group within {timeout_s:g} s")
-    return Meeting(job, tuple(str(word["address"]) for word in said if word is not None))
+    return Meeting(job, _addresses([word for word in said if word is not None]))
+
+
+def _addresses(said: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Where the daemon of each rank is reached; nothing if it is one for all, which serves its own host alone."""
+    alone = [rank for rank, word in enumerate(said) if not word["address"]]
+    if alone and len({word["daemon"] for word in said}) > 1:
+        raise DaemonUnavailable(
+            f"{ranks_text(alone)}: the daemon there has no `bind` and serves its own host alone, but the ranks are on "
+            "several: start it with --bind ADDR --insecure"
+        )
+    return () if alone else tuple(str(word["address"]) for word in said)
 
 
 Words = list[dict[str, Any] | None]

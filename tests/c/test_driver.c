@@ -22,7 +22,7 @@ static void open__names_what_is_wrong(void)
         const char *sentence;
     } rows[] = {
         {{.bind = "localhost"}, "bind localhost: not a numeric IPv4 or IPv6 address"},
-        {{.bind = NULL}, "bind (nothing): not a numeric IPv4 or IPv6 address"},
+        {{.bind = ""}, "bind : not a numeric IPv4 or IPv6 address"},
         {{.bind = "127.0.0.1", .packet_bytes = 1473}, "packet_bytes 1473: must be a multiple of 8 from 96 to 9216"},
         {{.bind = "127.0.0.1", .packet_bytes = 88}, "packet_bytes 88: must be a multiple of 8 from 96 to 9216"},
         {{.bind = "127.0.0.1", .packet_bytes = 9224}, "packet_bytes 9224: must be a multiple of 8 from 96 to 9216"},
@@ -53,6 +53,26 @@ static unsigned count_fds(unsigned *ret_inherited)
     }
     closedir(dir);
     return all;
+}
+
+static void open__without_sockets_for_jobs_of_one_host(void)
+{
+    char error[256];
+    unsigned inherited, before = count_fds(&inherited);
+    ut_driver *d = ut_driver_open(&(ut_driver_config){.gso = 1, .gro = 1}, error, sizeof(error));
+    CHECK_MSG(d != NULL, "%s", error);
+    ut_driver_info info;
+    ut_driver_get_info(d, &info);
+    CHECK(info.data_port == 0 && info.feedback_port == 0 && !info.gso && !info.gro);
+    CHECK(info.packet_bytes == 1472 && info.receive_buffer == 8 << 20 && info.send_buffer == 512 << 10);
+    CHECK(count_fds(&inherited) == before + 2); /* to wake it, and its events: no socket */
+    ut_job_config job = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1 << 20};
+    CHECK(ut_driver_job_add(d, &job) == UT_ERR_ARGUMENT);
+    CHECK_STR(ut_driver_error(d), "hosts 2: must be 1, as this engine has no sockets (bind)");
+    job.hosts = 1;
+    CHECK(ut_driver_job_add(d, &job) == 0);
+    CHECK(ut_driver_job_remove(d, 0) == UT_OK);
+    ut_driver_close(d);
 }
 
 static void close__gives_all_back(void)
@@ -384,6 +404,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     alarm(240); /* a hang is a failure, not a night */
     RUN(open__names_what_is_wrong);
+    RUN(open__without_sockets_for_jobs_of_one_host);
     RUN(close__gives_all_back);
     RUN(thread__has_a_name_and_no_signals);
     RUN(calls__check_and_say);

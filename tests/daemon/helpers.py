@@ -36,7 +36,7 @@ def config(folder: Path, **flags: object) -> DaemonConfig:
     environment = {"ULTIMAD_ENGINE_LANES": str(flags.pop("lanes", 1))}
     if "probe_seconds" in flags:
         environment["ULTIMAD_LIMITS_PROBE_SECONDS"] = str(flags.pop("probe_seconds"))
-    flags = {"runtime_dir": str(folder), "port": "0", **flags}
+    flags = {"runtime_dir": str(folder), "bind": "127.0.0.1", "insecure": True, "port": "0", **flags}
     return load(flags, environment, Path("/nonexistent/ultimad.toml"))
 
 
@@ -273,6 +273,7 @@ class ChildDaemon:
     async def start(cls, folder: Path, port: int, *flags: str, **environment: str) -> Self:
         """Starts it, and waits until it is ready."""
         command = (sys.executable, "-m", cls.module, "--runtime-dir", str(folder), "--port", str(port))
+        command += ("--bind", "127.0.0.1", "--insecure")
         process = await asyncio.create_subprocess_exec(
             *command, *flags, cwd=ROOT, env=os.environ | environment, stderr=asyncio.subprocess.PIPE
         )

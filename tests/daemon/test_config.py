@@ -24,10 +24,10 @@ def loaded(folder: Path, text: str, environment: Mapping[str, str] | None = None
 
 def test_load__defaults() -> None:
     config = load({}, {}, NO_FILE)
-    assert (str(config.runtime_dir), config.bind, config.port) == ("/run/ultima", "127.0.0.1", 29520)
+    assert (str(config.runtime_dir), config.bind, config.port) == ("/run/ultima", "", 29520)
     assert config.socket == Path("/run/ultima/ultimad.sock")
     assert config.attach_socket == Path("/run/ultima/attach.sock")
-    assert not config.insecure and config.address == "127.0.0.1"
+    assert not config.insecure and config.address == ""
     assert [(e.data_port, e.feedback_port) for e in engine_configs(config)] == [(29521, 29522), (29523, 29524)]
 
 
@@ -97,13 +97,14 @@ BAD = [
     ('[limits]\narena_bytes = "lots"', "limits.arena_bytes = 'lots': allowed: bytes as a number"),
     ('log_level = "loud"', "log_level = 'loud': allowed: 'debug', 'info', 'warning' or 'error'"),
     ('bind = "localhost"', "bind = 'localhost': allowed: a numeric IPv4 or IPv6 address"),
-    ('bind = "10.0.0.1"', "bind = '10.0.0.1': not a loopback address"),
+    ('bind = "10.0.0.1"', "bind = '10.0.0.1': peers are not authenticated yet: allowed only with --insecure"),
+    ('bind = "127.0.0.1"', "bind = '127.0.0.1': peers are not authenticated yet: allowed only with --insecure"),
     ('bind = "::"', "allowed only with --insecure"),
-    ('bind = ""', "bind = '': allowed: a numeric"),
+    ('advertise = "10.0.0.1"', "advertise = '10.0.0.1': allowed only with `bind`"),
     ('bind = "0.0.0.0"\ninsecure = true\nadvertise = "::1"', "advertise = '::1': allowed: a host's address"),
     ('allow_group = "no-such-group"', "allow_group = 'no-such-group': allowed: a group of this machine"),
     ("allow_uids = [true]", "allow_uids = [True]: allowed: a number"),
-    ("[engine]\npacket_bytes = 1473", "engine.packet_bytes = 1473: allowed: 0, or 256 to 9216"),
+    ("[engine]\npacket_bytes = 1473", "engine.packet_bytes = 1473: allowed: 0, or 96 to 9216"),
     ("[engine]\nlanes = 0", "engine.lanes = 0: allowed: greater than or equal to 1"),
     ("[engine]\nlanes = 5", "engine.lanes = 5: allowed: less than or equal to 4"),
     ("[engine]\nlanes = 2\ndata_port = 40\nfeedback_port = 42", "engine.lanes = 2: needs UDP ports 40, 42, 42, 44"),
@@ -149,8 +150,8 @@ def test_load__insecure_allows_any_address() -> None:
     config = load({"bind": "10.1.2.3", "insecure": True}, {}, NO_FILE)
     assert config.address == "10.1.2.3"
     assert load({"bind": "::", "insecure": True}, {}, NO_FILE).address == ""
-    assert load({"bind": "::1"}, {}, NO_FILE).address == "::1"
-    assert load({"bind": "127.9.9.9"}, {}, NO_FILE).address == "127.9.9.9"
+    assert load({"bind": "::1", "insecure": True}, {}, NO_FILE).address == "::1"
+    assert load({"bind": ""}, {}, NO_FILE).address == ""
 
 
 def test_example__is_the_defaults_with_one_exception() -> None:

@@ -47,12 +47,8 @@ class Side:
             raise Unavailable("nobody there")
         if request.to_incarnation not in (0, other.links.own.incarnation):
             raise FailedPrecondition("another life")
-        cids: tuple[int, ...] = ()
         caller = Host.from_proto(request.caller)
-        if request.connection_ids:
-            cids = other.links.answer(caller, tuple(request.connection_ids), request.offer)
-        else:
-            other.links.asked(caller, request.offer)
+        cids = await other.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt)
         response = peer_pb2.ConnectResponse(
             connection_ids=cids, incarnation=other.links.own.incarnation, next_op_seq=10 * other.index
         )

@@ -6,12 +6,13 @@ from __future__ import annotations
 import ast
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 
-from ultima.daemon import errors, sdnotify
+from ultima.daemon import errors, membership, sdnotify
 from ultima.daemon.budget import Budget, check_share
 from ultima.daemon.config import Limits
 from ultima.daemon.engine import NEVER, Event, EventKind, Status
@@ -229,8 +230,9 @@ def test_host__survives_the_wire() -> None:
     assert Host.from_proto(message) == host and message.state == State.ABSENT
     message.address = ""
     assert Host.from_proto(message, "10.9.9.9").address == "10.9.9.9"
-    membership = Membership(7, 2, 100, (host,), (State.UP,), 12, True)
-    assert Membership.from_proto(membership.to_proto(), "") == membership
+    only = replace(host, index=0, ranks=(0, 1))
+    whole = Membership(7, 2, 100, (only,), (State.UP,), 12, True)
+    assert membership.membership(whole.to_proto(), 2, "") == whole
 
 
 def test_order__by_lowest_rank() -> None:

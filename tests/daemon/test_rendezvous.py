@@ -17,7 +17,7 @@ from ultima.daemon.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
-from ultima.daemon.hosts import Host, State
+from ultima.daemon.hosts import Host, Membership, State
 from ultima.daemon.rendezvous import Coordinator, Record, Registration, form
 from ultima.daemon.waiting import Changes, numbers
 
@@ -48,7 +48,16 @@ async def formed(coordinator: Coordinator, *registrations: Registration) -> Reco
 
 def up(coordinator: Coordinator, record: Record, *indexes: int, state: State = State.UP) -> None:
     for index in indexes:
-        coordinator.host_is("job", record.generation, index, record.hosts[index].incarnation, state)
+        coordinator.host_is(
+            record.hosts[index].place, "job", record.generation, index, record.hosts[index].incarnation, state
+        )
+
+
+def told(record: Record, *states: State) -> Membership:
+    """What one of its hosts would say of a job."""
+    return Membership(
+        record.generation, record.world_size, 1, tuple(record.hosts), states or tuple(record.states), 41, True
+    )
 
 
 async def test_register__everyone_gets_the_same_membership(coordinator: Coordinator) -> None:
@@ -225,11 +234,13 @@ async def test_register__who_left_in_good_order_waits_for_the_next_life(coordina
 async def test_host_is__news_of_another_life_is_ignored(coordinator: Coordinator) -> None:
     record = await formed(coordinator, registration(0), registration(1))
     up(coordinator, record, 0, 1)
-    incarnation = record.hosts[1].incarnation
+    incarnation, place = record.hosts[1].incarnation, record.hosts[1].place
     for generation, index, life in ((record.generation + 1, 1, incarnation), (record.generation, 1, 77)):
-        coordinator.host_is("job", generation, index, life, State.ABSENT)
-    coordinator.host_is("job", record.generation, 9, incarnation, State.ABSENT)
-    coordinator.host_is("other", record.generation, 1, incarnation, State.ABSENT)
+        coordinator.host_is(place, "job", generation, index, life, State.ABSENT)
+    coordinator.host_is(place, "job", record.generation, 9, incarnation, State.ABSENT)
+    coordinator.host_is(place, "other", record.generation, 1, incarnation, State.ABSENT)
+    other = record.hosts[0].place
+    coordinator.host_is(other, "job", record.generation, 1, incarnation, State.ABSENT)  # not its to say
     assert record.states == [State.UP, State.UP]
 
 
@@ -248,13 +259,13 @@ async def test_restore__ranks_that_wait_find_their_place(coordinator: Coordinato
     record = await formed(other, registration(0), registration(1))
     waiting = asyncio.ensure_future(coordinator.register(registration(0, life=2), soon()))
     await asyncio.sleep(0)
-    taken = replace(record, states=[State.ABSENT, State.UP], next_op_seq=41)
-    coordinator.restore("job", taken)
+    coordinator.restore("job", told(record, State.ABSENT, State.UP), record.hosts[1].address)
     answer = await waiting
     assert answer.generation == record.generation and answer.under_way and answer.next_op_seq == 41
     assert answer.states == (State.ABSENT, State.UP)
-    coordinator.restore("job", replace(record, generation=5))
-    assert coordinator.record("job") is taken
+    coordinator.restore("job", replace(told(record), generation=5), record.hosts[1].address)
+    known = coordinator.record("job")
+    assert known is not None and known.generation == record.generation
 
 
 def test_form__over_the_engines_limits() -> None:
@@ -272,14 +283,23 @@ async def test_register__over_a_limit_is_told_to_every_rank(coordinator: Coordin
     assert all("ranks_per_host = 16" in str(r) for r in results), results
 
 
-async def test_register__jobs_that_form_are_limited(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "FORMING_MAX", 3)
-    tasks = [
-        asyncio.ensure_future(coordinator.register(replace(registration(0), job=f"j{i}"), soon())) for i in range(3)
-    ]
+async def test_register__jobs_that_form_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "FORMING_MAX", 24)
+    coordinator = Coordinator(lambda: None)
+
+    def forming(number: int, source: str) -> asyncio.Future[Membership]:
+        return asyncio.ensure_future(
+            coordinator.register(replace(registration(0), job=f"j{number}", source=source), soon())
+        )
+
+    tasks = [forming(i, "10.0.0.66") for i in range(3)]
     await asyncio.sleep(0)
-    with pytest.raises(ResourceExhausted, match="3 are waiting"):
-        await coordinator.register(registration(0), soon())
+    with pytest.raises(ResourceExhausted, match="66 has 3 already"):
+        await forming(3, "10.0.0.66")
+    tasks += [forming(i, f"10.0.1.{i}") for i in range(3, 24)]
+    await asyncio.sleep(0)
+    with pytest.raises(ResourceExhausted, match="24 are open already"):
+        await forming(24, "10.0.0.1")
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

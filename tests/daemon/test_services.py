@@ -119,9 +119,9 @@ BAD_HOSTS = [
     (host(lanes=[types_pb2.Lane(data_port=70000, feedback_port=3)]), "lanes[0].data_port = 70000"),
     (host(lanes=[types_pb2.Lane(data_port=2, feedback_port=-1)]), "lanes[0].feedback_port = -1"),
     (host(incarnation=0), "incarnation = 0"),
-    (host(ranks=[]), "ranks = []"),
+    (host(ranks=[]), "ranks: 0 entries"),
     (host(ranks=[1, 1]), "ranks = [1, 1]"),
-    (host(ranks=[-1]), "ranks = [-1]"),
+    (host(ranks=[-1]), "ranks[0] = -1"),
     (host(packet_bytes=10), "packet_bytes = 10"),
     (host(address="a\nb"), "address = 'a\\nb'"),
 ]
@@ -153,8 +153,16 @@ async def test_peer__impossible_requests_are_refused(house: House) -> None:
         ("Register", registering(bucket_bytes_max=2**32), "bucket_bytes_max = 4294967296"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=0, hosts=[host()]), "generation = 0"),
         ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host()], lanes=2), "lanes = 2"),
-        ("Restore", peer_pb2.RestoreRequest(job="j", world_size=2, generation=1, hosts=[host()]), "each rank"),
-        ("Restore", peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host(index=1)]), "by index"),
+        (
+            "Restore",
+            peer_pb2.RestoreRequest(job="j", world_size=2, generation=1, hosts=[host()]),
+            "each of the 2 ranks once",
+        ),
+        (
+            "Restore",
+            peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[host(index=1)]),
+            "in order of their index",
+        ),
     ]
     async with peer(daemon) as stub:
         for method, request, names in rows:
@@ -234,14 +242,14 @@ async def test_watch__first_the_stream_then_what_is_shared_then_changes(house: H
         assert (news.job, news.state, list(news.ranks)) == ("job", types_pb2.HOST_STATE_ABSENT, [])
         stream.cancel()
     watchers = daemons[0]._watchers
-    await eventually(lambda: len(watchers._queues) <= 1, "the stream is forgotten")
+    await eventually(lambda: len(watchers) <= 1, "the stream is forgotten")
 
 
 async def test_watch__one_that_falls_behind_starts_over(house: House) -> None:
     daemons = [await house.daemon(), await house.daemon()]
     await house.job(daemons)
     watchers = daemons[0]._watchers
-    stream = watchers.stream("127.0.0.1", daemons[1].grpc_port)
+    stream = watchers.stream("127.0.0.1", daemons[1].grpc_port, "127.0.0.1")
     assert (await anext(stream)).job == ""
     job = daemons[0].jobs.all()[0]
     for _ in range(BEHIND_MAX + 1):

@@ -77,7 +77,7 @@ def daemons() -> Iterator[list[tuple[Path, int]]]:
             directory = folder / f"host{index}"
             directory.mkdir(mode=0o700)
             command = [str(BIN / "ultimad"), "--runtime-dir", str(directory), "--bind", "127.0.0.1"]
-            command += ["--port", str(port)]
+            command += ["--port", str(port), "--insecure"]
             with (folder / f"host{index}.log").open("wb") as log:
                 running.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             places.append((directory / "ultimad.sock", port))

@@ -11,8 +11,8 @@ enum {
     CREDIT_BYTES = 3 << 20,       /* what all peers of a host may have in flight to it, or waiting in its memory */
     CREDIT_BYTES_MIN = 128 << 10, /* but each two bursts */
     WINDOW_PACKETS_MIN = 16,
-    PACKET_BYTES_MIN = UT_DATA_HEADER + 64,
 };
+_Static_assert(UT_PACKET_MIN == UT_DATA_HEADER + 64, "the least packet, as ut.h tells it");
 
 /* ---- memory ---- */
 
@@ -97,7 +97,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
 
 static bool engine_config_valid(const ut_engine_config *c)
 {
-    return c->packet_bytes >= PACKET_BYTES_MIN && c->packet_bytes <= UT_PACKET_MAX &&
+    return c->packet_bytes >= UT_PACKET_MIN && c->packet_bytes <= UT_PACKET_MAX &&
            (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
            c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
 }
@@ -142,7 +142,7 @@ static bool ranks_valid(const ut_job_config *c)
 static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
 {
     return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
-           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= PACKET_BYTES_MIN &&
+           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= UT_PACKET_MIN &&
            c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
            (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
            c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && ranks_valid(c) &&

@@ -36,6 +36,7 @@ enum {
     UT_REPLAY_BITS = 8192,                 /* packet numbers below the highest that a receiver tells apart */
     UT_ACK_BITS = 1024,                    /* packet numbers that one feedback reports on */
     UT_SEGMENTS_MAX = 64,                  /* packets in one burst */
+    UT_PACKET_MIN = 96,                    /* bytes of a full data packet: its header and 64 of payload at least */
     UT_PACKET_MAX = 9216,                  /* bytes of one datagram, jumbo frames included */
     UT_EVENTS_MAX = 256,                   /* events waiting for the daemon; older ones win, the rest are counted */
 };

@@ -27,7 +27,6 @@ enum {
     PACKET_BYTES_IPV6 = 1448, /* MTU 1500 less 40 and 8, and down to 32 + a multiple of 8 */
     DATAGRAM_MAX = 65507,
     RECEIVE_BUFFER_MIN = 4 * UT_PACKET_MAX, /* the core's: less is no window at all */
-    PACKET_BYTES_MIN = 96,                  /* the core's: its header and 64 bytes of payload */
 };
 
 /* ---- memory, lock, error ---- */
@@ -104,13 +103,26 @@ uint64_t ut_driver_now(void)
 
 /* ---- open and close ---- */
 
+/* Jobs of one host send nothing: what the sockets would have been granted is only what their memory is laid out for. */
+static void stay_without_sockets(ut_driver *d, const ut_driver_config *c)
+{
+    for (unsigned port = 0; port < 2; port++)
+        d->sockets[port] = (ut_socket){.fd = -1,
+                                       .receive_buffer = c->receive_buffer ? c->receive_buffer : RECEIVE_BUFFER,
+                                       .send_buffer = c->send_buffer ? c->send_buffer : SEND_BUFFER};
+}
+
 static int open_sockets(ut_driver *d, const ut_driver_config *c, char *error, size_t len)
 {
     const uint16_t ports[2] = {c->data_port, c->feedback_port};
+    if (!c->bind) {
+        stay_without_sockets(d, c);
+        return UT_OK;
+    }
     for (unsigned port = 0; port < 2; port++) {
         ut_addr address;
-        if (!c->bind || ut_address_parse(c->bind, ports[port], &address) != UT_OK) {
-            snprintf(error, len, "bind %s: not a numeric IPv4 or IPv6 address", c->bind ? c->bind : "(nothing)");
+        if (ut_address_parse(c->bind, ports[port], &address) != UT_OK) {
+            snprintf(error, len, "bind %s: not a numeric IPv4 or IPv6 address", c->bind);
             return UT_ERR_ARGUMENT;
         }
         d->family = ut_address_family(&address);
@@ -134,8 +146,8 @@ static int choose_packet_bytes(ut_driver *d, const ut_driver_config *c, char *er
     uint32_t bytes = c->packet_bytes;
     if (bytes == 0)
         bytes = c->bind && strchr(c->bind, ':') ? PACKET_BYTES_IPV6 : PACKET_BYTES_IPV4;
-    if (bytes < PACKET_BYTES_MIN || bytes > UT_PACKET_MAX || bytes % 8 != 0) {
-        snprintf(error, len, "packet_bytes %" PRIu32 ": must be a multiple of 8 from %d to %d", bytes, PACKET_BYTES_MIN,
+    if (bytes < UT_PACKET_MIN || bytes > UT_PACKET_MAX || bytes % 8 != 0) {
+        snprintf(error, len, "packet_bytes %" PRIu32 ": must be a multiple of 8 from %d to %d", bytes, UT_PACKET_MIN,
                  UT_PACKET_MAX);
         return UT_ERR_ARGUMENT;
     }

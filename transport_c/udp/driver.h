@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The UDP driver: one engine, one thread, two sockets. The only C with system calls, and what Python sees of the fast
- * path.
+ * The UDP driver: one engine, one thread, two sockets, or none where only jobs of this host are served. The only C with
+ * system calls, and what Python sees of the fast path.
  *
  * The thread holds the driver's lock except while it sleeps in ppoll, so every call below may come from any thread;
  * each returns in microseconds. Errors: a negative ut_error; ut_driver_error() then has a sentence for people.
@@ -14,7 +14,7 @@
 typedef struct ut_driver ut_driver;
 
 typedef struct ut_driver_config {
-    const char *bind;        /* numeric IPv4 or IPv6 address */
+    const char *bind;        /* numeric IPv4 or IPv6 address; NULL: no sockets, and only jobs of one host */
     uint16_t data_port;      /* UDP; 0 picks one */
     uint16_t feedback_port;  /* UDP; 0 picks one */
     uint32_t receive_buffer; /* bytes asked of the kernel; 0: 8 MiB */
@@ -26,9 +26,9 @@ typedef struct ut_driver_config {
 } ut_driver_config;
 
 typedef struct ut_driver_info {
-    uint16_t data_port, feedback_port; /* as bound */
+    uint16_t data_port, feedback_port; /* as bound; 0 without sockets */
     uint32_t packet_bytes;
-    uint32_t receive_buffer, send_buffer; /* as granted */
+    uint32_t receive_buffer, send_buffer; /* as granted; as asked without sockets */
     int32_t gso, gro;                     /* in use now (GSO is given up at run time when a path refuses it) */
     int32_t isa;                          /* enum ut_isa */
     int32_t event_fd;                     /* readable while ut_driver_poll_event has something; the driver owns it */

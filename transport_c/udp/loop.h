@@ -58,7 +58,7 @@ struct ut_driver {
     uint64_t rung; /* sessions to look at in the next turn, bit per session */
 
     uint64_t polls, allocations;
-    int family; /* of both sockets */
+    int family; /* of both sockets; 0 if there are none */
     char error[256];
 
     ut_event_queue events;

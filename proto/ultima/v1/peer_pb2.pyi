@@ -194,6 +194,7 @@ class ConnectRequest(_message.Message):
     TO_INCARNATION_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     to_index: _builtins.int
@@ -203,6 +204,10 @@ class ConnectRequest(_message.Message):
     offer: _builtins.int
     """Number of the offer, counted by the caller for this path in its life, from 1. In a request for one: number of the last offer
     that the caller has taken, 0 for none.
+    """
+    doubt: _builtins.bool
+    """A request for an offer only if the called host has not made the one with the number `offer`: somebody else may have. No answer but
+    an error says that the called host does not live the life `to_incarnation`.
     """
     @_builtins.property
     def caller(self) -> _types_pb2.Host:
@@ -227,10 +232,11 @@ class ConnectRequest(_message.Message):
         to_incarnation: _builtins.int = ...,
         offer: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        doubt: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose address is whose: what is on this host, and whether a call comes from where it says it does."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+LISTENS_SECONDS = 1.0
+
+
+def numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address, IPv4 where it is one in IPv6's clothes; None if it is not numeric."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def same_machine(source: str, address: str) -> bool:
+    """Whether a call from `source` can be one of the host at `address`. All of loopback is one machine."""
+    one, other = numeric(source), numeric(address)
+    return one is not None and other is not None and (one == other or (one.is_loopback and other.is_loopback))
+
+
+def is_here(address: str) -> bool:
+    """Whether a numeric address is one of this host's own: only those can be bound."""
+    found = numeric(address)
+    if found is None or found.is_unspecified or found.is_multicast:
+        return False
+    if found.is_loopback:
+        return True
+    family = socket.AF_INET if found.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        try:
+            probe.bind((str(found), 0))
+        except OSError:
+            return False
+    return True
+
+
+async def listens(address: str, port: int) -> bool:
+    """Whether somebody takes TCP connections there. Asked of this host only, where the answer comes at once."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), LISTENS_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def resolve(name: str, port: int) -> str:
+    """The numeric address of a host that may be given by name; the name itself if nobody knows it."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, port)
+    except OSError:
+        return name
+    return str(found[0][4][0])
