@@ -37,7 +37,7 @@ class Meeting:
         self._port, self._grpc_port = config.port, grpc_port
 
     async def where(self, request: trainer_pb2.JoinJobRequest) -> Where:
-        """What a request to join means. Raises InvalidArgument; and FailedPrecondition for a host that cannot be met."""
+        """What a request to join means. Raises InvalidArgument, and FailedPrecondition for another host than this."""
         if request.rank_addresses and request.rendezvous:
             raise InvalidArgument("rendezvous, rank_addresses: allowed: one of them")
         if request.rank_addresses and len(request.rank_addresses) != request.world_size:

@@ -228,7 +228,7 @@ class Coordinator:
     def host_is(
         self, place: tuple[str, int], job: str, generation: int, index: int, incarnation: int, state: State
     ) -> None:
-        """News of one host of a job, from the daemon at `place`. What is not its own, or of another life, is ignored."""
+        """News of one host of a job from the daemon at `place`. What is not its own, or of another life, is void."""
         record = self._records.get(job)
         if record is None or record.generation != generation or not 0 <= index < len(record.hosts):
             return

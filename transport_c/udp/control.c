@@ -113,7 +113,8 @@ static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *r
         snprintf(ret, len, "self %" PRIu32 ": must be below hosts, which is %" PRIu32, c->self, hosts);
     else if (c->local_ranks < 1 || c->local_ranks > UT_LOCAL_MAX)
         snprintf(ret, len, "local_ranks %" PRIu32 ": must be 1 to %d", c->local_ranks, UT_LOCAL_MAX);
-    else if (c->packet_bytes < UT_PACKET_MIN || c->packet_bytes > d->engine_config.packet_bytes || c->packet_bytes % 8 != 0)
+    else if (c->packet_bytes < UT_PACKET_MIN || c->packet_bytes > d->engine_config.packet_bytes ||
+             c->packet_bytes % 8 != 0)
         snprintf(ret, len, "packet_bytes %" PRIu32 ": must be a multiple of 8 from %d to this host's %" PRIu32,
                  c->packet_bytes, UT_PACKET_MIN, d->engine_config.packet_bytes);
     else if (c->world != 0 && (c->world < hosts || c->world > UT_HOSTS_MAX * UT_LOCAL_MAX))
