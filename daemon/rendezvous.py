@@ -214,7 +214,8 @@ class Coordinator:
             world_size=told.world_size,
             bucket_bytes_max=told.bucket_bytes_max,
             hosts=list(told.hosts),
-            states=[state if state is State.UP else State.ABSENT for state in told.states],
+            # Of host 0 nobody knows better than this daemon: it is in no life that was before.
+            states=[State.UP if i and state is State.UP else State.ABSENT for i, state in enumerate(told.states)],
             confirmed=True,
             next_op_seq=told.next_op_seq,
             options_asked=told.options_asked,

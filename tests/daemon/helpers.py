@@ -34,8 +34,9 @@ HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the ma
 def config(folder: Path, **flags: object) -> DaemonConfig:
     """A daemon's options on loopback, with ports of its own choice; of one lane, unless a test says otherwise."""
     environment = {"ULTIMAD_ENGINE_LANES": str(flags.pop("lanes", 1))}
-    if "probe_seconds" in flags:
-        environment["ULTIMAD_LIMITS_PROBE_SECONDS"] = str(flags.pop("probe_seconds"))
+    for limit in ("probe_seconds", "join_seconds"):
+        if limit in flags:
+            environment[f"ULTIMAD_LIMITS_{limit.upper()}"] = str(flags.pop(limit))
     flags = {"runtime_dir": str(folder), "bind": "127.0.0.1", "insecure": True, "port": "0", **flags}
     return load(flags, environment, Path("/nonexistent/ultimad.toml"))
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host`: one real daemon, for a test that is going to attack it."""
+"""The victims. `host`: one real daemon; `house` and `folder`: daemons with fake engines, as the control plane's tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.daemon.conftest import folder, house
 from tests.e2e.hosts import DaemonProcess, running
+
+__all__ = ["folder", "host", "house"]
 
 
 @pytest.fixture
