@@ -251,7 +251,9 @@ def _join_error(settings: Settings, error: Any) -> Exception:
             return InvalidArgument("join", where, text)
         case grpc.StatusCode.FAILED_PRECONDITION:
             differs = re.search(r": (\w+) differs: ", text)
-            field = differs[1] if differs else "world_size"
+            if differs is None:
+                return JoinRefused(f"{where}: {text}")
+            field = differs[1]
             return Desync(None, field, _said(settings, field), None, message=f"{where}: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ResourceExhausted("join", f"{where}: {text}")

@@ -115,7 +115,7 @@ def test_attach__join_without_end(tmp_path: Path) -> None:
     [
         (grpc.StatusCode.DEADLINE_EXCEEDED, ultima.JoinTimeout, 1),
         (grpc.StatusCode.INVALID_ARGUMENT, ultima.InvalidArgument, 1),
-        (grpc.StatusCode.FAILED_PRECONDITION, ultima.Desync, 1),
+        (grpc.StatusCode.FAILED_PRECONDITION, ultima.JoinRefused, 1),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, ultima.ResourceExhausted, 1),
         (grpc.StatusCode.PERMISSION_DENIED, ultima.JoinRefused, 1),
         (grpc.StatusCode.INTERNAL, ultima.ProtocolError, 1),

@@ -77,10 +77,13 @@ class DaemonProcess:
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
+    def flags(self) -> list[str]:
+        return ["--bind", ADDRESS, "--insecure"]
+
     def launch(self) -> None:
         """Starts it; `wait_until_ready` is a second step so that several start at once."""
         command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self.folder / "run")]
-        command += ["--bind", ADDRESS, "--port", str(self.port), "--insecure"]
+        command += ["--port", str(self.port), *self.flags()]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
         environment |= {"ULTIMAD_ENGINE_LANES": str(self.lanes), **self.environment}
         with (self.folder / "log").open("ab") as log:
