@@ -31,7 +31,7 @@ from ultima.daemon.hosts import Host, Membership, State
 from ultima.daemon.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.links import Links
-from ultima.daemon.meeting import ALONE
+from ultima.daemon.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.options import InForce, Options
 from ultima.daemon.partial_stats import PartialStats
 from ultima.daemon.peers import Peers
@@ -182,7 +182,7 @@ class JobTable:
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(
             index=0,
-            address=self._config.address or spec.advertise,
+            address=(self._config.address or spec.advertise) if self._grpc_port else ALONE_ADDRESS,
             grpc_port=self._grpc_port,
             lanes=tuple((info.data_port, info.feedback_port) for info in self._engine.infos),
             incarnation=job.incarnation,

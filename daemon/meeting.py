@@ -18,6 +18,7 @@ from ultima.daemon.ranges import shown
 from ultima.v1 import trainer_pb2
 
 ALONE = "this daemon has no `bind` and serves its own host alone: start it with --bind ADDR --insecure"
+ALONE_ADDRESS = "127.0.0.1"  # for people; nobody else is told it
 Place = tuple[str, int]
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile peer, to be used as a part: it speaks PeerService with whatever content a test gives it, and forges datagrams.
+"""A hostile peer, to be used as a part: it speaks PeerService with any content, and forges datagrams.
 
 `HostilePeer` listens on loopback and answers what daemons ask with `answers` (by method: a message, an exception, or a
-function of the request). `calls` are what came. `host()`, `membership()` and `restore()` make messages that are right in
-all but what the test says. `feedback()` is a datagram with a right checksum that acknowledges what was never sent.
+function of the request). `calls` are what came. `host()`, `membership()` and `restore()` make messages that are right
+in all but what the test says. `feedback()` is a datagram with a right checksum that acknowledges what was never sent.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memberships that nobody could have, from a coordinator that the trainer itself names (A1, A15), and from strangers."""
+"""Memberships that nobody could have, from a coordinator that the trainer itself names (A1, A15), or a stranger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ultima._native import lib
 from ultima.daemon import config, links, options
 from ultima.daemon.membership import membership as checked
 from ultima.daemon.server import Daemon
-from ultima.v1 import types_pb2
+from ultima.v1 import peer_pb2, types_pb2
 
 LANE = types_pb2.Lane(data_port=2, feedback_port=3)
 
@@ -195,21 +195,15 @@ async def test_refused__calls_leave_nothing_behind(house: House) -> None:
 
 
 def registering(**fields: Any) -> Any:
-    from ultima.v1 import peer_pb2
-
     values = {"job": "j", "world_size": 1, "host": host([0]), "bucket_bytes_max": 1}
     return peer_pb2.RegisterRequest(**(values | fields))
 
 
 def connecting(**fields: Any) -> Any:
-    from ultima.v1 import peer_pb2
-
     return peer_pb2.ConnectRequest(**({"job": "job", "caller": host([0]), "offer": 1, "connection_ids": [1]} | fields))
 
 
 def probing(**fields: Any) -> Any:
-    from ultima.v1 import peer_pb2
-
     return peer_pb2.ProbeRequest(**({"job": "job"} | fields))
 
 

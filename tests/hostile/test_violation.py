@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host acknowledges what was never sent, or somebody does it in its name: the path is torn down and made anew (A4)."""
+"""A host acknowledges what was never sent, or somebody does so in its name: a new path is made (A4)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ async def test_violation__both_sides_come_to_the_same_new_ids(house: House, who:
         before = [engine(d).path(0, 1 - i).rx_cid for i, d in enumerate(daemons)]
         violate(daemons, *who)
         await eventually(
-            lambda before=before: wired(daemons)  # type: ignore[misc]
-            and all(engine(d).path(0, 1 - i).rx_cid != before[i] for i, d in enumerate(daemons)),
+            lambda before=before: (
+                wired(daemons)  # type: ignore[misc]
+                and all(engine(d).path(0, 1 - i).rx_cid != before[i] for i, d in enumerate(daemons))
+            ),
             "a new path, with new ids on both sides",
         )
 
