@@ -299,14 +299,27 @@ static void owners__transformed(void)
 
 /* ---- words that do not arrive ---- */
 
-static uint32_t mute; /* bit per host: what it has to say of owners does not reach host 2 */
+static uint32_t mute;         /* bit per host: what it has to say of owners does not reach host 2 */
+static bool seems_to_follow;  /* and nobody hears that host 2 does not know of it */
+static ut_owners_plan newest; /* that host 0 has said */
+
+static void follow_seemingly(uint32_t from, ut_feedback *f)
+{
+    if (from == 0)
+        newest = f->owners.plan;
+    if (from == 2)
+        f->owners.plan = newest;
+}
 
 static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
     static ut_feedback f;
-    if (to != 2 || port != UT_PORT_FEEDBACK || !(mute >> from & 1) || ut_feedback_decode(&f, packet, len))
+    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len))
         return;
-    f.owners.plan = (ut_owners_plan){15, 15, 0};
+    if (seems_to_follow)
+        follow_seemingly(from, &f);
+    if (to == 2 && mute >> from & 1)
+        f.owners.plan = (ut_owners_plan){15, 15, 0};
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
 
@@ -316,6 +329,7 @@ static void owners__words_lost_on_one_path(void)
     begin_tar(4, (ut_job_options){0});
     op();
     change = take_words;
+    seems_to_follow = false;
     mute = 1;
     die(3);
     CHECK_LE(ops_until_whole(), AHEAD);
@@ -326,13 +340,38 @@ static void owners__words_lost_on_one_path(void)
     end();
 }
 
-/* A host that hears none cuts as ever: the others refuse its bytes and it theirs, and nobody waits for what will not
- * come, or takes what does not fit. Then it hears again. */
+/* Who is up and does not let go of a host keeps it in, for all: they cut alike, and miss its shard alone. */
+static void owners__one_that_does_not_follow_is_waited_for(void)
+{
+    begin_tar(4, (ut_job_options){0});
+    op();
+    change = take_words;
+    seems_to_follow = false;
+    mute = 0xb;
+    die(3);
+    for (int k = 0; k < 3 * AHEAD; k++) {
+        op();
+        for (uint32_t h = 0; h < 3; h++) {
+            CHECK_EQ(r[h].owners, 15);
+            CHECK_EQ(r[h].any_mask, 7);
+            CHECK_EQ(r[h].peer[3].missing[1], r[h].bytes_missing - r[h].peer[3].missing[0]);
+        }
+    }
+    change = NULL;
+    CHECK_LE(ops_until_whole(), 4 * AHEAD);
+    CHECK_MEAN(7, 7);
+    end();
+}
+
+/* A host that hears none cuts as ever, and seems to know: the others refuse its bytes and it theirs, and nobody waits
+ * for what will not come, or takes what does not fit. Then it hears again. */
 static void owners__words_lost_on_all_paths(void)
 {
     begin_tar(4, (ut_job_options){0});
     op();
     change = take_words;
+    seems_to_follow = true;
+    newest = (ut_owners_plan){15, 15, 0};
     mute = 0xb;
     die(3);
     for (int k = 0; k < AHEAD; k++)
@@ -365,11 +404,12 @@ static void owners__words_lost_on_all_paths(void)
 static void hide_cuts(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
     static ut_feedback f;
-    if ((to != 2 && from != 2) || port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len))
+    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len))
         return;
+    follow_seemingly(from, &f);
     if (to == 2)
         f.owners.plan = (ut_owners_plan){31, 31, 0};
-    for (unsigned i = 0; i < f.records; i++) /* each reads what it said itself */
+    for (unsigned i = 0; i < f.records && (to == 2 || from == 2); i++) /* each reads what it said itself */
         f.record[i].owners = to == 2 || f.record[i].op_seq < 1 + AHEAD ? 0 : 0x10;
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
@@ -380,6 +420,7 @@ static void owners__packets_tell_alone(void)
 {
     begin_tar(5, (ut_job_options){0});
     op();
+    newest = (ut_owners_plan){31, 31, 0};
     change = hide_cuts;
     die(4);
     for (int k = 0; k < AHEAD; k++)
@@ -408,6 +449,7 @@ int main(int argc, char **argv)
     RUN(owners__larger_shards);
     RUN(owners__transformed);
     RUN(owners__words_lost_on_one_path);
+    RUN(owners__one_that_does_not_follow_is_waited_for);
     RUN(owners__words_lost_on_all_paths);
     RUN(owners__packets_tell_alone);
     return check_end();

@@ -84,6 +84,8 @@ enum {
     WORD_SEQ_MASK = (1 << WORD_SEQ_BITS) - 1,
     LOSS_SHIFT = 3,         /* a moving average of about eight ops */
     AHEAD = 2 * UT_OPS_MAX, /* no host can be that far ahead of another that still takes part */
+    FARTHEST = 2 * AHEAD,   /* a change at a later op is not believed yet */
+    CHANGES_MOST = 5,       /* 8 << 5 ops */
 };
 
 void ut_hadamard_switch_init(ut_hadamard_switch *s, unsigned option, uint64_t first_op_seq)
@@ -110,9 +112,19 @@ static bool decides(const ut_hadamard_switch *s, uint32_t self, uint64_t up, uin
     return next_open >= s->sure_from && !(s->deciders & up & below(self));
 }
 
+/* After each change it stays so for a while, for twice as long if the last one was not long ago. */
+static void changed(ut_hadamard_switch *s, bool on, uint64_t from, uint64_t next_open)
+{
+    uint64_t usual = (uint64_t)AHEAD << s->changes;
+    s->changes = next_open > s->keep_until + usual ? 0 : (uint8_t)UT_MIN2(s->changes + 1, CHANGES_MOST);
+    s->keep_until = next_open + ((uint64_t)AHEAD << s->changes);
+    s->on = on;
+    s->from = from;
+}
+
 void ut_hadamard_decide(ut_hadamard_switch *s, unsigned option, uint32_t self, uint64_t up, uint64_t next_open)
 {
-    if (s->from > next_open || !decides(s, self, up, next_open))
+    if (s->from > next_open || next_open < s->keep_until || !decides(s, self, up, next_open))
         return; /* one change at a time */
     uint32_t worst = s->loss;
     for (uint32_t h = 0; h < UT_HOSTS_MAX; h++)
@@ -121,10 +133,8 @@ void ut_hadamard_decide(ut_hadamard_switch *s, unsigned option, uint32_t self, u
     bool want = option == UT_HADAMARD_ON;
     if (option == UT_HADAMARD_AUTO)
         want = worst > (uint32_t)(s->on ? UT_HADAMARD_OFF_BELOW : UT_HADAMARD_ON_ABOVE);
-    if (want == s->on)
-        return;
-    s->on = want;
-    s->from = next_open + AHEAD;
+    if (want != s->on)
+        changed(s, want, next_open + AHEAD, next_open);
 }
 
 uint16_t ut_hadamard_word(const ut_hadamard_switch *s, uint32_t self, uint64_t up, uint64_t next_open,
@@ -155,15 +165,18 @@ void ut_hadamard_hear(ut_hadamard_switch *s, uint32_t host, uint16_t word, uint3
         s->peer_loss[host] = word;
         return;
     }
+    bool on = word & WORD_ON, unsure = next_open < s->sure_from;
+    uint64_t from = expand(next_open, word & WORD_SEQ_MASK);
+    s->deciders &= ~bit;
+    if (from > next_open && from - next_open > FARTHEST)
+        return;
     s->deciders |= bit;
     s->peer_loss[host] = 0;
-    if ((s->deciders & up & below(host)) || (host > self && next_open >= s->sure_from))
+    if ((s->deciders & up & below(host)) || (host > self && !unsure))
         return; /* not the one to listen to */
     s->sure_from = 0;
-    bool on = word & WORD_ON;
-    uint64_t from = expand(next_open, word & WORD_SEQ_MASK);
-    if (on == s->on && s->from <= from)
-        return;
-    s->on = on;
-    s->from = from;
+    if (on == s->on)
+        s->from = UT_MIN2(s->from, from);
+    else if (unsure || next_open >= s->keep_until)
+        changed(s, on, from, next_open);
 }

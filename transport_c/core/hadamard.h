@@ -41,13 +41,18 @@ float ut_hadamard_decode_scale(uint32_t rows);
  * All hosts must do the same in an op, so one decides for all: the lowest host that is up and knows where the job
  * stands. Each of its feedbacks says "from this op_seq on: so", far enough ahead that all have heard it when they get
  * there; the others' feedbacks say how much they lose. Where hosts differ for a moment, a packet's flag tells, and it
- * is refused: bytes are missing then, never wrong. */
+ * is refused: bytes are missing then, never wrong.
+ *
+ * Who says an op that is more than 16 ahead is not heard. After a change nobody believes the next one for 8 ops, then
+ * 16, ... 256, if they come one after the other: a host that lies cannot toggle it all the time. */
 typedef struct ut_hadamard_switch {
     uint64_t from; /* ops from this op_seq on are transformed if |on|, those before if not */
     bool on;
-    uint64_t sure_from; /* before this op_seq a host that joined a running job knows nothing; 0 once it was told */
-    uint64_t deciders;  /* hosts whose newest word was a decision */
-    uint32_t loss;      /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
+    uint64_t sure_from;  /* before this op_seq a host that joined a running job knows nothing; 0 once it was told */
+    uint64_t keep_until; /* op_seq before which it is not changed again */
+    uint8_t changes;     /* that came one soon after the other */
+    uint64_t deciders;   /* hosts whose newest word was a decision */
+    uint32_t loss;       /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
     uint16_t peer_loss[UT_HOSTS_MAX]; /* the same, as the others say */
 } ut_hadamard_switch;
 

@@ -131,10 +131,9 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
+        ut_owners_opens(&j->owners, host);
         if (r->owners != op->owners_tag)
             part_ways(j, op, host, now);
-        else
-            ut_owners_same(&j->owners, host, op->owners);
         bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
@@ -179,7 +178,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     c->peer_incast = f->incast;
     c->peer_rx_floor = is_too_far(j, f->rx_floor) ? c->peer_rx_floor : f->rx_floor;
     c->peer_tx_floor = is_too_far(j, f->tx_floor) ? c->peer_tx_floor : f->tx_floor;
-    ut_owners_hear(&j->owners, host, &f->owners);
+    ut_owners_hear(&j->owners, j->config.self, host, &f->owners, ut_job_up(j), j->next_open);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++) {

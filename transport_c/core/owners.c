@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "owners.h"
 
-enum { AHEAD = 2 * UT_OPS_MAX /* no host can be that far ahead of another that still takes part */ };
+enum {
+    AHEAD = 2 * UT_OPS_MAX, /* no host can be that far ahead of another that still takes part */
+    FARTHEST = 2 * AHEAD,   /* a plan for a later op is not believed yet, nor is a change put off to one */
+    DUE = 2,                /* ops before a change in which it can still be taken back in time */
+    PATIENCE = 2 * AHEAD,   /* ops in which somebody else may decide what we would */
+    WAIT_MOST = 7,          /* a host is kept for at most 4 << 7 ops */
+};
 
 void ut_owners_init(ut_owners *o, uint32_t hosts, uint64_t first_op_seq)
 {
@@ -9,7 +15,8 @@ void ut_owners_init(ut_owners *o, uint32_t hosts, uint64_t first_op_seq)
     *o = (ut_owners){.plan = {.before = all, .after = all},
                      .all = all,
                      .sure_from = first_op_seq ? first_op_seq + UT_OPS_MAX : 0,
-                     .missed_from = first_op_seq ? first_op_seq + UT_OPS_MAX : UT_NEVER};
+                     .missed_from = first_op_seq ? first_op_seq + UT_OPS_MAX : UT_NEVER,
+                     .wants_since = UT_NEVER};
     memset(o->said, UT_DECIDER_NONE, sizeof o->said);
 }
 
@@ -45,25 +52,102 @@ static bool decides(const ut_owners *o, uint32_t self, uint64_t up, uint64_t nex
     return !ut_owners_unsure(o, next_open);
 }
 
-void ut_owners_decide(ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, uint64_t next_open)
+/* A wait for each of |hosts|, twice as long as the one before. */
+static void wait(ut_owners_wait *of, uint64_t hosts, uint64_t next_open)
+{
+    for (; hosts; hosts &= hosts - 1) {
+        ut_owners_wait *w = &of[__builtin_ctzll(hosts)];
+        w->times = (uint8_t)UT_MIN2(w->times + 1, WAIT_MOST);
+        w->until = next_open + ((uint64_t)UT_OPS_MAX << w->times);
+    }
+}
+
+static uint64_t waiting(const ut_owners_wait *of, uint64_t hosts, uint64_t next_open)
+{
+    uint64_t mask = 0;
+    for (; hosts; hosts &= hosts - 1)
+        mask |= next_open < of[__builtin_ctzll(hosts)].until ? hosts & -hosts : 0;
+    return mask;
+}
+
+/* Whom any host that is up has for an owner, by a word that came when it must have known of our plan. */
+static uint64_t held(const ut_owners *o, uint64_t up)
+{
+    uint64_t mask = 0;
+    for (; up; up &= up - 1) {
+        uint32_t h = (uint32_t)__builtin_ctzll(up);
+        mask |= o->holds_at[h] + UT_OPS_MAX >= o->plan.from ? o->holds[h] : 0;
+    }
+    return mask;
+}
+
+/* Somebody who is up does not let go of a host: it is not gone, only our path to it is. */
+static void take_back(ut_owners *o, uint64_t up, uint64_t next_open)
 {
     ut_owners_plan *p = &o->plan;
-    bool settled =
-        p->from == 0 || next_open >= p->from + UT_OPS_MAX; /* who lags must not hear of the change after it */
-    if (!settled || !decides(o, self, up, next_open))
+    uint64_t back = held(o, up) & p->before & ~p->after;
+    o->own = next_open < p->from;
+    if (!back)
         return;
-    uint64_t here = up | 1ULL << self, back = up & o->follow;
+    o->own = false;
+    p->after |= back;
+    p->from++;
+    wait(o->retry, back, next_open);
+}
+
+/* Of hosts that seem gone those that nobody ever held; else the one that was held least often: one that is held must
+ * not keep the others in. */
+static uint64_t least_held(const ut_owners *o, uint64_t gone)
+{
+    uint64_t never = 0, least = 0;
+    unsigned times = UINT8_MAX;
+    for (uint64_t rest = gone; rest; rest &= rest - 1) {
+        const ut_owners_wait *w = &o->retry[__builtin_ctzll(rest)];
+        never |= w->times == 0 ? rest & -rest : 0;
+        least = w->times < times ? rest & -rest : least;
+        times = UT_MIN2(times, (unsigned)w->times);
+    }
+    return never ? never : least;
+}
+
+static uint64_t wanted(const ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, uint64_t next_open)
+{
+    uint64_t here = up | 1ULL << self, back = (up & o->follow) | 1ULL << self, after = o->plan.after;
     uint64_t gone = ~here & (next_open >= o->missed_from ? o->all : lost);
+    gone = least_held(o, gone & after & ~waiting(o->retry, gone, next_open) & ~waiting(o->keep, gone, next_open));
 #ifdef UT_PLANT_OWNERS_STAY
     gone = 0;
 #endif
 #ifdef UT_PLANT_OWNERS_COME_NOT_BACK
     back = 0;
 #endif
-    uint64_t want = (p->after & ~gone) | back | 1ULL << self;
-    if (want == p->after)
+    return (after & ~gone) | back | (next_open >= o->plan.from + UT_OPS_MAX ? held(o, up) & ~after : 0);
+}
+
+void ut_owners_decide(ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, uint64_t next_open)
+{
+    ut_owners_plan *p = &o->plan;
+    for (uint64_t here = up; here; here &= here - 1) /* what was said of it is over */
+        o->keep[__builtin_ctzll(here)] = o->retry[__builtin_ctzll(here)] = (ut_owners_wait){0};
+    if (o->own && next_open + DUE >= p->from)
+        take_back(o, up, next_open);
+    uint64_t want = wanted(o, self, up, lost, next_open);
+    if (want == p->after) {
+        o->wants_since = UT_NEVER;
         return;
+    }
+    o->wants_since = UT_MIN2(o->wants_since, next_open);
+    bool under_way = next_open < p->from;
+    bool settled =
+        p->from == 0 || next_open >= p->from + UT_OPS_MAX; /* who lags must not hear of the next change too */
+    bool turn = settled && decides(o, self, up, next_open);
+    if (under_way || (!turn && next_open - o->wants_since < PATIENCE))
+        return;
+    wait(o->keep, want & ~p->after & ~up & ~(1ULL << self), next_open);
     *p = (ut_owners_plan){.before = p->after, .after = want, .from = next_open + AHEAD};
+    o->own = true;
+    o->latest = next_open + FARTHEST;
+    o->wants_since = UT_NEVER;
 }
 
 ut_owners_word ut_owners_say(const ut_owners *o, uint32_t self, uint64_t up, uint64_t next_open)
@@ -78,25 +162,53 @@ static bool later(const ut_owners_plan *a, const ut_owners_plan *b)
     return a->after != b->after ? a->after > b->after : a->before > b->before;
 }
 
-void ut_owners_hear(ut_owners *o, uint32_t host, const ut_owners_word *word)
+/* Nobody of |hosts| is there, as far as we see. */
+static bool may_leave(const ut_owners *o, uint32_t self, uint64_t hosts, uint64_t up, uint64_t next_open)
 {
-    const ut_owners_plan *p = &word->plan;
-    o->said[host] = word->decider;
-    if (word->decider == UT_DECIDER_NONE || !(p->before & o->all) || !(p->after & o->all))
-        return;
-    o->sure_from = 0;
-    if (later(p, &o->plan))
-        o->plan = (ut_owners_plan){.before = p->before & o->all, .after = p->after & o->all, .from = p->from};
+#ifdef UT_PLANT_OWNERS_BELIEVED
+    hosts = 0;
+#endif
+    return !(hosts & (up | 1ULL << self)) && !waiting(o->keep, hosts, next_open);
 }
 
-void ut_owners_same(ut_owners *o, uint32_t host, uint64_t owners)
+void ut_owners_hear(ut_owners *o, uint32_t self, uint32_t host, const ut_owners_word *word, uint64_t up,
+                    uint64_t next_open)
 {
-    if (owners != o->all)
-        o->follow |= 1ULL << host;
+    ut_owners_plan p = {word->plan.before & o->all, word->plan.after & o->all, word->plan.from}, *ours = &o->plan;
+    bool knows = word->decider != UT_DECIDER_NONE && p.before && p.after, under_way = next_open < ours->from;
+    o->said[host] = word->decider;
+    o->holds[host] = knows ? p.after : 0;
+    o->holds_at[host] = next_open;
+    if (!knows || (p.from > next_open && p.from - next_open > FARTHEST))
+        return;
+    bool unsure = ut_owners_unsure(o, next_open);
+    uint64_t present = ut_owners_of(o, next_open), here = up | 1ULL << self;
+    o->sure_from = 0;
+    if (!unsure) {
+        p.after |= ours->after & ~present & here; /* two may take somebody in at once */
+        if (!later(&p, ours) || (under_way && p.from > o->latest) || (!under_way && p.after == ours->after) ||
+            !may_leave(o, self, (present | ours->after) & ~p.after, up, next_open))
+            return;
+        if (p.after == ours->after || !may_leave(o, self, present & ~p.before, up, next_open))
+            p.before = present;
+    } else if (!later(&p, ours)) {
+        return;
+    }
+    wait(o->keep, p.after & ~(ours->after | present) & ~here, next_open);
+    o->own = o->own && p.after == ours->after;
+    *ours = p;
+    if (!under_way)
+        o->latest = next_open + FARTHEST;
+}
+
+void ut_owners_opens(ut_owners *o, uint32_t host)
+{
+    o->follow |= 1ULL << host;
 }
 
 void ut_owners_forget(ut_owners *o, uint32_t host)
 {
     o->follow &= ~(1ULL << host);
     o->said[host] = UT_DECIDER_NONE;
+    o->holds[host] = 0;
 }
