@@ -5,6 +5,7 @@ enum {
     AHEAD = 2 * UT_OPS_MAX, /* no host can be that far ahead of another that still takes part */
     FARTHEST = 2 * AHEAD,   /* a plan for a later op is not believed yet, nor is a change put off to one */
     DUE = 2,                /* ops before a change in which it can still be taken back in time */
+    COMING = 2 * AHEAD,     /* ops of a new job in which a host that was never up may still be on its way */
     PATIENCE = 2 * AHEAD,   /* ops in which somebody else may decide what we would */
     WAIT_MOST = 7,          /* a host is kept for at most 4 << 7 ops */
 };
@@ -86,10 +87,8 @@ static void take_back(ut_owners *o, uint64_t up, uint64_t next_open)
 {
     ut_owners_plan *p = &o->plan;
     uint64_t back = held(o, up) & p->before & ~p->after;
-    o->own = next_open < p->from;
     if (!back)
         return;
-    o->own = false;
     p->after |= back;
     p->from++;
     wait(o->retry, back, next_open);
@@ -129,7 +128,9 @@ void ut_owners_decide(ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, u
     ut_owners_plan *p = &o->plan;
     for (uint64_t here = up; here; here &= here - 1) /* what was said of it is over */
         o->keep[__builtin_ctzll(here)] = o->retry[__builtin_ctzll(here)] = (ut_owners_wait){0};
-    if (o->own && next_open + DUE >= p->from)
+    bool known =
+        next_open + FARTHEST >= o->latest + UT_OPS_MAX; /* long enough for others to have said what they think */
+    if (known && next_open <= p->from && next_open + DUE >= p->from)
         take_back(o, up, next_open);
     uint64_t want = wanted(o, self, up, lost, next_open);
     if (want == p->after) {
@@ -145,7 +146,6 @@ void ut_owners_decide(ut_owners *o, uint32_t self, uint64_t up, uint64_t lost, u
         return;
     wait(o->keep, want & ~p->after & ~up & ~(1ULL << self), next_open);
     *p = (ut_owners_plan){.before = p->after, .after = want, .from = next_open + AHEAD};
-    o->own = true;
     o->latest = next_open + FARTHEST;
     o->wants_since = UT_NEVER;
 }
@@ -162,13 +162,13 @@ static bool later(const ut_owners_plan *a, const ut_owners_plan *b)
     return a->after != b->after ? a->after > b->after : a->before > b->before;
 }
 
-/* Nobody of |hosts| is there, as far as we see. */
-static bool may_leave(const ut_owners *o, uint32_t self, uint64_t hosts, uint64_t up, uint64_t next_open)
+/* Nobody of |hosts| is |here|, nor to be kept. */
+static bool may_leave(const ut_owners *o, uint64_t hosts, uint64_t here, uint64_t next_open)
 {
 #ifdef UT_PLANT_OWNERS_BELIEVED
     hosts = 0;
 #endif
-    return !(hosts & (up | 1ULL << self)) && !waiting(o->keep, hosts, next_open);
+    return !(hosts & here) && !waiting(o->keep, hosts, next_open);
 }
 
 void ut_owners_hear(ut_owners *o, uint32_t self, uint32_t host, const ut_owners_word *word, uint64_t up,
@@ -182,20 +182,21 @@ void ut_owners_hear(ut_owners *o, uint32_t self, uint32_t host, const ut_owners_
     if (!knows || (p.from > next_open && p.from - next_open > FARTHEST))
         return;
     bool unsure = ut_owners_unsure(o, next_open);
+    o->met |= up;
     uint64_t present = ut_owners_of(o, next_open), here = up | 1ULL << self;
+    here |= o->missed_from == UT_NEVER && next_open < COMING ? ~o->met : 0;
     o->sure_from = 0;
     if (!unsure) {
         p.after |= ours->after & ~present & here; /* two may take somebody in at once */
         if (!later(&p, ours) || (under_way && p.from > o->latest) || (!under_way && p.after == ours->after) ||
-            !may_leave(o, self, (present | ours->after) & ~p.after, up, next_open))
+            !may_leave(o, (present | ours->after) & ~p.after, here, next_open))
             return;
-        if (p.after == ours->after || !may_leave(o, self, present & ~p.before, up, next_open))
+        if (p.after == ours->after || !may_leave(o, present & ~p.before, here, next_open))
             p.before = present;
     } else if (!later(&p, ours)) {
         return;
     }
     wait(o->keep, p.after & ~(ours->after | present) & ~here, next_open);
-    o->own = o->own && p.after == ours->after;
     *ours = p;
     if (!under_way)
         o->latest = next_open + FARTHEST;

@@ -11,12 +11,14 @@
  *
  * A peer may lie, and it may be the one that decides. So a plan is believed for what it does, not for who says it:
  *
- *   leaving   of a host that the hearer itself does not see up, nobody else; never of the hearer
+ *   leaving   of a host that the hearer itself does not see up, nobody else; never of the hearer. In the first 16
+ *             ops of a new job a host that it has not met may be still to come, and does not leave either
  *   joining   always. A dead host in the set costs its own shard, as a host that sends nothing does
  *   when      at most 16 ops ahead; a change that is under way is put off by no more than that, and a plan that changes
  *             nothing moves nothing
  *
- * Who had a host leave takes it back if, when it is due, another that is up still holds it: only a path was broken.
+ * When a change is due by which a host leaves, and another that is up still holds it, all take it back: only a path was
+ * broken.
  * Each time that a host is taken in that one does not see, it stays for longer (8 ops, 16, ... 512). And whoever waits
  * for a change in vain, 16 ops long, decides himself. So lies can keep dead hosts in the set, and make hosts differ for
  * a few ops now and then; they can keep nobody out whom the others see, and not for ever put off what they see.
@@ -50,9 +52,9 @@ typedef struct ut_owners {
     ut_owners_plan plan;
     uint64_t all;               /* the job's hosts */
     uint64_t sure_from;         /* before this op_seq a host that joined a running job knows nothing; 0 once told */
+    uint64_t met;               /* hosts that were ever up here */
     uint64_t missed_from;       /* and from it on a host that it never met is gone; UT_NEVER in a new job */
     uint64_t follow;            /* hosts that have opened an op in this life of theirs */
-    bool own;                   /* the plan is this host's, and its time has not come */
     uint64_t latest;            /* to what op the change that is under way may be put off */
     uint64_t wants_since;       /* op from which on this host would decide otherwise; UT_NEVER: it would not */
     uint8_t said[UT_HOSTS_MAX]; /* the decider in each host's newest word */

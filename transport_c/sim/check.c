@@ -9,14 +9,15 @@
  *
  *   O3 conservation: expected = used + missing, row by row, and the missing bytes are those that the result lacks
  *
- *   O8 stages: a best-effort op ends within t_B per stage once that is known, and no stage ends early where nothing can
- *   be lost
+ *   O8 stages: what ends a stage (stages.c)
  *
  *   O10 calm: when faults have stopped, every op is COMPLETE, soon (calm.c)
+ *
+ *   O16 among liars: where one host lies, all this holds of what the others have from each other; and they keep their
+ *   shards. What passes through its hands, in its shard or on its way round, is not looked at
  */
+#include "liar.h"
 #include "moves.h"
-
-#include "../core/deadline.h"
 
 #include <stdlib.h>
 
@@ -41,8 +42,9 @@ typedef struct view {
     const ut_receipt *r;
     uint32_t host, self, hosts; /* of the world; in the job; of the job */
     size_t element;
-    bool late;  /* the host went on without this rank */
-    bool mixed; /* it travelled transformed and some is missing: no element tells who is in it */
+    bool late;     /* the host went on without this rank */
+    uint32_t liar; /* index in the job, as a mask */
+    bool mixed;    /* it travelled transformed and some is missing: no element tells who is in it */
     sim_run *run;
     uint32_t runs;
     uint32_t least, everywhere, anywhere; /* ranks of the thinnest element; in all elements; in some */
@@ -65,6 +67,9 @@ static uint32_t hosts_of(const view *v, uint32_t ranks)
 static const char *const status_name[] = {"no status", "COMPLETE", "PARTIAL", "INSUFFICIENT", "FAILED"};
 
 /* ---- O2: what the bytes hold ---- */
+
+/* Of a liar's shard nothing can be told: its elements count as if all were in them. */
+enum { UNREAD = -1 };
 
 static void add_run(view *v, uint64_t end, uint32_t ranks)
 {
@@ -101,6 +106,24 @@ static void check_parts(view *v, uint64_t element, uint32_t ranks)
              v->ask->as.odd_rank, ranks & ~odd);
 }
 
+static void shard_of_host(const view *v, uint32_t host, uint64_t *from, uint64_t *to)
+{
+    sim_owned(v->job->plan, v->ask->entry.op_seq, v->r->owners, v->ask->as.count, host, from, to);
+}
+
+/* The elements whose result came from the liar. All, where sums go through many hands, or where a maximum or an average
+ * cannot be told from what it put in. */
+static void liar_shard(const view *v, uint64_t *from, uint64_t *to)
+{
+    *from = *to = 0;
+    if (!v->liar || v->late) /* who came late has its own value back */
+        return;
+    if (!sim_direct(v->job->plan) || v->ask->as.redop != UT_SUM || v->ask->as.nonfinite)
+        *to = v->ask->as.count;
+    else
+        shard_of_host(v, (uint32_t)__builtin_ctz(v->liar), from, to);
+}
+
 static void read_result(view *v, const uint8_t *result)
 {
     sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
@@ -108,7 +131,14 @@ static void read_result(view *v, const uint8_t *result)
     bool only_all = v->r->status == UT_COMPLETE && v->ask->as.redop > UT_AVG; /* a maximum cannot tell who was there */
     v->everywhere = all;
     v->least = v->job->ranks;
+    uint64_t lied_from, lied_to;
+    liar_shard(v, &lied_from, &lied_to);
     for (uint64_t i = 0; i < v->ask->as.count; i++) {
+        if (i == lied_from && lied_to > i) {
+            add_run(v, lied_to, (uint32_t)UNREAD);
+            i = lied_to - 1;
+            continue;
+        }
         const char *reason = "is not the result of all ranks";
         const uint8_t *at = result + i * v->element;
         uint32_t ranks = sim_code_read(&code, i, at, hint, &reason);
@@ -134,7 +164,7 @@ static void read_result(view *v, const uint8_t *result)
     }
     if (v->runs) /* elements that are Inf for everybody tell nothing and go with their neighbours */
         v->run[v->runs - 1].end = v->ask->as.count;
-    if (v->r->nonfinite != v->nonfinite && !v->late)
+    if (v->r->nonfinite != v->nonfinite && !v->late && !v->liar)
         FAIL("O2 fingerprint", "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64,
              v->r->nonfinite, v->nonfinite);
 }
@@ -144,7 +174,7 @@ static void read_transformed(view *v, const uint8_t *result)
 {
     sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
     uint32_t all = (1u << v->job->ranks) - 1;
-    v->mixed = v->r->status != UT_COMPLETE;
+    v->mixed = v->r->status != UT_COMPLETE || v->liar;
     v->everywhere = v->anywhere = v->mixed ? 0 : all;
     v->least = v->job->ranks;
     for (uint64_t i = 0; i < v->ask->as.count; i++) {
@@ -179,11 +209,6 @@ static uint64_t without(const view *v, uint64_t from, uint64_t to, uint32_t rank
         begin = v->run[i].end;
     }
     return n;
-}
-
-static void shard_of_host(const view *v, uint32_t host, uint64_t *from, uint64_t *to)
-{
-    sim_owned(v->job->plan, v->ask->entry.op_seq, v->r->owners, v->ask->as.count, host, from, to);
 }
 
 static uint64_t elements_of_hosts(const view *v, uint32_t first, uint32_t hosts)
@@ -248,7 +273,8 @@ static void check_rows(view *v)
         if (row->missing[0] + row->missing[1] && row->why == UT_MISSING_NOTHING)
             FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0],
                  row->missing[1]);
-        if (v->ask->as.nonfinite || h == v->self || v->ask->as.redop > UT_AVG || v->mixed || !sim_direct(v->job->plan))
+        if (v->ask->as.nonfinite || h == v->self || v->liar >> h & 1 || (v->liar && v->ask->as.redop != UT_SUM) ||
+            v->ask->as.redop > UT_AVG || v->mixed || !sim_direct(v->job->plan))
             continue;
         uint32_t theirs = v->job->host_ranks[h];
         uint64_t lacks[2] = {without(v, own_from, own_to, theirs), without(v, from, to, theirs)};
@@ -275,12 +301,16 @@ static void check_owners(view *v)
     if (owners == 0 || owners & ~all || (owners != all && !may))
         FAIL("O3 conservation", "cut among hosts %#" PRIx64 " of %#" PRIx64, owners, all);
     v->job->thinned = v->job->thinned || owners != all;
+    uint64_t steady = sim_steady(v->w, v->rank->job);
+    if (v->liar && steady >> v->self & 1 && steady & ~owners)
+        FAIL("O16 among liars",
+             "hosts %#" PRIx64 " own the bucket, not all of %#" PRIx64 ", who were there all the time", owners, steady);
 }
 
 static void check_masks(view *v)
 {
     const ut_receipt *r = v->r;
-    if (v->ask->as.count == 0 || v->ask->as.redop > UT_AVG || v->ask->as.nonfinite || v->mixed)
+    if (v->ask->as.count == 0 || v->ask->as.redop > UT_AVG || v->ask->as.nonfinite || v->mixed || v->liar)
         return; /* what is Inf for everybody, or a maximum, does not tell who is in it */
     uint64_t full = hosts_of(v, v->everywhere), any = hosts_of(v, v->anywhere);
     if (r->full_mask & ~full)
@@ -317,14 +347,15 @@ static void check_own_fill(view *v)
 static void check_status(view *v)
 {
     const ut_receipt *r = v->r;
-    uint32_t all = (1u << v->job->ranks) - 1, own = v->job->host_ranks[v->self];
+    uint32_t own = v->job->host_ranks[v->self], liars = v->liar ? v->job->host_ranks[__builtin_ctz(v->liar)] : 0;
+    uint32_t all = ((1u << v->job->ranks) - 1) & ~liars;
     bool empty = v->ask->as.count == 0;
-    if (r->status == UT_COMPLETE && ((!empty && v->everywhere != all) || r->bytes_missing))
+    if (r->status == UT_COMPLETE && ((!empty && !(v->liar && v->mixed) && all & ~v->everywhere) || r->bytes_missing))
         FAIL("O2 fingerprint", "ranks %#x are everywhere of %#x, %" PRIu64 " bytes are missing", v->everywhere, all,
              r->bytes_missing);
     if (r->status == UT_INSUFFICIENT && (v->anywhere & ~own || r->bytes_used))
         FAIL("O2 fingerprint", "ranks %#x are in it, %" PRIu64 " bytes were used", v->anywhere, r->bytes_used);
-    if (r->status == UT_PARTIAL && !empty && v->everywhere == all && !v->ask->as.nonfinite &&
+    if (r->status == UT_PARTIAL && !empty && v->everywhere == all && !v->liar && !v->ask->as.nonfinite &&
         v->ask->as.redop <= UT_AVG)
         FAIL("O2 fingerprint", "all ranks %#x are everywhere", all);
     if (!v->late && v->runs && !(v->anywhere >> v->rank->index & 1) && v->hosts == 1)
@@ -342,6 +373,8 @@ static void check_failure(view *v)
         v->w->cover[SIM_agree_failed] += v->ask->as.agree && v->ask->as.mode != UT_RELIABLE;
         return;
     }
+    if (r->error == UT_ERR_DESYNC && r->culprit < v->hosts && v->liar >> r->culprit & 1)
+        return;
     if (r->error != UT_ERR_DESYNC || op->odd_rank == UINT32_MAX)
         FAIL("receipt", "error %d", r->error);
     uint32_t odd_host = v->w->job[v->rank->job].index_of[v->job->rank[op->odd_rank].host];
@@ -351,43 +384,6 @@ static void check_failure(view *v)
         FAIL("receipt",
              "desync of rank %u on host %u in field %u: culprit %u, field %u, %" PRIu64 " here, %" PRIu64 " there",
              op->odd_rank, odd_host, op->odd_field, r->culprit, r->field, r->value_here, r->value_there);
-}
-
-/* ---- O8: what ended the stages ---- */
-
-static bool stood_still(const view *v)
-{
-    for (uint32_t i = 0; i < v->w->plan.items; i++)
-        if (v->w->plan.item[i].kind == SIM_PAUSE && v->w->plan.item[i].host == v->host)
-            return true;
-    return false;
-}
-
-static void check_times(view *v)
-{
-    const sim_plan *p = &v->w->plan;
-    const ut_receipt *r = v->r;
-    bool best_effort = v->ask->as.mode == UT_BEST_EFFORT, t_b_ends = best_effort && r->t_b_us;
-    bool off = v->job->plan->options.t_b_ns == UT_NEVER; /* then it ends when nobody sends any more */
-    bool direct = sim_algorithm(v->job->plan) == UT_TAR; /* elsewhere a tail waits for other hosts, too */
-    for (unsigned stage = 0; stage < 2 && r->status != UT_FAILED; stage++) {
-        if (r->stage_end[stage] == UT_END_EARLY &&
-            (!best_effort || !(r->t_b_us || r->t_c_us[stage] || off) || (p->faultless && direct)))
-            FAIL("O8 stages", "stage %u ended early; t_B %u us, t_C %u us", stage + 1, r->t_b_us, r->t_c_us[stage]);
-        v->w->cover[SIM_ended_early] += r->stage_end[stage] == UT_END_EARLY;
-        v->w->cover[SIM_ended_by_t_b] += t_b_ends && r->stage_end[stage] == UT_END_DEADLINE;
-    }
-    v->w->cover[v->job->plan->options.t_b_ns ? SIM_t_b_by_hand : SIM_t_b_measured] += r->t_b_us != 0;
-    v->w->cover[SIM_adaptive_deadline] +=
-        v->ask->as.mode == UT_BOUNDED && v->ask->deadline == UT_NEVER && r->t_b_us != 0;
-    /* A host serves its engine late by as much as it takes to wake up, to look at what came, and to send. */
-    ut_ns slack = 10 * UT_MS + 8 * p->wake_max + 4 * (p->receive_real / 100 + 1000) * p->packet_cost;
-    bool local = v->job->plan->options.timer_start == UT_TIMER_LOCAL;
-    ut_ns t_b = r->t_b_us * UT_US, bound = (local ? 2 * t_b : t_b + ut_adaptive_deadline(t_b)) + slack;
-    bool bounded = t_b_ends && v->job->plan->local[v->self] == 1 && !v->late && !stood_still(v);
-    if (bounded && r->elapsed_ns > bound)
-        FAIL("O8 stages", "took %" PRIu64 " us in best effort, t_B is %u us", r->elapsed_ns / 1000, r->t_b_us);
-    v->w->cover[SIM_waited_for_calls] += bounded && !local && r->elapsed_ns > 2 * t_b + slack;
 }
 
 /* ---- the whole ---- */
@@ -457,7 +453,9 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         FAIL("receipt", "status %u, %u hosts, self %u", r->status, r->hosts, r->self);
     count_status(w, r->status);
     v->late = went_on_without_us(v);
-    check_times(v);
+    v->liar = ask->op < v->job->plan->ops ? sim_liar_of(w, v->job) : 0;
+    if (!v->liar)
+        sim_check_stages(w, rank, ask, r, v->late);
     if (w->plan.faultless && r->status != UT_COMPLETE &&
         !(ask->as.mode == UT_BEST_EFFORT && (r->t_b_us || r->t_c_us[0])))
         FAIL("O10 calm", "%" PRIu64 " bytes missing in a world without faults", r->bytes_missing);
@@ -471,7 +469,8 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
     if (r->status != UT_COMPLETE && ask->as.mode == UT_RELIABLE)
         FAIL("receipt", "a reliable op, %" PRIu64 " bytes missing", r->bytes_missing);
     if (ask->as.collective != UT_ALLREDUCE) {
-        sim_check_moved(w, rank, ask, r, result);
+        if (!v->liar)
+            sim_check_moved(w, rank, ask, r, result);
         keep_outcome(v, sim_results_differ(&ask->as) ? NULL : result);
         return;
     }

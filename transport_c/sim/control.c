@@ -6,14 +6,17 @@
  *
  * A path is opened by the host with the lower index in the job: it calls, naming the connection id that it listens on,
  * and the answer names the other one. A host that comes back greets those with a lower index, so that they call.
+ *
+ * A path over which a host has said what cannot be is torn down and opened anew, later each time.
  */
+#include "liar.h"
 #include "partial.h"
 
 #include <stdlib.h>
 
-enum { CONTROL_NS = 150000, RETRY_NS = 1000000 };
+enum { CONTROL_NS = 150000, RETRY_NS = 1000000, BROKEN_MOST = 7 /* doublings */ };
 
-enum message_kind { HELLO = 1, CALL, ANSWER, ABSENT };
+enum message_kind { HELLO = 1, CALL, ANSWER, ABSENT, RENEW };
 typedef struct message {
     uint32_t kind, job;
     uint32_t from; /* host of the world */
@@ -64,6 +67,24 @@ static void call(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
     tell(w, h, to->index, job, CALL, listen_for(w, h, job, host), CONTROL_NS);
 }
 
+/* An engine does not believe |host| any more. */
+void sim_path_broken(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
+{
+    sim_seat *seat = &h->seat[job];
+    uint32_t self = index_in(w, job, h), to = w->plan.job[job].host[UT_MIN2(self, host)];
+    sim_trace(w, SIM_TR_CONTROL, h->index, w->plan.job[job].host[host], RENEW, job, seat->broken[host]);
+    ut_engine_peer_absent(h->engine, job, host, sim_local(w, h));
+    ut_ns wait = (ut_ns)RETRY_NS << UT_MIN2(seat->broken[host], (uint32_t)BROKEN_MOST);
+    seat->broken[host]++;
+    message *m = sim_alloc(sizeof *m);
+    *m = (message){.kind = RENEW,
+                   .job = job,
+                   .from = w->plan.job[job].host[UT_MAX2(self, host)],
+                   .from_life = w->host[w->plan.job[job].host[UT_MAX2(self, host)]].life};
+    sim_push(w, w->now + CONTROL_NS + wait, SIM_EV_CONTROL, to, w->host[to].life, 0, 0, m);
+    w->cover[w->plan.partial ? SIM_PART_path_renewed : SIM_path_renewed]++;
+}
+
 /* Ranks join when every other host of the job is connected or known not to be there. */
 static void seat_ranks(sim_world *w, sim_host *h, uint32_t job)
 {
@@ -111,6 +132,12 @@ static void take_message(sim_world *w, sim_host *h, const message *m)
         if (m->from_life == w->host[m->from].life)
             connect_to(w, h, m, host);
         break;
+    case RENEW:
+        if (m->from_life == w->host[m->from].life) {
+            seat->called_life[host] = 0;
+            call(w, h, m->job, host);
+        }
+        break;
     case ABSENT:
         if (seat->linked_life[host] > m->from_life)
             break; /* it is back already */
@@ -149,7 +176,7 @@ static uint64_t where_it_stands(const sim_world *w, uint32_t job)
         if (h->alive && h->seat[job].open)
             seq = UT_MAX2(seq, ut_engine_next_op_seq(h->engine, job));
     }
-    return seq;
+    return sim_truly_called(w, job, seq);
 }
 
 static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_config *engine)
@@ -383,6 +410,19 @@ void sim_item_end(sim_world *w, uint32_t index)
     }
 }
 
+/* The hostile host's daemon is replaced by an honest one. */
+static void reform(sim_world *w, sim_host *h)
+{
+    sim_trace(w, SIM_TR_DEATH, h->index, UINT32_MAX, 0, 0, 0);
+    for (uint32_t job = 0; job < w->plan.jobs; job++)
+        if (index_in(w, job, h) != UINT32_MAX)
+            for (uint32_t i = 0; i < w->plan.job[job].hosts; i++)
+                if (w->plan.job[job].host[i] != h->index)
+                    tell(w, h, w->plan.job[job].host[i], job, ABSENT, 0, CONTROL_NS);
+    sim_daemon_kill(w, h);
+    bring_back_daemon(w, h);
+}
+
 /* The calm: all that was broken is mended, save hosts that are gone for good. */
 void sim_faults_stop(sim_world *w)
 {
@@ -393,6 +433,8 @@ void sim_faults_stop(sim_world *w)
         resume(w, h);
         bring_back_daemon(w, h);
     }
+    if (w->plan.hostile)
+        reform(w, &w->host[w->plan.liar.host]);
     for (uint32_t job = 0; job < w->plan.jobs; job++)
         for (uint32_t r = 0; r < w->job[job].ranks; r++)
             bring_back_trainer(w, &w->job[job].rank[r]);

@@ -6,9 +6,10 @@
  *
  *   O1 deadline    no submission whose deadline has come is without a receipt, and the next wake-up is not after one
  *   O6 silence     a datagram that nobody may believe changes nothing: no packet goes out, no timer moves
- *   O7 honesty     no peer is ever called a liar: all engines here are honest
+ *   O7 honesty     no peer is ever called a liar, where all are honest, or none but the one that is
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
+#include "liar.h"
 #include "partial.h"
 
 #include <stdlib.h>
@@ -195,7 +196,7 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
             h->sent_data++;
         else
             h->sent_feedback++;
-        sim_net_send(w, packet);
+        sim_net_send(w, sim_lie(w, packet));
     }
     free(whole);
 }
@@ -246,8 +247,12 @@ static void take_events(sim_world *w, sim_host *h)
     ut_event event;
     while (ut_engine_poll_event(h->engine, &event)) {
         sim_trace(w, SIM_TR_EVENT, h->index, event.kind, event.op_seq, event.a, event.b);
-        if (event.kind == UT_EVENT_VIOLATION && !w->plan.evil)
-            sim_fail(w, "O7 honesty", h->index, "job %u calls host %u a liar", event.job, event.host);
+        if (event.kind == UT_EVENT_VIOLATION && !w->plan.evil) {
+            const sim_job_plan *j = &w->plan.job[event.job];
+            if (event.host >= j->hosts || !(sim_is_liar(w, h->index) || sim_is_liar(w, j->host[event.host])))
+                sim_fail(w, "O7 honesty", h->index, "job %u calls host %u a liar", event.job, event.host);
+            sim_path_broken(w, h, event.job, event.host);
+        }
         if (event.kind == UT_EVENT_PATH && event.a)
             w->cover[SIM_pieces]++;
         if (event.kind == UT_EVENT_DESYNC)

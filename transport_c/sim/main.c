@@ -4,7 +4,7 @@
  * other failure; a single seed runs in this process, for a debugger.
  */
 #define _GNU_SOURCE
-#include "sim.h"
+#include "liar.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,14 +23,15 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, hostile;
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
 } options;
 
 static void print_replay(const options *o, uint64_t seed)
 {
-    printf("replay: %s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "", seed);
+    printf("replay: %s%s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "",
+           o->hostile ? " --hostile" : "", seed);
 }
 
 static void print_failure(const options *o, uint64_t seed, const sim_world *w)
@@ -50,6 +51,7 @@ static void run_seed(const options *o, uint64_t seed, result *r)
         sim_plan_draw_partial(plan, seed);
     else
         sim_plan_draw(plan, seed);
+    sim_plan_draw_hostile(plan, seed, o->hostile);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);
     r->done++;
@@ -235,6 +237,7 @@ static void usage(FILE *out)
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
                  "    [--partial]                                 worlds with partial jobs\n"
+                 "    [--hostile]                                 worlds in each of which one host lies\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
                  "                                                A: tar, ring, bcube or ps\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
@@ -267,6 +270,8 @@ int main(int argc, char **argv)
             o.stop = true;
         } else if (strcmp(name, "--partial") == 0) {
             o.partial = true;
+        } else if (strcmp(name, "--hostile") == 0) {
+            o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {
             usage(stdout);
             return 0;

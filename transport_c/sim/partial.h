@@ -96,6 +96,12 @@ static inline const sim_part_plan *sim_part_plan_of(const sim_world *w, const si
     return &w->plan.job[r->job].part;
 }
 
+/* Lies have made hosts start ops, and take what was given, as they please: it cannot be followed. */
+static inline bool sim_part_blind(const sim_world *w)
+{
+    return w->plan.evil || w->plan.hostile;
+}
+
 /* partial_code.c: contributions that tell rank and number, element by element. */
 typedef struct sim_gift_code {
     uint64_t seed;
@@ -134,6 +140,7 @@ void sim_part_tune(sim_world *w, const sim_event *event);
 
 /* partial_check.c */
 void sim_part_check(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+void sim_part_check_among_liars(sim_world *w, const sim_rank *r, const ut_receipt *receipt);
 void sim_part_check_end(sim_world *w);
 
 /* partial_probe.c: the controller */

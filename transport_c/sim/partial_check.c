@@ -12,6 +12,7 @@
  *   O15 nothing lost at the end, where nothing went wrong: each contribution is in one op and in its result, or was
  *   replaced, or taken back, or waits in its slot
  */
+#include "liar.h"
 #include "partial.h"
 
 typedef struct view {
@@ -327,6 +328,31 @@ void sim_part_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_r
     check_whole(v, op);
     check_calm(v);
     check_owners(v);
+}
+
+/* Oracle O16: what honest hosts hold of each other where one lies. */
+void sim_part_check_among_liars(sim_world *w, const sim_rank *r, const ut_receipt *receipt)
+{
+    const sim_job *job = &w->job[r->job];
+    uint32_t self = job->index_of[r->host];
+    uint64_t steady = sim_steady(w, r->job), expected = 0, missing = 0;
+    if (!sim_liar_of(w, job) || sim_is_liar(w, r->host) || receipt->hosts == 0)
+        return;
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        for (unsigned stage = 0; stage < 2; stage++) {
+            expected += receipt->peer[h].expected[stage];
+            missing += receipt->peer[h].missing[stage];
+        }
+    if (receipt->bytes_expected != expected || receipt->bytes_missing != missing ||
+        receipt->bytes_used + missing != expected)
+        SIM_PART_FAIL(w, "O3 conservation", r,
+                      "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " missing; rows: %" PRIu64 ", %" PRIu64,
+                      receipt->bytes_expected, receipt->bytes_used, receipt->bytes_missing, expected, missing);
+    if (receipt->owners && steady >> self & 1 && steady & ~receipt->owners)
+        SIM_PART_FAIL(w, "O16 among liars", r,
+                      "hosts %#" PRIx64 " own the bucket of op_seq %" PRIu64 ", not all of %#" PRIx64
+                      ", who were there all the time",
+                      receipt->owners, receipt->op_seq, steady);
 }
 
 /* ---- the end ---- */

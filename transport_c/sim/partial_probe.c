@@ -130,7 +130,7 @@ void sim_probe_ready(sim_world *w, sim_host *h, const ut_event *event)
     uint32_t self = job->index_of[h->index];
     sim_prober *c = &job->part->prober[self];
     for (uint32_t k = 0, place = 0; k < job->ranks; k++) {
-        if (!(job->host_ranks[self] >> k & 1) || !(event->a >> place++ & 1) || w->plan.evil)
+        if (!(job->host_ranks[self] >> k & 1) || !(event->a >> place++ & 1) || sim_part_blind(w))
             continue;
         const sim_giver *g = job->rank[k].giver;
         bool lies = g && (g->waiting != SIM_NONE || g->offered != SIM_NONE);

@@ -101,7 +101,7 @@ bool sim_part_done(const sim_world *w, const sim_rank *r)
 
 ut_ns sim_part_due(const sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
-    bool taken = ask->slot != SIM_NONE && (r->giver->gift[ask->slot].takes || w->plan.evil);
+    bool taken = ask->slot != SIM_NONE && (r->giver->gift[ask->slot].takes || sim_part_blind(w));
     return taken && ask->deadline && ask->deadline < UT_NEVER - GRACE ? ask->deadline + GRACE : ask->deadline;
 }
 
@@ -135,7 +135,7 @@ static uint32_t compose(sim_world *w, sim_rank *r, bool sticky)
     uint32_t buffer = 0;
     while (buffer < SIM_BUFFERS && g->buffer[buffer] != SIM_NONE)
         buffer++;
-    if (buffer == SIM_BUFFERS && w->plan.evil)
+    if (buffer == SIM_BUFFERS && sim_part_blind(w))
         buffer = 0;
     if (buffer == SIM_BUFFERS)
         SIM_PART_FAIL(w, "O13 slots", r,
@@ -278,7 +278,7 @@ void sim_part_settle(sim_world *w, sim_rank *r)
     if (g->offered == SIM_NONE || (r->out && !r->ask[0].taken))
         return;
     sim_gift *gift = &g->gift[g->offered];
-    if (g->composing && g->waiting == SIM_NONE && !w->plan.evil)
+    if (g->composing && g->waiting == SIM_NONE && !sim_part_blind(w))
         SIM_PART_FAIL(w, "O13 slots", r, "call %" PRIu64 " replaced what an op had taken already", gift->call);
     if (g->waiting != SIM_NONE) {
         w->cover[SIM_PART_replaced]++;
@@ -413,7 +413,9 @@ void sim_part_collect(sim_world *w, sim_rank *r)
         sim_ask ask = r->ask[0];
         sim_trace(w, SIM_TR_RECEIPT, r->host, r->job, r->index, receipt.op_seq, receipt.status);
         w->receipts++;
-        if (!w->plan.evil)
+        if (w->plan.hostile)
+            sim_part_check_among_liars(w, r, &receipt);
+        if (!sim_part_blind(w))
             check_answer(w, r, &ask, &receipt);
         else if (ask.slot != SIM_NONE && receipt.kept)
             sim_part_settle(w, r);

@@ -266,7 +266,7 @@ static void started(sim_world *w, sim_host *h, const ut_event *event)
 
 void sim_part_event(sim_world *w, sim_host *h, const ut_event *event)
 {
-    if (w->plan.evil && event->kind != UT_EVENT_READY)
+    if (sim_part_blind(w) && event->kind != UT_EVENT_READY)
         return;
     if (event->kind == UT_EVENT_ACTIVATED)
         started(w, h, event);
@@ -308,9 +308,9 @@ void sim_part_words(sim_world *w, sim_host *h)
         sim_giver *g = r->giver;
         if (g->offered != SIM_NONE)
             sim_part_settle(w, r);
-        if (w->plan.evil && g->waiting != SIM_NONE && r->completions->taken > g->gift[g->waiting].call)
+        if (sim_part_blind(w) && g->waiting != SIM_NONE && r->completions->taken > g->gift[g->waiting].call)
             g->waiting = SIM_NONE; /* nobody watched it go */
-        for (uint32_t b = 0; b < SIM_BUFFERS && !w->plan.evil; b++) {
+        for (uint32_t b = 0; b < SIM_BUFFERS && !sim_part_blind(w); b++) {
             if (g->buffer[b] == SIM_NONE)
                 continue;
             const sim_gift *gift = &g->gift[g->buffer[b]];

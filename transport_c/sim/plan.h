@@ -19,6 +19,7 @@ enum {
     SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
     SIM_AHEAD = 4,       /* submissions of one rank that are out at once, at most; it fills the core's own window */
     SIM_SAVED = 64,      /* old datagrams kept for replay */
+    SIM_LIES = 16,       /* old datagrams that the hostile host keeps */
     SIM_ITEMS = 40,      /* timed faults of a plan */
     SIM_GUARD = 4096,    /* canary bytes on each side of memory lent to the core */
     SIM_TAIL = 4096,     /* trace records kept for a failure */
@@ -103,6 +104,14 @@ typedef struct sim_odd {
     uint64_t receive;   /* bytes that really fit into its socket; 0: as elsewhere */
 } sim_odd;
 
+/* The hostile host. */
+typedef struct sim_liar {
+    uint32_t host;
+    uint32_t about; /* mask, see liar.c */
+    uint32_t often; /* ppm of its packets */
+    ut_ns until;    /* then it is honest; at the latest when the faults stop, and its daemon begins a new life */
+} sim_liar;
+
 typedef struct sim_plan {
     uint32_t hosts, jobs;
     sim_job_plan job[SIM_JOBS];
@@ -135,7 +144,9 @@ typedef struct sim_plan {
     uint32_t receive_budget; /* receive calls per turn */
     uint32_t bad_submission; /* ppm */
     sim_odd odd;
-    bool evil;      /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
+    bool evil;    /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
+    bool hostile; /* one host lies about all it sends; what the others have of each other must be true all the same */
+    sim_liar liar;
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     bool partial;   /* it was drawn to have partial jobs */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */

@@ -101,6 +101,7 @@ typedef struct sim_seat {
     uint32_t linked_life[SIM_HOSTS]; /* of those, which life */
     uint32_t called_life[SIM_HOSTS]; /* a call to that life is under way or done */
     bool told_absent[SIM_HOSTS];
+    uint32_t broken[SIM_HOSTS]; /* how often our path to it was torn down, because of what it said */
 } sim_seat;
 
 typedef struct sim_host {
@@ -224,7 +225,7 @@ typedef struct sim_world {
     uint64_t seed;
     ut_ns now;
     sim_plan plan;
-    sim_rng rng_net, rng_host, rng_trainer;
+    sim_rng rng_net, rng_host, rng_trainer, rng_liar;
     sim_event *heap;
     uint32_t events, event_room;
     uint64_t event_order, events_done;
@@ -240,6 +241,7 @@ typedef struct sim_world {
     ut_ns delay[SIM_HOSTS][SIM_HOSTS], last_at[SIM_HOSTS][SIM_HOSTS];
     sim_packet *saved[SIM_SAVED];
     uint64_t saved_seen;
+    sim_packet *lie_before[SIM_LIES]; /* what the hostile host may send again */
     sim_net_books books;
     uint64_t receipts;
     uint64_t ops; /* of which a receipt was checked, host by host */
@@ -276,6 +278,9 @@ void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const 
 void sim_guarded_free(sim_guarded *g);
 void *sim_alloc(size_t bytes); /* zeroed; exits when there is none */
 
+/* Of a job in which one lies, |op_seq| as somebody says it, but not beyond what anybody has called. */
+uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq);
+
 /* net.c */
 sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t port, uint32_t len);
 void sim_packet_free(sim_packet *packet);
@@ -303,6 +308,7 @@ void sim_daemon_start(sim_world *w, sim_host *h);
 void sim_daemon_kill(sim_world *w, sim_host *h);
 void sim_control(sim_world *w, const sim_event *event);
 void sim_item_begin(sim_world *w, uint32_t item);
+void sim_path_broken(sim_world *w, sim_host *h, uint32_t job, uint32_t host);
 void sim_item_end(sim_world *w, uint32_t item);
 void sim_faults_stop(sim_world *w);
 
@@ -335,6 +341,9 @@ bool sim_code_near(const sim_code *code, uint64_t element, const void *value, ui
 void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out);
 /* Which ranks |value| holds, tried first with |hint|. 0 and a reason when it is no sum of distinct ranks of this op. */
 uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason);
+
+/* stages.c; |late|: the host went on without this rank */
+void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r, bool late);
 
 /* check.c */
 void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);

@@ -4,6 +4,7 @@
  * and what hurts a careless engine: submits ahead, changes its buffers the moment it has the receipt, and when it dies
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
+#include "liar.h"
 #include "moves.h"
 #include "partial.h"
 
@@ -52,6 +53,17 @@ static ut_ns compute_time(sim_world *w, const sim_rank *r)
     return in;
 }
 
+uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq)
+{
+    const sim_job_plan *j = &w->plan.job[job];
+    uint32_t called = j->ops + sim_calm_ops(j);
+    if (!w->plan.hostile || sim_is_partial(j))
+        return op_seq;
+    while (called > 0 && w->job[job].submitted[called - 1] == 0)
+        called--;
+    return UT_MIN2(op_seq, j->base + called);
+}
+
 void sim_trainer_attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -66,7 +78,7 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
     r->submissions = sim_alloc(sizeof *r->submissions);
     r->completions = sim_alloc(sizeof *r->completions);
     ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, 0, 0};
-    uint64_t seq = UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), j->base);
+    uint64_t seq = sim_truly_called(w, r->job, UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), j->base));
     uint32_t session;
     int error = ut_engine_session_add(h->engine, r->job, &memory, seq, &session);
     if (error || session >= UT_SESSIONS_MAX || h->by_session[session])
@@ -385,7 +397,8 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     }
     w->receipts++;
     check_arena(w, r, &ask);
-    if (!w->plan.evil)
+    bool told_lies = sim_is_liar(w, r->host) && ask.op < w->plan.job[r->job].ops; /* which it has provoked itself */
+    if (!w->plan.evil && !told_lies)
         sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
     if (w->calming && !w->plan.evil)
         sim_check_calm(w, r, &ask, receipt);

@@ -3,6 +3,7 @@
  * The life of a world: the faults rage until every rank has done its ops; then they stop, what is dead comes back, and
  * a few more ops must be perfect; then the books are closed.
  */
+#include "liar.h"
 #include "partial.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static void make_job(sim_world *w, uint32_t number)
             *r = (sim_rank){.job = number, .index = job->ranks, .host = job->plan->host[i], .session = UINT32_MAX};
             job->host_ranks[i] |= 1u << job->ranks++;
         }
+        job->shaken[i] = sim_is_liar(w, job->plan->host[i]);
     }
 }
 
@@ -38,6 +40,8 @@ void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trac
     w->rng_net = sim_rng_for(seed, 2);
     w->rng_host = sim_rng_for(seed, 3);
     w->rng_trainer = sim_rng_for(seed, 4);
+    w->rng_liar = sim_rng_for(seed, 17);
+    w->cover[plan->partial ? SIM_PART_hostile : SIM_hostile] += plan->hostile;
     w->faults = true;
     for (uint32_t j = 0; j < w->plan.jobs; j++)
         make_job(w, j);
@@ -226,6 +230,9 @@ void sim_world_free(sim_world *w)
     for (uint32_t i = 0; i < SIM_SAVED; i++)
         if (w->saved[i])
             sim_packet_free(w->saved[i]);
+    for (uint32_t i = 0; i < SIM_LIES; i++)
+        if (w->lie_before[i])
+            sim_packet_free(w->lie_before[i]);
     for (uint32_t i = 0; i < SIM_HOSTS; i++) {
         sim_host *h = &w->host[i];
         for (unsigned port = 0; port < 2; port++)
