@@ -13,12 +13,9 @@ import math
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
-from ultima.daemon.stats import Seldom
-
 log = logging.getLogger("ultimad.tasks")
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX, PEACE_SECONDS = 0.2, 30.0, 60.0
-_seldom = Seldom()
 
 
 class Changes:
@@ -43,8 +40,7 @@ class Changes:
             try:
                 listener()
             except Exception:
-                if lines := _seldom.allows("listener"):
-                    log.exception("listener failed alike=%d", lines)
+                log.exception("listener failed")
         if self._waiters and self._looking is None:
             self._looking = asyncio.get_running_loop().call_soon(self._look)
 

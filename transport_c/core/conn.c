@@ -32,7 +32,7 @@ static void reset_receiving(ut_conn *c)
     c->rx_time_at = 0;
     c->peer_feedback = c->overtaken = 0;
     c->peer_rx_floor = c->peer_tx_floor = 0;
-    c->heard = c->peer_incast = 0;
+    c->heard = c->peer_incast = c->shut = 0;
     c->stash_len = 0;
     c->stash_bytes = 0;
     memset(c->rx_bits, 0, sizeof c->rx_bits);

@@ -50,6 +50,7 @@ typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
 typedef struct ut_conn {
     uint8_t state;     /* enum ut_conn_state */
     uint8_t listening; /* rx_cid is valid */
+    uint8_t shut;      /* what came under it could not be true: nothing is believed before there is another */
     uint8_t heard;     /* a valid feedback came since connect */
     uint8_t pto_doublings;
     uint32_t tx_cid; /* the peer's choice, on our packets */

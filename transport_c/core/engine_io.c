@@ -12,7 +12,7 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     if (!j || host >= j->config.hosts)
         return NULL;
     ut_conn *c = &j->conn[host];
-    if (!c->listening || c->rx_cid != cid)
+    if (!c->listening || c->shut || c->rx_cid != cid)
         return NULL;
     *ret_job = j;
     *ret_host = host;
@@ -69,7 +69,7 @@ static void count_undecodable(ut_engine *e, int error)
  * path's id is void from here on, and the daemon makes a new path. */
 static void violated(ut_engine *e, const ut_job *j, uint32_t host)
 {
-    j->conn[host].listening = 0;
+    j->conn[host].shut = 1;
     ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
 }
 
