@@ -229,7 +229,8 @@ class JobTable:
             raise
         finally:
             if job.membership is None:
-                self._coordinator.host_is(job.name, membership.generation, own.index, own.incarnation, State.ABSENT)
+                life = membership.generation, own.index, own.incarnation
+                self._coordinator.host_is(own.place, job.name, *life, State.ABSENT)
         self._links_changed(job)
         self.fellows.watch()
 

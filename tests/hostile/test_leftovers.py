@@ -48,10 +48,10 @@ HELLOS: list[bytes] = [
     b"\xff",
     b"null",
     b'{"v": 2}',
-    b'{"v": 1, "arena_bytes": 0}',
-    b'{"v": 1, "arena_bytes": 1099511627777}',
-    b'{"v": 1, "arena_bytes": 3000000}',  # over the budget of all
-    b'{"v": 1, "who": 7}',
+    b'{"v": 2, "arena_bytes": 0}',
+    b'{"v": 2, "arena_bytes": 1099511627777}',
+    b'{"v": 2, "arena_bytes": 3000000}',  # over the budget of all
+    b'{"v": 2, "who": 7}',
     b"x" * 5000,
 ]
 JOINS: list[dict[str, Any]] = [
