@@ -8,7 +8,7 @@ measured in one run. A row that could not be measured is neither passed nor fail
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,8 @@ SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
 FLOOD_GROWTH = 1.10
 OVERHEAD_US = 150.0
+FAIRNESS_GROWTH, FAIRNESS_MS = 0.1, 2.0
+STATUS_MS = 50.0
 FAIR_LOW, FAIR_HIGH = 0.40, 0.60
 
 
@@ -205,3 +207,14 @@ def fair_checks(share: float) -> list[Check]:
 def overhead_checks(case: str, beyond_us: Mapping[str, float]) -> list[Check]:
     """|beyond_us|: by the way to call it, what an op takes beyond the engine's own time."""
     return [Check(case, f"{name}: us beyond the engine, p50", us, OVERHEAD_US) for name, us in beyond_us.items()]
+
+
+def fairness_checks(case: str, alone: Series, beside: Series, status_ms: Sequence[float]) -> list[Check]:
+    """The small op's tail may grow by a tenth or 2 ms, whichever is more. |status_ms|: each answer of status."""
+    text = f"p99 {alone.p99 / 1e3:.3f} ms alone, {beside.p99 / 1e3:.3f} ms beside: {beside.p99 / alone.p99:.2f} of it"
+    return [
+        Check(case, "ms that p99 grows by", (beside.p99 - alone.p99) / 1e3,
+              max(FAIRNESS_GROWTH * alone.p99 / 1e3, FAIRNESS_MS), text=text),
+        Check(case, "ms that status takes, worst", max(status_ms, default=math.nan), STATUS_MS,
+              text=f"of {len(status_ms)}"),
+    ]  # fmt: skip

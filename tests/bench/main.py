@@ -3,6 +3,7 @@
 
     make bench                              all tables, about 30 minutes, root, a quiet machine
     make bench ARGS="--only loss slow"      some of them
+    make bench ARGS="--only fairness"       a small job beside one that asks for all it can
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little
     make bench-long                         at least 2000 ops a case, for tails; hours
 

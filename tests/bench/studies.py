@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bench import criteria
+from tests.bench import criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
 from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
@@ -220,6 +220,22 @@ def overhead(effort: Effort, note: Note) -> Table:
     return table
 
 
+def beside_a_hog(effort: Effort, note: Note) -> Table:
+    """A small job alone, and beside one of the same daemons whose trainer keeps 64 huge ops open; no lab."""
+    table = Table("fairness", f"Ops of {fairness.SMALL_BYTES} bytes beside a job that keeps 64 huge ones open")
+    ops, seconds = (300, 15.0) if effort.quick else (max(2000, effort.ops), 120.0)
+    for hosts in (1, 2):
+        size = min(fairness.hog_bytes(hosts), 16 << 20 if effort.quick else fairness.HOG_BYTES)
+        case = f"N={hosts} on loopback, beside {size >> 20} MiB"
+        note(case)
+        found = fairness.measure(hosts, ops, seconds, size)
+        alone, beside = Series(OWN, found.alone), Series(OWN, found.beside)
+        table.cases[f"N={hosts}, alone"], table.cases[case] = {OWN: alone}, {OWN: beside}
+        table.facts[f"{case}: huge ops that ended meanwhile"] = found.big_ops
+        table.checks += criteria.fairness_checks(case, alone, beside, found.status_ms)
+    return table
+
+
 STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
@@ -228,4 +244,5 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "fair": fair,
     "flood": flood,
     "overhead": overhead,
+    "fairness": beside_a_hog,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.bench import criteria, plots, report
+from tests.bench import criteria, fairness, plots, report
 from tests.bench.criteria import Check
 from tests.bench.overhead import beyond
 from tests.bench.rank import measure
@@ -198,3 +198,18 @@ def test_overhead__is_what_is_not_the_engines() -> None:
     under, over = criteria.overhead_checks("1 KiB", {"job": 149.0, "torch": 160.0})
     assert (under.verdict, over.verdict) == ("pass", "FAIL")
     assert "torch" in over.name
+
+
+def test_fairness__allows_a_tenth_or_two_milliseconds() -> None:
+    def verdicts(alone: float, beside: float, status: list[float]) -> list[str]:
+        series = [Series(OWN, [us] * 100) for us in (alone, beside)]
+        return [check.verdict for check in criteria.fairness_checks("case", *series, status)]
+
+    assert verdicts(100.0, 2099.0, [49.0]) == ["pass", "pass"]
+    assert verdicts(100.0, 2101.0, [1.0, 51.0]) == ["FAIL", "FAIL"]
+    assert verdicts(100_000.0, 109_999.0, []) == ["pass", "not measured"]
+
+
+def test_hog__fits_the_machine() -> None:
+    assert all(fairness.hog_bytes(hosts) in [1 << bits for bits in range(20, 30)] for hosts in (1, 2))
+    assert fairness.hog_bytes(10**6) == 1 << 20
