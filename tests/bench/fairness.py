@@ -62,8 +62,9 @@ def measure(hosts: int, ops: int, seconds: float, size: int) -> Found:
     limits = {"ARENA_BYTES": 2 * size, "BUCKET_BYTES": size}
     limits |= dict.fromkeys(("MEMORY_BYTES", "MEMORY_BYTES_PER_UID", "MEMORY_BYTES_PER_JOB"), 1 << 40)
     found = Found()
-    with Cluster() as cluster, patch.dict(
-        os.environ, {f"ULTIMAD_LIMITS_{name}": str(max(value, 1 << 26)) for name, value in limits.items()}
+    with (
+        Cluster() as cluster,
+        patch.dict(os.environ, {f"ULTIMAD_LIMITS_{name}": str(max(value, 1 << 26)) for name, value in limits.items()}),
     ):
         cluster.start_daemons(hosts)
         found.alone = _small(cluster.sockets, "alone", ops, seconds, None)
