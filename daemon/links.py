@@ -36,6 +36,7 @@ log = logging.getLogger("ultimad.links")
 
 CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its own membership
 DOUBT_SECONDS = 2.0  # one call that only asks whether a host stands by what came in its name
+DOUBTS_MAX = 5  # questions about one offer, or about those that replace it meanwhile
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
@@ -282,7 +283,12 @@ class Links:
         """Asks the host whether the offer that was taken last is its own, unless that is being asked."""
 
         async def ask() -> None:
-            await self._stands_by(link, link.offer)
+            for _ in range(DOUBTS_MAX):
+                offer = link.offer
+                known = await self._stands_by(link, offer)
+                if not link.up() or (known and link.offer == offer):
+                    return  # else another offer was taken while we asked, or nobody has answered
+                await asyncio.sleep(0 if known else DOUBT_SECONDS)
 
         if link.doubter is None or link.doubter.done():
             link.doubter = spawn(ask(), f"doubt-{self._job}")

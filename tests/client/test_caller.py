@@ -18,7 +18,7 @@ def test_proof__asks_the_socket_beside(tmp_path: Path) -> None:
 
 WRONG: list[tuple[Say | None, type[Exception], str]] = [
     (refuse("PERMISSION_DENIED", "uid 7 may not"), ultima.UltimaError, "does not serve this user: uid 7 may not"),
-    (lambda line: send(line, b'{"v": 2, "token": "x"}'), ultima.ProtocolError, "different releases"),
+    (lambda line: send(line, b'{"v": 1, "token": "x"}'), ultima.ProtocolError, "different releases"),
     (lambda line: send(line, b'{"v": 2, "token": 5}'), ultima.ProtocolError, "different releases"),
     (lambda line: send(line, b"\xff"), ultima.ProtocolError, "different releases"),
     (lambda line: line.close(), ultima.ProtocolError, "different releases"),

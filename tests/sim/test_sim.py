@@ -134,7 +134,7 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("which", ["", "--partial"])
 def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> None:
-    """Turns so small (core/work.h) that ops open, finish and are handed out in many, with packets and deaths between."""
+    """Turns so small (core/work.h) that ops open and end in many of them, with packets and deaths in between."""
     (program,) = built("sim-sliced")
     result = run(program, *which.split(), "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=250)
     assert result.returncode == 0, told(result)

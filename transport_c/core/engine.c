@@ -95,73 +95,20 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     return c.used;
 }
 
-static bool engine_config_valid(const ut_engine_config *c)
-{
-    return c->packet_bytes >= UT_PACKET_MIN && c->packet_bytes <= UT_PACKET_MAX &&
-           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
-           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
-}
-
-/* What does not go together with a policy: others would forward what is not there, or mix it with what is. */
-static bool policy_valid(const ut_job_options *o, uint32_t world)
-{
-    bool partial = o->policy > UT_POLICY_NONE;
-    return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
-           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
-}
-
-static bool options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
-{
-    return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
-           o->hadamard < UT_HADAMARD_END && o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) &&
-           o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
-}
-
-static uint32_t world_of(const ut_job_config *c)
-{
-    return c->world ? c->world : c->hosts;
-}
-
-/* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
- * out by host is laid out by rank. */
-static bool ranks_valid(const ut_job_config *c)
-{
-    uint32_t sum = 0, world = world_of(c);
-    bool empty = false;
-    for (uint32_t h = 0; h < c->hosts; h++) {
-        sum += c->ranks_of[h];
-        empty = empty || c->ranks_of[h] == 0;
-        if (c->ranks_of[h] > UT_LOCAL_MAX)
-            return false;
-    }
-    if (sum == 0) /* the rest of the world is spread over the other hosts */
-        return c->local_ranks + (c->hosts - 1) <= world && world - c->local_ranks <= (c->hosts - 1) * UT_LOCAL_MAX;
-    return !empty && sum == world && c->ranks_of[c->self] == c->local_ranks;
-}
-
-static bool job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
-{
-    return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
-           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= UT_PACKET_MIN &&
-           c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
-           (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
-           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && ranks_valid(c) &&
-           options_valid(&c->options, c->hosts, world_of(c));
-}
-
 size_t ut_engine_bytes(const ut_engine_config *config)
 {
-    return engine_config_valid(config) ? sizeof(ut_engine) : 0;
+    return ut_engine_config_valid(config) ? sizeof(ut_engine) : 0;
 }
 
 size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 {
-    return engine_config_valid(engine) && job_config_valid(engine, config) ? lay_out(engine, config, NULL, NULL) : 0;
+    return ut_engine_config_valid(engine) && ut_job_config_valid(engine, config) ? lay_out(engine, config, NULL, NULL)
+                                                                                 : 0;
 }
 
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
 {
-    if (!engine_config_valid(config))
+    if (!ut_engine_config_valid(config))
         return UT_ERR_ARGUMENT;
     ut_engine *e = mem;
     memset(e, 0, sizeof *e);
@@ -191,7 +138,7 @@ static ut_job *job_of(const ut_engine *e, uint32_t job)
 
 int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, void *mem)
 {
-    if (job >= UT_JOBS_MAX || !job_config_valid(&e->config, config))
+    if (job >= UT_JOBS_MAX || !ut_job_config_valid(&e->config, config))
         return UT_ERR_ARGUMENT;
     if (e->job[job])
         return UT_ERR_EXISTS;
@@ -200,7 +147,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->number = job;
     j->engine = e;
     j->config = *config;
-    j->world = world_of(config);
+    j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_pace_init(&j->pace, config->rate_bytes_per_s);
     ut_incast_init(j);
@@ -235,7 +182,7 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
         return UT_ERR_UNKNOWN;
     ut_job_options before = j->config.options, next = *options;
     next.algorithm = before.algorithm;
-    if (!options_valid(&next, j->config.hosts, j->world) || (next.policy > UT_POLICY_NONE) != j->partial.on)
+    if (!ut_job_options_valid(&next, j->config.hosts, j->world) || (next.policy > UT_POLICY_NONE) != j->partial.on)
         return UT_ERR_ARGUMENT;
     j->config.options = next;
     if (j->partial.on)

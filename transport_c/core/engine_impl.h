@@ -51,6 +51,13 @@ struct ut_engine {
     ut_feedback feedback; /* scratch */
 };
 
+/* valid.c */
+bool ut_engine_config_valid(const ut_engine_config *c);
+bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c);
+bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world);
+/* Ranks of the job. */
+uint32_t ut_world_of(const ut_job_config *c);
+
 /* submit.c */
 /* Requests that wait for room and whose deadline has come get their rank's own value back. */
 void ut_engine_expire(ut_engine *e, ut_ns now);

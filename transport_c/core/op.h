@@ -64,16 +64,6 @@ typedef struct ut_note {
     uint32_t drops_before;
 } ut_note;
 
-/* How far an op has come with passes over its bucket. */
-typedef struct ut_progress {
-    uint8_t step;      /* of OPENING (op.c) or ENDING (op_end.c) */
-    bool unsettled;    /* sums that no more comes for are still to be finished */
-    uint32_t index;    /* of a chunk, a shard or a call: where the step has come to */
-    uint64_t at;       /* and how far in it: bytes, or groups of rows */
-    uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
-    uint32_t fill_chunk, fill_slot; /* where holes are being filled */
-} ut_progress;
-
 /* What a host has said that it brings to an op of a partial job. */
 typedef struct ut_part {
     bool heard;
