@@ -172,7 +172,8 @@ def test_canary__each_planted_bug_is_found() -> None:
     for canary in canaries:
         partial = "PARTIAL_" in canary.name
         seeds = PARTIAL_CANARY_SEEDS if partial else CANARY_SEEDS
-        result = run(canary, *(["--partial"] if partial else []), "--from", 1, "--count", seeds, "--stop")
+        worlds = ["--partial"] if partial else ["--hostile"] if "HOSTILE_" in canary.name else []
+        result = run(canary, *worlds, "--from", 1, "--count", seeds, "--stop")
         assert result.returncode == 1, f"{canary.name} sang {seeds} worlds long\n{told(result)}"
         assert "FAILED seed" in result.stdout
 

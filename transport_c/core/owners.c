@@ -165,7 +165,7 @@ static bool later(const ut_owners_plan *a, const ut_owners_plan *b)
 /* Nobody of |hosts| is |here|, nor to be kept. */
 static bool may_leave(const ut_owners *o, uint64_t hosts, uint64_t here, uint64_t next_open)
 {
-#ifdef UT_PLANT_OWNERS_BELIEVED
+#ifdef UT_PLANT_HOSTILE_OWNERS
     hosts = 0;
 #endif
     return !(hosts & here) && !waiting(o->keep, hosts, next_open);
@@ -186,6 +186,9 @@ void ut_owners_hear(ut_owners *o, uint32_t self, uint32_t host, const ut_owners_
     uint64_t present = ut_owners_of(o, next_open), here = up | 1ULL << self;
     here |= o->missed_from == UT_NEVER && next_open < COMING ? ~o->met : 0;
     o->sure_from = 0;
+#ifdef UT_PLANT_HOSTILE_DECIDER
+    here = host < self ? 0 : here;
+#endif
     if (!unsure) {
         p.after |= ours->after & ~present & here; /* two may take somebody in at once */
         if (!later(&p, ours) || (under_way && p.from > o->latest) || (!under_way && p.after == ours->after) ||

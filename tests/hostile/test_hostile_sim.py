@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer that lies, in the simulator: worlds in each of which one host's packets are authentic and say what is not so.
+
+transport_c/sim/liar.c has what it lies about, check.c (O16) what must be true of the others all the same. Two canaries
+show that this would be found: one core believes any plan of owners, one those of the lowest host alone.
+"""
+
+import re
+
+import pytest
+
+from tests.sim.test_sim import built, numbers, run, told
+
+SEEDS, SEEDS_LONG = 40, 2000
+CANARY_SEEDS = 50
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["ordinary", "partial"])
+def test_liar__honest_hosts_keep_their_shards_and_end_in_time(kind: str) -> None:
+    """No crash under sanitizers, no op beyond its deadline, no honest host out of the owners, all well afterwards."""
+    (program,) = built("sim-asan")
+    worlds = ["--hostile", *(["--partial"] if kind == "partial" else [])]
+    result = run(program, *worlds, "--from", 1, "--count", SEEDS, "--jobs", 2, seconds=500)
+    assert result.returncode == 0, told(result)
+    assert f"{SEEDS} seeds, 0 failed, " in result.stdout
+    struck = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    assert struck["hostile"] > SEEDS * 3 // 4
+    assert struck["lie"] > 10 * SEEDS
+    assert struck["path_renewed"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["ordinary", "partial"])
+def test_liar__thousands_all_hold(kind: str) -> None:
+    (program,) = built("sim")
+    worlds = ["--hostile", *(["--partial"] if kind == "partial" else [])]
+    result = run(program, *worlds, "--from", SEEDS + 1, "--count", SEEDS_LONG - SEEDS, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{SEEDS_LONG - SEEDS} seeds, 0 failed, " in result.stdout
+
+
+@pytest.mark.timeout(300)
+def test_liar__is_found_in_a_core_that_believes_it() -> None:
+    canaries = [path for path in built("canary") if "HOSTILE_" in path.name]
+    assert len(canaries) == 2
+    for canary in canaries:
+        result = run(canary, "--hostile", "--from", 1, "--count", CANARY_SEEDS, "--stop")
+        assert result.returncode == 1, f"{canary.name} was never found\n{told(result)}"
+        assert re.search(r"^FAILED seed \d+: oracle O16 among liars", result.stdout, re.MULTILINE), told(result)
+
+
+@pytest.mark.timeout(300)
+def test_liar__lies_alike_at_every_optimisation_level() -> None:
+    """A world that lies otherwise in another build could not be replayed."""
+    hashes = []
+    for target in ("sim", "sim-asan"):
+        (program,) = built(target)
+        result = run(program, "--hostile", "--from", 1, "--count", 12, "--hash")
+        assert result.returncode == 0, told(result)
+        hashes.append(re.findall(r"^hash (\d+) ([0-9a-f]{16})$", result.stdout, re.MULTILINE))
+    assert len(hashes[0]) == 12
+    assert hashes[0] == hashes[1]
