@@ -65,7 +65,7 @@ static void open__without_sockets_for_jobs_of_one_host(void)
     ut_driver_get_info(d, &info);
     CHECK(info.data_port == 0 && info.feedback_port == 0 && !info.gso && !info.gro);
     CHECK(info.packet_bytes == 1472 && info.receive_buffer == 8 << 20 && info.send_buffer == 512 << 10);
-    CHECK(count_fds(&inherited) == before + 2); /* to wake it, and its events: no socket */
+    CHECK(count_fds(&inherited) == before + 3); /* to wake it, its events, its bells: no socket */
     ut_job_config job = {.hosts = 2, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1 << 20};
     CHECK(ut_driver_job_add(d, &job) == UT_ERR_ARGUMENT);
     CHECK_STR(ut_driver_error(d), "hosts 2: must be 1, as this engine has no sockets (bind)");

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,6 +22,8 @@ enum {
     BATCHES_PER_ROUND = 2,
     TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
+    SLOW_BELL_NS = 100000,     /* a bell takes a microsecond; one that took this long is then left alone */
+    SLOW_BELL_REST = 20,       /* for so many times as long */
 };
 
 /* What the thread sleeps on: its own wake-up, the two sockets, and all bells in one. */
@@ -117,19 +120,33 @@ static bool transmit(ut_driver *d)
     return true;
 }
 
-void ut_loop_ring(ut_driver *d)
+/* Rings one bell. A trainer may have made that slow, with thousands of watchers on its end: then it is rung so seldom
+ * that it takes no more than a share of the thread's time. */
+static void ring(ut_driver_session *s, ut_ns now)
 {
     const char one = 1;
-    uint64_t due = ut_engine_take_wakeups(d->engine);
+    if (send(s->complete_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        return; /* it is full, or the trainer has shut it: either way there is nobody to wake */
+    const ut_ns took = ut_driver_now() - now;
+    s->ring_at = took > SLOW_BELL_NS ? now + SLOW_BELL_REST * took : 0;
+}
+
+void ut_loop_ring(ut_driver *d)
+{
+    uint64_t due = d->unrung | ut_engine_take_wakeups(d->engine);
     if (due == 0)
         return;
     /* A bell that is full has been rung and not heard. Who hears it then must see the receipts that are there now, so
      * they go out before the kernel looks whether it is full. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (; due; due &= due - 1) {
-        const ut_driver_session *s = &d->sessions[__builtin_ctzll(due)];
-        if (s->used && send(s->complete_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-            continue; /* it is full, or the trainer has shut it: either way there is nobody to wake */
+    for (d->unrung = 0; due; due &= due - 1) {
+        const unsigned i = (unsigned)__builtin_ctzll(due);
+        ut_driver_session *s = &d->sessions[i];
+        const ut_ns now = ut_driver_now();
+        if (s->used && now < s->ring_at)
+            d->unrung |= UINT64_C(1) << i;
+        else if (s->used)
+            ring(s, now);
     }
 }
 
@@ -184,6 +201,8 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     if (busy || ut_engine_has_work(d->engine))
         return 0;
     ut_ns wake = ut_engine_next_wake(d->engine);
+    for (uint64_t rest = d->unrung; rest; rest &= rest - 1)
+        wake = UT_MIN2(wake, d->sessions[__builtin_ctzll(rest)].ring_at);
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK))
         wake = UT_MAX2(wake, ut_driver_now() + BLOCKED_SLEEP_NS);
     return wake;
@@ -221,9 +240,12 @@ void *ut_loop_main(void *arg)
         ut_place_look(&place, ut_driver_now());
         watch(d, w);
         const ut_ns until = sleep_until(d, busy);
+        const bool works = ut_engine_has_work(d->engine);
         d->polls++;
         d->asleep = true;
         pthread_mutex_unlock(&d->lock);
+        if (works)
+            sched_yield(); /* large ops stand back for whoever waits for this CPU: trainers, and their small ops */
         int woken = sleep_watching(w, until);
         lock_standing_back(d);
         d->asleep = false;

@@ -24,6 +24,7 @@ typedef struct ut_driver_session {
     uint32_t job;
     int submit_fd;
     int complete_fd;
+    ut_ns ring_at; /* no earlier, for the last ring took long; 0: at once */
 } ut_driver_session;
 
 /* Events on their way to the daemon, apart from the big lock: reading them must not wait for a burst to be sent. |fd|
@@ -55,7 +56,8 @@ struct ut_driver {
     size_t job_bytes[UT_JOBS_MAX];
 
     ut_driver_session sessions[UT_SESSIONS_MAX];
-    uint64_t rung; /* sessions to look at in the next turn, bit per session */
+    uint64_t rung;   /* sessions to look at in the next turn, bit per session */
+    uint64_t unrung; /* sessions whose bell is to be rung later */
 
     uint64_t polls, allocations;
     int family; /* of both sockets; 0 if there are none */
