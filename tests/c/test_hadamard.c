@@ -240,20 +240,24 @@ static void hadamard_switch__a_late_word(void)
             CHECK_EQ(ut_hadamard_is_on(&host[h], seq), seq >= 58);
 }
 
-/* The host that decides may lie: far ahead it says nothing, and it cannot toggle it in every op. */
-static void hadamard_switch__a_lie(void)
+/* What lies can do: far ahead they say nothing, and losses that come and go do not turn it on and off in every op. */
+static void hadamard_switch__lies(void)
 {
-    uint32_t changes = 0;
     start(UT_HADAMARD_OFF);
     run(50, UT_HADAMARD_OFF, UT_HADAMARD_OFF);
+    for (uint32_t ahead = 17; ahead < 8000; ahead++) {
+        ut_hadamard_hear(&host[1], 0, (uint16_t)(0xc000 | ((at[1] + ahead) & 0x3fff)), 1, others(1), at[1]);
+        CHECK(!ut_hadamard_is_on(&host[1], at[1] + 10000));
+    }
+    ut_hadamard_hear(&host[1], 0, (uint16_t)(0xc000 | ((at[1] + 16) & 0x3fff)), 1, others(1), at[1]);
+    CHECK(ut_hadamard_is_on(&host[1], at[1] + 16));
+    start(UT_HADAMARD_AUTO);
+    uint32_t changes = 0;
     for (uint32_t k = 0; k < 1000; k++) {
-        bool was = ut_hadamard_is_on(&host[1], at[1]);
-        at[1]++;
-        ut_hadamard_hear(&host[1], 0, (uint16_t)(0xc000 | ((at[1] + 17 + k) & 0x3fff)), 1, others(1), at[1]);
-        CHECK(k > 0 || !ut_hadamard_is_on(&host[1], at[1] + 1000));
-        ut_hadamard_hear(&host[1], 0, (uint16_t)(0x8000 | (k % 2 ? 0x4000 : 0) | (at[1] & 0x3fff)), 1, others(1),
-                         at[1]);
-        changes += ut_hadamard_is_on(&host[1], at[1]) != was;
+        bool was = ut_hadamard_is_on(&host[0], at[0]);
+        ut_hadamard_decide(&host[0], UT_HADAMARD_AUTO, 0, others(0), at[0]++);
+        ut_hadamard_hear(&host[0], 3, was ? 0 : 0x7fff, 0, others(0), at[0]);
+        changes += ut_hadamard_is_on(&host[0], at[0]) != was;
     }
     CHECK_LE(changes, 12);
 }
@@ -271,6 +275,6 @@ int main(int argc, char **argv)
     RUN(hadamard_switch__a_newcomer_listens_first);
     RUN(hadamard_switch__auto_follows_the_worst_loss);
     RUN(hadamard_switch__a_late_word);
-    RUN(hadamard_switch__a_lie);
+    RUN(hadamard_switch__lies);
     return check_end();
 }

@@ -319,7 +319,7 @@ static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packe
     if (seems_to_follow)
         follow_seemingly(from, &f);
     if (to == 2 && mute >> from & 1)
-        f.owners.plan = (ut_owners_plan){15, 15, 0};
+        f.owners = (ut_owners_word){.plan = {15, 15, 0}, .decider = mute == 1 ? UT_DECIDER_NONE : f.owners.decider};
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
 

@@ -112,14 +112,15 @@ static bool decides(const ut_hadamard_switch *s, uint32_t self, uint64_t up, uin
     return next_open >= s->sure_from && !(s->deciders & up & below(self));
 }
 
-/* After each change it stays so for a while, for twice as long if the last one was not long ago. */
-static void changed(ut_hadamard_switch *s, bool on, uint64_t from, uint64_t next_open)
+/* After each change it stays so for a while, for twice as long if the last one was not long ago: the losses that ask
+ * for one are what others say. */
+static void change(ut_hadamard_switch *s, bool on, uint64_t next_open)
 {
     uint64_t usual = (uint64_t)AHEAD << s->changes;
     s->changes = next_open > s->keep_until + usual ? 0 : (uint8_t)UT_MIN2(s->changes + 1, CHANGES_MOST);
     s->keep_until = next_open + ((uint64_t)AHEAD << s->changes);
     s->on = on;
-    s->from = from;
+    s->from = next_open + AHEAD;
 }
 
 void ut_hadamard_decide(ut_hadamard_switch *s, unsigned option, uint32_t self, uint64_t up, uint64_t next_open)
@@ -134,7 +135,7 @@ void ut_hadamard_decide(ut_hadamard_switch *s, unsigned option, uint32_t self, u
     if (option == UT_HADAMARD_AUTO)
         want = worst > (uint32_t)(s->on ? UT_HADAMARD_OFF_BELOW : UT_HADAMARD_ON_ABOVE);
     if (want != s->on)
-        changed(s, want, next_open + AHEAD, next_open);
+        change(s, want, next_open);
 }
 
 uint16_t ut_hadamard_word(const ut_hadamard_switch *s, uint32_t self, uint64_t up, uint64_t next_open,
@@ -175,8 +176,6 @@ void ut_hadamard_hear(ut_hadamard_switch *s, uint32_t host, uint16_t word, uint3
     if ((s->deciders & up & below(host)) || (host > self && !unsure))
         return; /* not the one to listen to */
     s->sure_from = 0;
-    if (on == s->on)
-        s->from = UT_MIN2(s->from, from);
-    else if (unsure || next_open >= s->keep_until)
-        changed(s, on, from, next_open);
+    s->from = on == s->on ? UT_MIN2(s->from, from) : from;
+    s->on = on;
 }

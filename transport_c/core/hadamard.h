@@ -43,14 +43,14 @@ float ut_hadamard_decode_scale(uint32_t rows);
  * there; the others' feedbacks say how much they lose. Where hosts differ for a moment, a packet's flag tells, and it
  * is refused: bytes are missing then, never wrong.
  *
- * Who says an op that is more than 16 ahead is not heard. After a change nobody believes the next one for 8 ops, then
- * 16, ... 256, if they come one after the other: a host that lies cannot toggle it all the time. */
+ * A change that is said for an op more than 16 ahead is not believed. After one of its own the deciding host makes no
+ * other for 8 ops, then 16, ... 256, if they come one after the other: losses are what the others say of themselves. */
 typedef struct ut_hadamard_switch {
     uint64_t from; /* ops from this op_seq on are transformed if |on|, those before if not */
     bool on;
     uint64_t sure_from;  /* before this op_seq a host that joined a running job knows nothing; 0 once it was told */
-    uint64_t keep_until; /* op_seq before which it is not changed again */
-    uint8_t changes;     /* that came one soon after the other */
+    uint64_t keep_until; /* op_seq before which we do not change it again */
+    uint8_t changes;     /* of ours that came one soon after the other */
     uint64_t deciders;   /* hosts whose newest word was a decision */
     uint32_t loss;       /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
     uint16_t peer_loss[UT_HOSTS_MAX]; /* the same, as the others say */

@@ -455,6 +455,7 @@ sim_packet *sim_lie(sim_world *w, sim_packet *packet)
     } else if (piece && lies && l->about >> PIECES & 1) {
         lie_in_piece(rng, bytes, len);
     }
+    packet->flags |= piece ? SIM_EVIL : 0; /* with one that lies a true one makes a packet that is refused */
     if (len == packet->len && memcmp(bytes, packet->bytes, len) == 0)
         return packet;
     sim_packet *other = packet;
