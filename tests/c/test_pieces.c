@@ -190,6 +190,25 @@ static void ut_pieces__a_place_is_never_held(void)
     CHECK(!put(FULL, each, 2, bytes, &p)); /* a copy begins anew */
 }
 
+/* Numbers begin again when a path is opened anew, under another connection id. */
+static void ut_pieces__another_path_begins_anew(void)
+{
+    static ut_burst b;
+    ut_data h = header(7, 0);
+    h.payload_crc = ut_crc32c(0, payload, FULL - UT_DATA_HEADER);
+    ut_piece p;
+    const uint32_t each = ut_piece_bytes(FULL);
+    memset(memory, 0, sizeof memory);
+    b.segments = b.iovs = b.bytes = 0;
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
+    h.cid++;
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
+    size_t bytes = flatten(&b);
+    CHECK(!put(FULL, each, 0, bytes, &p));
+    CHECK(!put(FULL, each, 3, bytes, &p)); /* not with the first path's half */
+    CHECK(put(FULL, each, 2, bytes, &p) != NULL);
+}
+
 static void ut_pieces__what_cannot_fit_is_malformed(void)
 {
     static const struct {
@@ -223,6 +242,7 @@ int main(void)
     RUN(ut_mtu__takes_turns_when_nothing_comes);
     RUN(ut_pieces__come_together_in_any_order);
     RUN(ut_pieces__a_place_is_never_held);
+    RUN(ut_pieces__another_path_begins_anew);
     RUN(ut_pieces__what_cannot_fit_is_malformed);
     return check_end();
 }

@@ -2,8 +2,9 @@
 #include "pieces.h"
 
 /* An unfinished packet. Another packet number in the same place begins anew: an old one that lost a piece, or a number
- * that was made up, must not keep the place. */
+ * that was made up, must not keep the place. So does another path: when one is opened anew its numbers begin again. */
 typedef struct place {
+    uint32_t cid;
     uint32_t pn;    /* low 32 bits */
     uint16_t whole; /* bytes of the packet; 0: free */
     uint8_t came;   /* bit per piece */
@@ -71,7 +72,8 @@ const uint8_t *ut_pieces_put(uint8_t *memory, uint32_t packet_bytes, const ut_pi
         return NULL;
     *ret_error = UT_OK;
     place *p = (place *)(void *)(memory + h->pn % UT_PIECES_ROOM * place_bytes(packet_bytes));
-    if (p->whole != h->whole || p->pn != h->pn) {
+    if (p->whole != h->whole || p->pn != h->pn || p->cid != h->cid) {
+        p->cid = h->cid;
         p->pn = h->pn;
         p->whole = h->whole;
         p->came = 0;

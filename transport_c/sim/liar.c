@@ -8,6 +8,7 @@
  * put its bytes, and however many ranks it says are in them.
  */
 #include "liar.h"
+#include "plan_later.h"
 
 #include "../core/wire.h"
 #include "../kernels/kernels.h"
@@ -28,6 +29,19 @@ enum {
     AGAIN, /* old packets */
     ABOUTS
 };
+
+/* So that what it has done to the owners has time to heal. */
+static void lengthen_calm(sim_job_plan *j)
+{
+    enum { OPS_MOST = SIM_OPS - SIM_CALM_LONG };
+    if (j->calm || j->hosts < 2 || sim_algorithm(j) != UT_TAR)
+        return;
+    if (j->ops > OPS_MOST) {
+        memmove(&j->op[OPS_MOST], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
+        j->ops = OPS_MOST;
+    }
+    sim_plan_lengthen_calm(j);
+}
 
 /* Without the |dying| hosts each job still has one that remembers where it stands. */
 static bool remembered(const sim_plan *p, uint32_t dying)
@@ -73,6 +87,7 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
     p->items = kept;
     for (uint32_t n = 0; n < p->jobs; n++) {
         sim_job_plan *j = &p->job[n];
+        lengthen_calm(j);
         j->base = 0; /* a new job: of one that they join all at once nobody knows anything but what a liar says */
         for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
             j->op[k].deadline =

@@ -171,6 +171,18 @@ static void draw_death(sim_plan *p, sim_rng *rng)
     p->item[p->items++] = item;
 }
 
+void sim_plan_lengthen_calm(sim_job_plan *j)
+{
+    j->calm = SIM_CALM_LONG;
+    for (uint32_t k = j->ops; k < j->ops + j->calm; k++) {
+        sim_op *op = &j->op[k];
+        *op = j->op[j->ops + k % SIM_CALM_OPS];
+        op->redop = op->redop > UT_AVG ? UT_SUM : op->redop;
+        op->mode = op->redop <= UT_AVG && op->collective == UT_ALLREDUCE ? UT_BOUNDED : op->mode;
+        op->nonfinite = false;
+    }
+}
+
 /* Where a daemon dies the calm is long enough, in some worlds, for the others to notice what became of its shard. */
 static void draw_long_calm(sim_plan *p, uint64_t seed)
 {
@@ -191,14 +203,7 @@ static void draw_long_calm(sim_plan *p, uint64_t seed)
         if (!dies || j->hosts < 2 || j->ops + SIM_CALM_LONG > SIM_OPS || sim_algorithm(j) != UT_TAR ||
             !sim_chance(&rng, 700000))
             continue;
-        j->calm = SIM_CALM_LONG;
-        for (uint32_t k = j->ops; k < j->ops + j->calm; k++) {
-            sim_op *op = &j->op[k];
-            *op = j->op[j->ops + k % SIM_CALM_OPS];
-            op->redop = op->redop > UT_AVG ? UT_SUM : op->redop;
-            op->mode = op->redop <= UT_AVG && op->collective == UT_ALLREDUCE ? UT_BOUNDED : op->mode;
-            op->nonfinite = false;
-        }
+        sim_plan_lengthen_calm(j);
     }
 }
 
