@@ -79,6 +79,9 @@ static void input_in_silence(sim_world *w, sim_host *h, unsigned port, const sim
 {
     ut_ns now = sim_local(w, h);
     send_all(w, h);
+    if (w->plan
+            .hostile) /* a look for what may go moves turns, and where a liar is given one nobody else may have any */
+        send_all(w, h);
     if (send_blocked(w, h)) { /* it may have something to send in any case */
         ut_engine_input(h->engine, port, packet->bytes, packet->len, 0, packet->ce, now);
         return;
