@@ -17,6 +17,7 @@ from ultima.daemon.initiator import Calls, Controller, has_role
 from ultima.daemon.job import Job
 from ultima.daemon.lanes import Lanes
 from ultima.daemon.peers import Peers
+from ultima.daemon.readiness import COMING
 from ultima.v1 import peer_pb2
 
 SPARE_SECONDS = 1.0  # that a probe may stay open at the other end, beyond the time after which it is taken back
@@ -105,7 +106,9 @@ class Initiators:
 
     async def _probe(self, job: Job, op_seq: int, rank: int, deadline: float) -> peer_pb2.ProbeResponse:
         def place() -> int | None:
-            return job.own.ranks.index(rank) if job.own is not None and rank in job.sessions else None
+            if job.own is not None and rank in job.sessions:
+                return job.own.ranks.index(rank)
+            return COMING if rank in job.joining else None
 
         result = await job.readiness.answer(op_seq, place, deadline)
         return peer_pb2.ProbeResponse(result=result, next_op_seq=job.readiness.next_op_seq)

@@ -20,6 +20,7 @@ UNKNOWN_RANK = peer_pb2.ProbeResponse.RESULT_UNKNOWN_RANK
 if TYPE_CHECKING:
     Result: TypeAlias = peer_pb2.ProbeResponse.Result.ValueType
 
+COMING = -1  # in the place of one: the rank is on its way in
 WAITING_MAX = 1024  # probes of one job that are open here; a controller has as many as it has been told to draw
 
 
@@ -68,6 +69,8 @@ class Readiness:
             return EXPIRED
         if place is None:
             return UNKNOWN_RANK
+        if place == COMING:
+            return None  # other hosts may have begun, and ask, before its session stands here
         # While an op runs the next one cannot start, so what lies ready for it is of no use to the one who asks.
         ready = op_seq == self.next_op_seq and self._running < 0 and self._given >> place & 1
         return READY if ready else None
