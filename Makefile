@@ -17,12 +17,13 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna lab clean
+.PHONY: help setup demo test check test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       all quick tests; what needs root is skipped without it, and says so"
+	@echo "make check      the long simulations, which CI runs after the tests"
 	@echo "make test-long  the slow ones too"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -58,7 +59,10 @@ demo: setup
 	@$(VENV)/bin/ultima demo $(ARGS)
 
 test: setup
-	@$(PYTEST) -q -m "not long" $(ARGS)
+	@$(PYTEST) -q -m "not long and not check" --durations=10 $(ARGS)
+
+check: setup
+	@$(PYTEST) -q -m "check and not long" --durations=10 $(ARGS)
 
 test-long: setup
 	@$(PYTEST) -q $(ARGS)

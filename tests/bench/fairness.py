@@ -2,7 +2,8 @@
 """What a job pays for a neighbour on the same daemon that asks for all it can: 64 ops of 512 MiB at once.
 
 A small job does ops of 64 bytes, alone and beside the other one; meanwhile `ultima status` is asked. On one daemon, and
-on two that meet on loopback, where links and CPU are shared as well as engines.
+on two that meet on loopback, where links and CPU are shared as well as engines. Its ops come one after the other, which
+keeps a core busy of which the engines are short; or with a pause in between, which leaves what the engines cost it.
 
     make bench ARGS="--only fairness"
 
@@ -53,9 +54,9 @@ def hog_bytes(hosts: int) -> int:
     return size
 
 
-def measure(hosts: int, ops: int, seconds: float, size: int) -> Found:
+def measure(hosts: int, ops: int, seconds: float, size: int, pause_s: float) -> Found:
     """Runs on daemons of its own: `ops` small ops alone, and as many beside a hog with ops of `size` bytes, or what
-    `seconds` allow. Raises RuntimeError when a rank fails.
+    `seconds` allow, `pause_s` seconds after each other. Raises RuntimeError when a rank fails.
     """
     from ultima.demo.cluster import Cluster
 
@@ -67,11 +68,11 @@ def measure(hosts: int, ops: int, seconds: float, size: int) -> Found:
         patch.dict(os.environ, {f"ULTIMAD_LIMITS_{name}": str(max(value, 1 << 26)) for name, value in limits.items()}),
     ):
         cluster.start_daemons(hosts)
-        found.alone = _small(cluster.sockets, "alone", ops, seconds, None)
+        found.alone = _small(cluster.sockets, "alone", ops, seconds, pause_s, None)
         with _hogs(cluster.sockets, size) as hogs:
             # Apart, for asking keeps two processes busy that an operator has seldom, and the cores are few.
-            found.beside = _small(cluster.sockets, "beside", ops, seconds, None)
-            _small(cluster.sockets, "asked", ops, seconds, found.status_ms)
+            found.beside = _small(cluster.sockets, "beside", ops, seconds, pause_s, None)
+            _small(cluster.sockets, "asked", ops, seconds, pause_s, found.status_ms)
         found.big_ops = json.loads(hogs[0])
     return found
 
@@ -106,10 +107,12 @@ def _end(ranks: list[subprocess.Popen[str]], seconds: float) -> list[str]:
     return [words.splitlines()[-1] for words in said]
 
 
-def _small(sockets: list[Path], job: str, ops: int, seconds: float, status_ms: list[float] | None) -> list[float]:
+def _small(
+    sockets: list[Path], job: str, ops: int, seconds: float, pause_s: float, status_ms: list[float] | None
+) -> list[float]:
     from ultima.admin import get_status
 
-    ranks = _start("small", job, sockets, ops, seconds)
+    ranks = _start("small", job, sockets, ops, seconds, pause_s)
     while status_ms is not None and (ranks[0].poll() is None or len(status_ms) < STATUS_MIN):
         began = time.perf_counter()
         get_status(str(sockets[0]), timeout_s=PATIENCE_S)
@@ -137,7 +140,9 @@ def _hogs(sockets: list[Path], size: int) -> Iterator[list[str]]:
     said += _end(ranks, PATIENCE_S)
 
 
-def _small_rank(socket: Path, rank: int, job: str, world: int, rendezvous: str, ops: int, seconds: float) -> Any:
+def _small_rank(
+    socket: Path, rank: int, job: str, world: int, rendezvous: str, ops: int, seconds: float, pause_s: float
+) -> Any:
     import numpy as np
 
     import ultima
@@ -154,6 +159,8 @@ def _small_rank(socket: Path, rank: int, job: str, world: int, rendezvous: str, 
                 times.append((time.perf_counter_ns() - began) / 1e3)
             if data[0]:
                 break
+            if pause_s:
+                time.sleep(pause_s)
     return times
 
 

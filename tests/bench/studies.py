@@ -224,13 +224,14 @@ def beside_a_hog(effort: Effort, note: Note) -> Table:
     """A small job alone, and beside one of the same daemons whose trainer keeps 64 huge ops open; no lab."""
     table = Table("fairness", f"Ops of {fairness.SMALL_BYTES} bytes beside a job that keeps 64 huge ones open")
     ops, seconds = (300, 15.0) if effort.quick else (max(2000, effort.ops), 120.0)
-    for hosts in (1, 2):
+    for hosts, pause_s in ((1, 0.001), (1, 0.0), (2, 0.001), (2, 0.0)):
         size = min(fairness.hog_bytes(hosts), 16 << 20 if effort.quick else fairness.HOG_BYTES)
-        case = f"N={hosts} on loopback, beside {size >> 20} MiB"
+        how = f"N={hosts}, {'one a ms' if pause_s else 'back to back'}"
+        case = f"{how}, beside {size >> 20} MiB"
         note(case)
-        found = fairness.measure(hosts, ops, seconds, size)
+        found = fairness.measure(hosts, ops, seconds, size, pause_s)
         alone, beside = Series(OWN, found.alone), Series(OWN, found.beside)
-        table.cases[f"N={hosts}, alone"], table.cases[case] = {OWN: alone}, {OWN: beside}
+        table.cases[f"{how}, alone"], table.cases[case] = {OWN: alone}, {OWN: beside}
         table.facts[f"{case}: huge ops that ended meanwhile"] = found.big_ops
         table.checks += criteria.fairness_checks(case, alone, beside, found.status_ms)
     return table

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The victims. `host`: one real daemon; `house` and `folder`: daemons with fake engines, as the control plane's tests."""
+"""The victims. `host`: one real daemon; `house` and `folder`: daemons with fake engines, as in tests/daemon."""
 
 from collections.abc import Iterator
 

@@ -15,6 +15,7 @@ SEEDS, SEEDS_LONG = 40, 2000
 CANARY_SEEDS = 50
 
 
+@pytest.mark.check
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["ordinary", "partial"])
 def test_liar__honest_hosts_keep_their_shards_and_end_in_time(kind: str) -> None:
@@ -41,6 +42,7 @@ def test_liar__thousands_all_hold(kind: str) -> None:
     assert f"{SEEDS_LONG - SEEDS} seeds, 0 failed, " in result.stdout
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_liar__is_found_in_a_core_that_believes_it() -> None:
     canaries = [path for path in built("canary") if "HOSTILE_" in path.name]
@@ -51,6 +53,7 @@ def test_liar__is_found_in_a_core_that_believes_it() -> None:
         assert re.search(r"^FAILED seed \d+: oracle O16 among liars", result.stdout, re.MULTILINE), told(result)
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_liar__lies_alike_at_every_optimisation_level() -> None:
     """A world that lies otherwise in another build could not be replayed."""

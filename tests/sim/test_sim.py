@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TRANSPORT = ROOT / "transport_c"
 BUILD = TRANSPORT / "build"
-SLICED_SEEDS = 100
+SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
@@ -64,6 +64,16 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
+@pytest.mark.parametrize("which", ["", "--partial", "--hostile"])
+def test_seeds__a_few_hold(which: str) -> None:
+    """The rest, under sanitizers, sliced and with planted bugs, is for `make check`."""
+    (program,) = built("sim")
+    result = run(program, *which.split(), "--from", 1, "--count", FEW_SEEDS, "--jobs", 2, seconds=100)
+    assert result.returncode == 0, told(result)
+    assert f"{FEW_SEEDS} seeds, 0 failed, " in result.stdout
+
+
+@pytest.mark.check
 @pytest.mark.timeout(900)
 def test_seeds__under_sanitizers_all_hold_and_every_fault_strikes() -> None:
     (program,) = built("sim-asan")
@@ -86,6 +96,7 @@ def test_seeds__thousands_all_hold() -> None:
     assert f"{count} seeds, 0 failed, " in result.stdout
 
 
+@pytest.mark.check
 @pytest.mark.timeout(900)
 def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> None:
     """Worlds with partial jobs: policies, slots, controllers, trainers that are slow, gone or never call."""
@@ -131,6 +142,7 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
     assert policies["quorum"]["active"] == ranks // 2
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("which", ["", "--partial"])
 def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> None:
@@ -141,6 +153,7 @@ def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> Non
     assert f"{SLICED_SEEDS} seeds, 0 failed, " in result.stdout
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_seed__that_once_failed(seed: int) -> None:
     (program,) = built("sim-asan")
@@ -163,6 +176,7 @@ def test_hash__is_the_same_at_every_optimisation_level() -> None:
     assert hashes[0] == hashes[2]
 
 
+@pytest.mark.check
 @pytest.mark.timeout(600)
 def test_canary__each_planted_bug_is_found() -> None:
     """A simulator that finds nothing in a broken core would find nothing in ours."""
@@ -194,6 +208,7 @@ def test_failure__prints_a_replay_that_fails_alike() -> None:
     assert len(again.stdout) > len(result.stdout)
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_performance__stays_near_the_wire() -> None:
     """25 MB among four hosts at 1 Gbit/s, in virtual time: 1.35, 1.5 and 2 times the bound at 0, 1 and 5 % loss."""
@@ -205,6 +220,7 @@ def test_performance__stays_near_the_wire() -> None:
     assert min(ratios) >= 1.0, "faster than the wire: the simulated link or the bound is wrong"
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_blame__who_is_in_trouble_is_named_by_all() -> None:
     """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has."""
