@@ -100,5 +100,6 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     if (r->elapsed_ns > bound)
         FAIL("took %" PRIu64 " us, the wire %" PRIu64 " us, the bound is %" PRIu64 " us", r->elapsed_ns / 1000,
              wire / 1000, bound / 1000);
+    w->cover[SIM_honest_whole] += sim_liar_of(w, job) != 0;
     w->cover[r->status == UT_COMPLETE ? SIM_calm_complete : SIM_calm_without_absent]++;
 }
