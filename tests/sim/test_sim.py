@@ -26,6 +26,7 @@ CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
 # Worlds beyond the first 500 that once showed a bug, and which. A change of sim/plan.c draws other worlds for them.
 ONCE_FAILED = {
     600: "an op that nobody could make room for stayed in the ring past its deadline",
+    1527: "two hosts died, one came back, and who saw it kept the other one among the owners",
     2417: "a host four ops ahead forgot a shard that a slower one was still getting",
     3911: "an op waited without end for the masks of a host that thought all was said",
     4128: "as 2417, by a feedback that overtook the data",

@@ -82,13 +82,20 @@ static uint64_t held(const ut_owners *o, uint64_t up)
     return mask;
 }
 
-/* Somebody who is up does not let go of a host: it is not gone, only our path to it is. */
+/* Somebody who is up does not let go of hosts that were to leave: they are not gone, only our path to them is. If one
+ * of them has come back meanwhile it is that one, and the others leave a little later. */
 static void take_back(ut_owners *o, uint64_t up, uint64_t next_open)
 {
     ut_owners_plan *p = &o->plan;
-    uint64_t back = held(o, up) & p->before & ~p->after;
+    uint64_t leave = p->before & ~p->after, back = held(o, up) & leave;
     if (!back)
         return;
+    if (leave & up) {
+        p->after |= leave & up;
+        p->from = next_open + AHEAD;
+        o->latest = next_open + FARTHEST;
+        return;
+    }
     p->after |= back;
     p->from++;
     wait(o->retry, back, next_open);
