@@ -22,6 +22,7 @@ enum {
     BATCHES_PER_ROUND = 2,
     TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
+    WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need: after them the thread stands back */
     SLOW_BELL_NS = 100000,     /* a bell takes a microsecond; one that took this long is then left alone */
     SLOW_BELL_REST = 20,       /* for so many times as long */
 };
@@ -230,6 +231,7 @@ void *ut_loop_main(void *arg)
 {
     ut_driver *d = arg;
     bool readable[2] = {false, false};
+    unsigned working = 0; /* turns in a row that left passes over buckets unfinished */
     struct pollfd w[WATCHES];
     ut_place place;
     ut_place_init(&place, d->engine_config.seed);
@@ -240,12 +242,12 @@ void *ut_loop_main(void *arg)
         ut_place_look(&place, ut_driver_now());
         watch(d, w);
         const ut_ns until = sleep_until(d, busy);
-        const bool works = ut_engine_has_work(d->engine);
+        working = ut_engine_has_work(d->engine) ? working + 1 : 0;
         d->polls++;
         d->asleep = true;
         pthread_mutex_unlock(&d->lock);
-        if (works)
-            sched_yield(); /* large ops stand back for whoever waits for this CPU: trainers, and their small ops */
+        if (working > WORK_TURNS)
+            sched_yield(); /* it has gone on for long: let trainers have the CPU, and their small ops */
         int woken = sleep_watching(w, until);
         lock_standing_back(d);
         d->asleep = false;
