@@ -22,7 +22,7 @@ enum {
     BATCHES_PER_ROUND = 2,
     TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
-    WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need: after them the thread stands back */
+    WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need; not measured */
     SLOW_BELL_NS = 100000,     /* a bell takes a microsecond; one that took this long is then left alone */
     SLOW_BELL_REST = 20,       /* for so many times as long */
 };
