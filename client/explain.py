@@ -148,7 +148,7 @@ def _blame(receipt: Receipt, hosts: Sequence[Host], here: int) -> str:
 
 
 def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
-    """What made this kind of trouble the likeliest (transport_c/core/culprit.h)."""
+    """What made this kind of trouble the likeliest (transport_c/core/account/culprit.h)."""
     if receipt.trouble is Trouble.GONE:
         return "; it is known to be gone, or not a word of it came during the op"
     if itself:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of the interface and the numbers that stand for them in shared memory.
 
-The numbers are those of `transport_c/core/ut.h` and `ring.h`. They are written again here so that the fake of
+The numbers are those of `transport_c/core/base/ut.h` and `ring.h`. They are written again here so that the fake of
 `ultima.testing` needs no extension; a test holds the two against each other.
 """
 

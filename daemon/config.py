@@ -32,7 +32,7 @@ DEFAULT_FILE = Path("/etc/ultima/ultimad.toml")
 ENVIRONMENT_PREFIX = "ULTIMAD_"
 ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 
-# Limits of the C core (transport_c/core/ut.h).
+# Limits of the C core (transport_c/core/base/ut.h).
 JOBS_MAX, SESSIONS_MAX, HOSTS_MAX, LOCAL_RANKS_MAX = 16, 64, 64, 16
 LANES_MAX = 4
 BUCKET_BYTES_MAX = 2**32 - 1

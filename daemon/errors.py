@@ -97,7 +97,7 @@ STATUS: dict[type[Refused], grpc.StatusCode] = {
 }
 _ERROR = {status: error for error, status in STATUS.items()}
 
-# enum ut_error of the C core (transport_c/core/ut.h) to what it means for a caller of the control plane. What is not
+# enum ut_error of the C core (`core/base/ut.h`) to what it means for a caller of the control plane. What is not
 # here is our own mistake: Internal.
 ENGINE_ERRORS: dict[int, type[Refused]] = {
     -1: InvalidArgument,  # UT_ERR_ARGUMENT

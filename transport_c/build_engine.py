@@ -23,7 +23,7 @@ FOLDERS = ("core", "kernels", "udp")
 
 def _below_root(pattern: str) -> list[str]:
     """Files of the C folders, as setuptools wants them: relative to the folder of setup.py, and sorted."""
-    return sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (HERE / folder).glob(pattern))
+    return sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (HERE / folder).rglob(pattern))
 
 
 def _taken_by_the_compiler(flag: str) -> bool:

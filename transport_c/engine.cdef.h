@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What Python sees of the C, and nothing else: read by build_engine.py, never included. The meaning of each name is
- * told where it is defined (core/ut.h, core/ring.h, core/engine.h, udp/driver.h). Nothing here can drift: the compiler
- * fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones while it builds.
+ * told where it is defined (core/base/ut.h, core/face/ring.h, core/face/engine.h, udp/driver.h). Nothing here can
+ * drift: the compiler fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones
+ * while it builds.
  *
  * When you add a field to one of these structs, add it here too; the build fails until you do.
  */
 
-/* ---- core/ut.h: limits, errors, the words that cross the wire and the shared memory ---- */
+/* ---- core/base/ut.h: limits, errors, the words that cross the wire and the shared memory ---- */
 
 #define UT_NEVER ...
 #define UT_JOBS_MAX ...
@@ -99,7 +100,7 @@ const char *ut_strerror(int error);
 #define UT_POLICY_SEEDED ...
 size_t ut_dtype_bytes(unsigned dtype);
 
-/* ---- core/ring.h ---- */
+/* ---- core/face/ring.h ---- */
 
 typedef struct ut_submission {
     uint64_t op_seq;
@@ -241,7 +242,7 @@ int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
 
-/* ---- core/engine.h ---- */
+/* ---- core/face/engine.h ---- */
 
 typedef struct ut_engine_config {
     uint32_t packet_bytes;

@@ -7,7 +7,7 @@ transport_c/kernels/hadamard.h to the bit: signs from a key and an element's pla
 first, a power of two as scale. The rows are not exactly the daemon's packets, which the trainer does not know: a lost
 packet is the end of one row and the start of the next, and still costs each column about one row.
 
-A bucket of n elements is cut into rows of ROW_ELEMENTS. As in core/hadamard.h, 64 rows form a group, dealt such that
+A bucket of n elements is cut into rows of ROW_ELEMENTS. As in `core/codec/`, 64 rows form a group, dealt such that
 neighbours are in different groups; what is left goes into smaller groups; less than a row stays as it is.
 """
 

@@ -3,14 +3,14 @@
  * Gigabytes a second of the Hadamard transform on one core, each way, beside libc's memcpy of the same bytes in the
  * same run, for each instruction set of this CPU. By hand, from the root of the repository:
  *
- *     gcc -O3 -o /tmp/bench tests/bench/hadamard_bench.c transport_c/kernels/[a-z]*.c transport_c/core/err.c &&
- * /tmp/bench
+ *     gcc -O3 -I transport_c -o /tmp/bench tests/bench/hadamard_bench.c transport_c/kernels/[a-z]*.c
+ * transport_c/core/base/err.c && /tmp/bench
  *
  * A bucket of 25 MB as the engine transforms it: shards of a quarter, groups of 64 packets of 1440 bytes, rows
  * interleaved. The best of some runs: other work on the machine only ever makes a run longer.
  */
-#include "../../transport_c/kernels/hadamard.h"
-#include "../../transport_c/kernels/kernels.h"
+#include "kernels/hadamard.h"
+#include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

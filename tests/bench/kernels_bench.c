@@ -3,13 +3,14 @@
  * Nanoseconds a call and gigabytes a second of the kernels on the packet path, for each instruction set of this CPU. By
  * hand, from the root of the repository:
  *
- *     gcc -O3 -o /tmp/bench tests/bench/kernels_bench.c transport_c/kernels/[a-z]*.c transport_c/core/err.c
+ *     gcc -O3 -I transport_c -o /tmp/bench tests/bench/kernels_bench.c transport_c/kernels/[a-z]*.c
+ * transport_c/core/base/err.c
  *
  * Buffers are L1-hot, as a packet is that has just been received; they stand where the engine has them, payloads and
  * accumulators at odd multiples of 32 bytes. Each figure is the best of many short runs: other work on the machine
  * only ever makes a run longer. GB/s count the payload, for combine that of all sources.
  */
-#include "../../transport_c/kernels/kernels.h"
+#include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <time.h>

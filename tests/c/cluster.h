@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../transport_c/udp/driver.h"
 #include "check.h"
+#include "udp/driver.h"
 
 enum { ARENA = 4 << 20, PATIENCE_MS = 20000, HOSTS_MAX = 3 };
 

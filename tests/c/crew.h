@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-#include "../../transport_c/core/engine.h"
+#include "core/face/engine.h"
 
 enum { MOST = 8, PLACES = 2, ELEMENTS = 1500, BUFFER = ELEMENTS * 8, BUFFERS = 5, ARENA = BUFFERS * BUFFER };
 enum { RESULT = BUFFERS - 1 }; /* the buffer that answers go to */

@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-#include "../../transport_c/core/engine.h"
+#include "core/face/engine.h"
 
 enum { MOST = 8, ELEMENTS = 3000, ARENA = 2 * ELEMENTS * 8 };
 

@@ -12,9 +12,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "../../transport_c/udp/recv.h"
-#include "../../transport_c/udp/send.h"
 #include "check.h"
+#include "udp/recv.h"
+#include "udp/send.h"
 
 enum { PACKET = 1472, BURST_MAX = 44 * PACKET };
 

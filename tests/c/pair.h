@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-#include "../../transport_c/core/engine.h"
+#include "core/face/engine.h"
 
 enum { HOSTS = 2, RANKS_MAX = 3, ELEMENTS = 5000, ARENA = 2 * ELEMENTS * 8 };
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = sorted(path.stem for folder in ("c", "hostile") for path in (ROOT / "tests" / folder).glob("test_*.c"))
+PROGRAMS = sorted(path.stem for folder in ("c", "hostile") for path in (ROOT / "tests" / folder).rglob("test_*.c"))
 
 
 @pytest.mark.timeout(300)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with a policy on the fake: bad input, and trouble with daemons, arenas, signals and forks.
-"""
+"""Jobs with a policy on the fake: bad input, and trouble with daemons, arenas, signals and forks."""
 
 import os
 import signal

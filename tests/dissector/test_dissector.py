@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dissector against the golden packets, and against core/wire.c packet by packet."""
+"""The dissector against the golden packets, and against core/wire/packets.c packet by packet."""
 
 import os
 import random
@@ -222,9 +222,9 @@ def _fields(data: bytes) -> str:
 @pytest.fixture(scope="module")
 def wire_cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("wire") / "wire_cross"
-    sources = [ROOT / "tests/dissector/wire_cross.c", ROOT / "transport_c/core/wire.c"]
+    sources = [ROOT / "tests/dissector/wire_cross.c", ROOT / "transport_c/core/wire/packets.c"]
     flags = "-std=c11 -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all".split()
-    command = [os.environ.get("CC", "gcc"), *flags, "-o", program, *sources]
+    command = [os.environ.get("CC", "gcc"), *flags, f"-I{ROOT / 'transport_c'}", "-o", program, *sources]
     compiled = subprocess.run(command, capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
     return program

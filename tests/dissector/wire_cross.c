@@ -2,13 +2,13 @@
  *
  * The C side of the wire as a filter, so that the dissector can be held against it packet by packet. Reads one datagram
  * in hex a line; prints its fields as the C decoder saw them, in the order of PROTOCOL.md, and what the C encoder makes
- * of them again. The checksum is computed bit by bit here: core/wire.c is the only file under test.
+ * of them again. The checksum is computed bit by bit here: core/wire/packets.c is the only file under test.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "../../transport_c/core/wire.h"
-#include "../../transport_c/kernels/kernels.h"
+#include "core/wire/packets.h"
+#include "kernels/kernels.h"
 
 uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
 {

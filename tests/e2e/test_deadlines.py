@@ -19,7 +19,7 @@ from ultima.durations import DURATION_MAX_S
 from ultima.errors import DaemonLost, DeadlineExceeded, NotDone
 
 TEN_YEARS = timedelta(days=3652)
-WARM_UP = 20  # ops of each lane: transport_c/core/deadline.h
+WARM_UP = 20  # ops of each lane: transport_c/core/op/deadline.h
 LANES = 2
 
 

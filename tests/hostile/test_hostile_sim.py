@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A peer that lies, in the simulator: worlds in each of which one host's packets are authentic and say what is not so.
 
-transport_c/sim/liar.c has what it lies about, check.c (O16) what must be true of the others all the same. Two canaries
+sim/world/liar.c has what it lies about, check.c (O16) what must be true of the others all the same. Two canaries
 show that this would be found: one core believes any plan of owners, one those of the lowest host alone.
 """
 

@@ -3,9 +3,9 @@
  * One word of a lie from a peer, or in its name, with the right connection id and checksum: whatever it says, the host
  * that hears it lives, tells the daemon where no honest peer can have said it, and is whole again with a new path.
  */
-#include "../c/engines.h"
+#include "engines.h"
 
-#include "../../transport_c/core/wire.h"
+#include "core/wire/packets.h"
 
 enum { HOSTS = 3, LIAR = 1, OPS = 6 };
 

@@ -3,9 +3,9 @@
  * A trainer that writes what it likes into its submission ring. Arenas are heap blocks of their own and are given back
  * when their trainer goes, so that the sanitizer sees every byte that the engine touches beyond, before or after them.
  */
-#include "../c/check.h"
+#include "check.h"
 
-#include "../../transport_c/core/engine.h"
+#include "core/face/engine.h"
 
 enum { ARENA = 1 << 14, RANKS = 3, BUCKET = ARENA };
 

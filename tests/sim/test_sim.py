@@ -23,7 +23,7 @@ SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
-# Worlds beyond the first 500 that once showed a bug, and which. A change of sim/plan.c draws other worlds for them.
+# Worlds beyond the first 500 that once showed a bug, and which. A change of plan.c draws other worlds for them.
 ONCE_FAILED = {
     600: "an op that nobody could make room for stayed in the ring past its deadline",
     1527: "two hosts died, one came back, and who saw it kept the other one among the owners",
@@ -147,7 +147,7 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("which", ["", "--partial"])
 def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> None:
-    """Turns so small (core/work.h) that ops open and end in many of them, with packets and deaths in between."""
+    """Turns so small (core/base/work.h) that ops open and end in many of them, with packets and deaths in between."""
     (program,) = built("sim-sliced")
     result = run(program, *which.split(), "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=250)
     assert result.returncode == 0, told(result)

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../transport_c/kernels/hadamard.h"
-#include "../../transport_c/kernels/kernels.h"
+#include "kernels/hadamard.h"
+#include "kernels/kernels.h"
 
 int main(int argc, char **argv)
 {

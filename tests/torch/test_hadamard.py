@@ -23,10 +23,11 @@ ROW = hadamard.ROW_ELEMENTS
 def cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C transform as a program."""
     program = tmp_path_factory.mktemp("hadamard") / "cross"
-    sources = [ROOT / "tests/torch/hadamard_cross.c", ROOT / "transport_c/core/err.c"]
+    sources = [ROOT / "tests/torch/hadamard_cross.c", ROOT / "transport_c/core/base/err.c"]
     sources += sorted((ROOT / "transport_c/kernels").glob("*.c"))
-    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", program, *sources]
-    compiled = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{ROOT / 'transport_c'}"]
+    command += ["-o", str(program), *map(str, sources)]
+    compiled = subprocess.run(command, capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
     return program
 

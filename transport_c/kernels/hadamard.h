@@ -11,7 +11,7 @@
 #ifndef UT_KERNELS_HADAMARD_H
 #define UT_KERNELS_HADAMARD_H
 
-#include "../core/ut.h"
+#include "core/base/ut.h"
 
 enum { UT_HADAMARD_ROWS_MAX = 1024 };
 

@@ -9,7 +9,7 @@
 #ifndef UT_KERNELS_H
 #define UT_KERNELS_H
 
-#include "../core/ut.h"
+#include "core/base/ut.h"
 
 enum ut_isa { UT_ISA_PLAIN = 0, UT_ISA_AVX2 = 1, UT_ISA_AVX512 = 2 };
 

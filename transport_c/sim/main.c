@@ -4,7 +4,7 @@
  * other failure; a single seed runs in this process, for a debugger.
  */
 #define _GNU_SOURCE
-#include "liar.h"
+#include "sim/world/liar.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -15,10 +15,10 @@
 #ifndef SIM_H
 #define SIM_H
 
-#include "../core/engine.h"
-#include "cover.h"
-#include "plan.h"
-#include "rng.h"
+#include "core/face/engine.h"
+#include "sim/oracles/cover.h"
+#include "sim/world/plan.h"
+#include "sim/world/rng.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../kernels/kernels.h"
+#include "kernels/kernels.h"
 #include "loop.h"
 
 enum {

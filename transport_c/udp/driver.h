@@ -9,7 +9,7 @@
 #ifndef UT_DRIVER_H
 #define UT_DRIVER_H
 
-#include "../core/engine.h"
+#include "core/face/engine.h"
 
 typedef struct ut_driver ut_driver;
 

@@ -9,7 +9,7 @@
 #ifndef UT_PLACE_H
 #define UT_PLACE_H
 
-#include "../core/ut.h"
+#include "core/base/ut.h"
 
 typedef struct ut_place {
     int fd; /* the thread's schedstat: ns run, ns waited for a CPU; -1 where there is none, then nothing is done */

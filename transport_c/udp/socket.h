@@ -10,7 +10,7 @@
 #ifndef UT_UDP_SOCKET_H
 #define UT_UDP_SOCKET_H
 
-#include "../core/engine.h"
+#include "core/face/engine.h"
 
 typedef struct ut_socket {
     int fd;                  /* -1 when closed; close-on-exec, non-blocking */

@@ -227,7 +227,7 @@ Global___GetReceiptsResponse: _TypeAlias = GetReceiptsResponse  # noqa: Y015
 
 @_typing.final
 class OpReceipt(_message.Message):
-    """One host's account of an op: struct ut_receipt of transport_c/core/ring.h, whose names, units and numbers these are."""
+    """One host's account of an op: struct ut_receipt of transport_c/core/face/ring.h, whose names, units and numbers these are."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -130,7 +130,7 @@ class KnobError(RuntimeError):
 
 
 def simulate(warm: int = 0, **knobs: int) -> World:
-    """Runs one controlled world; the knobs are those of transport_c/sim/study.c. Raises KnobError."""
+    """Runs one controlled world; the knobs are those of transport_c/sim/byhand/study.c. Raises KnobError."""
     command = [str(simulator()), "--study", f"warm={warm}", *(f"{name}={value}" for name, value in knobs.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if not done.stdout.startswith("{"):

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Congestion control and pacing alone, against values worked out by hand. Packets have 1000 bytes, and the path's share
+ * is 320 000 of them unless a test says otherwise, so that growth comes in steps of 10 000.
+ */
+#include "check.h"
+
+#include "core/path/cc.h"
+#include "core/path/pacer.h"
+
+enum { PACKET = 1000, SHARE = 320000 };
+
+static ut_cc cc;
+static ut_ns now;
+
+static void fresh(unsigned congestion)
+{
+    now = 10 * UT_SECOND;
+    ut_cc_start(&cc, congestion, UT_MS, PACKET, 1, SHARE);
+}
+
+/* A feedback |later| after the one before: |acked| packets, the newest of which took |rtt|, out of a full window. */
+static ut_cc_sample sample(ut_ns later, ut_ns rtt, uint32_t acked)
+{
+    now += later;
+    return (ut_cc_sample){.now = now,
+                          .rtt = rtt,
+                          .sent_at = now - rtt,
+                          .srtt = rtt,
+                          .flying = cc.window,
+                          .acked = (uint64_t)acked * PACKET,
+                          .packets = acked};
+}
+
+static void feed(ut_ns later, ut_ns rtt, uint32_t acked)
+{
+    ut_cc_sample s = sample(later, rtt, acked);
+    ut_cc_feedback(&cc, &s);
+}
+
+static void ut_cc_start__shares_the_fresh_bytes(void)
+{
+    static const struct {
+        uint32_t packet, peers;
+        uint64_t credit, window;
+    } rows[] = {
+        {1472, 1, 1 << 20, 640 << 10},       /* one peer: all of it */
+        {1472, 3, 1 << 20, (640 << 10) / 3}, /* three share */
+        {1472, 15, 1 << 20, 128 << 10},      /* never less than two bursts */
+        {1472, 15, 10000, 10000},            /* but not above the credit */
+        {1472, 1000, 100, 4 * 1472},         /* and what may not send learns nothing */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_cc_start(&cc, 0, 0, rows[i].packet, rows[i].peers, rows[i].credit);
+        CHECK_MSG(cc.window == rows[i].window, "row %zu: %zu, want %zu", i, (size_t)cc.window, (size_t)rows[i].window);
+    }
+    CHECK_STR(cc.ops->name, "swift");
+    CHECK_EQ(ut_cc_target(&cc), 4 * UT_MS);
+}
+
+/* The share follows the link; what was cut stays cut in proportion, and the credit bounds all. */
+static void ut_cc_share__moves_the_window_in_proportion(void)
+{
+    ut_cc_start(&cc, UT_CC_SWIFT, UT_MS, PACKET, 3, 2 << 20);
+    uint64_t fresh_share = cc.share;
+    ut_cc_share(&cc, 1 << 20);
+    CHECK_EQ(cc.window, 1 << 20);
+    CHECK_EQ(cc.floor, 1 << 20);
+    cc.window /= 4;
+    ut_cc_share(&cc, 1 << 19);
+    CHECK_EQ(cc.window, 1 << 17);
+    ut_cc_share(&cc, 1000);
+    CHECK_EQ(cc.share, fresh_share);
+    ut_cc_share(&cc, 1ULL << 40);
+    CHECK_EQ(cc.share, 2 << 20);
+    for (int i = 0; i < 1000; i++) /* rounding must not wear it down to nothing */
+        ut_cc_share(&cc, i % 2 ? 1 << 20 : 3 << 18);
+    CHECK(cc.window >= 4 * PACKET);
+}
+
+static void ut_cc_room__is_what_the_window_leaves(void)
+{
+    fresh(UT_CC_SWIFT);
+    CHECK_EQ(ut_cc_room(&cc, 0), SHARE);
+    CHECK_EQ(ut_cc_room(&cc, SHARE - 1), 1);
+    CHECK_EQ(ut_cc_room(&cc, SHARE + 1), 0);
+    fresh(UT_CC_NONE);
+    feed(UT_MS, 50 * UT_MS, 1);
+    CHECK(ut_cc_room(&cc, SHARE) > UINT64_MAX / 2);
+}
+
+static void ut_cc_swift__cuts_in_proportion_once_per_round_trip(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1); /* the base */
+    CHECK_EQ(cc.base_rtt, 100 * UT_US);
+    feed(UT_MS, 2100 * UT_US, 1); /* one late packet is no queue */
+    CHECK_EQ(cc.window, SHARE);
+    feed(UT_MS, 2100 * UT_US, 1); /* queueing 2 ms, target 1 ms: 0.8 * 1/2 */
+    CHECK_EQ(cc.window, SHARE - SHARE * 4 / 10);
+    feed(UT_MS, 2100 * UT_US, 1); /* sent before the cut */
+    feed(UT_MS, 2100 * UT_US, 1);
+    CHECK_EQ(cc.window, 192000);
+    feed(UT_MS, 2100 * UT_US, 1);
+    CHECK_EQ(cc.window, 192000 - 192000 * 4 / 10);
+    CHECK_EQ(cc.cuts, 2);
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    feed(UT_MS, 90 * UT_MS, 1);
+    feed(UT_MS, 90 * UT_MS, 1); /* never more than half */
+    CHECK_EQ(cc.window, SHARE / 2);
+    for (int i = 0; i < 40; i++) { /* marks cut as far as it goes */
+        ut_cc_sample s = sample(100 * UT_MS, 90 * UT_MS, 1);
+        s.ce_packets = 1;
+        ut_cc_feedback(&cc, &s);
+    }
+    CHECK_EQ(cc.window, 4 * PACKET);
+}
+
+static void ut_cc_swift__grows_a_step_per_round_trip(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    cc.window = 100000;
+    feed(UT_MS, 200 * UT_US, 50); /* half of the window: half of a step */
+    CHECK_EQ(cc.window, 105000);
+    ut_cc_sample s = sample(UT_MS, 200 * UT_US, 10);
+    s.flying = cc.window / 2 - 1; /* the window was not what held the sender up */
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.window, 105000);
+    cc.window = SHARE - 1;
+    feed(UT_MS, 200 * UT_US, 300);
+    CHECK_EQ(cc.window, SHARE); /* and no further */
+}
+
+/* Delay among our own paths is no reason to starve one of them. */
+static void ut_cc_swift__has_a_floor_among_several_peers(void)
+{
+    now = 10 * UT_SECOND;
+    ut_cc_start(&cc, UT_CC_SWIFT, UT_MS, PACKET, 3, SHARE);
+    feed(UT_MS, 100 * UT_US, 1);
+    for (int i = 0; i < 20; i++)
+        feed(60 * UT_MS, 50 * UT_MS, 1);
+    CHECK_EQ(cc.window, cc.share);
+    CHECK(!cc.as.swift.competing);
+}
+
+static void ut_cc_swift__halves_by_the_share_of_marks(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    ut_cc_sample s = sample(UT_MS, 100 * UT_US, 4);
+    s.ce_packets = 2;
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.window, SHARE - SHARE / 4);
+}
+
+/* Beside a TCP that keeps the queue full: three cuts in vain, then it holds its own until the queue is gone. */
+static void ut_cc_swift__competes_when_cutting_does_not_help(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    feed(30 * UT_MS, 20 * UT_MS, 10);
+    for (int i = 0; i < 3; i++)
+        feed(30 * UT_MS, 20 * UT_MS, 10);
+    CHECK_EQ(cc.window, SHARE / 8 + 0);
+    CHECK(!cc.as.swift.competing);
+    feed(30 * UT_MS, 20 * UT_MS, 10);
+    CHECK(cc.as.swift.competing);
+    CHECK_EQ(cc.window, SHARE / 2);
+    feed(30 * UT_MS, 20 * UT_MS, 160); /* delay no longer cuts: a packet more per round trip */
+    CHECK_EQ(cc.window, SHARE / 2 + PACKET);
+    ut_cc_sample s = sample(30 * UT_MS, 20 * UT_MS, 10);
+    s.lost = 1; /* the queue is near its deepest, and drops */
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.window, (SHARE / 2 + PACKET) / 10 * 7);
+    feed(30 * UT_MS, 300 * UT_US, 1);
+    CHECK(!cc.as.swift.competing);
+}
+
+static void ut_cc__isolated_loss_changes_nothing(void)
+{
+    static const unsigned all[] = {UT_CC_SWIFT, UT_CC_DCTCP, UT_CC_TIMELY};
+    for (size_t a = 0; a < 3; a++) {
+        fresh(all[a]);
+        for (int i = 0; i < 100; i++) {
+            ut_cc_sample s = sample(UT_MS, 100 * UT_US, 49);
+            s.lost = 1; /* 2 % */
+            ut_cc_feedback(&cc, &s);
+        }
+        CHECK_EQ(cc.window, SHARE);
+        CHECK_EQ(cc.quick_adapts, 0);
+    }
+}
+
+static void ut_cc__much_loss_leaves_what_is_delivered(void)
+{
+    static const unsigned all[] = {UT_CC_SWIFT, UT_CC_DCTCP, UT_CC_TIMELY};
+    for (size_t a = 0; a < 3; a++) {
+        fresh(all[a]);
+        ut_cc_sample s = sample(0, 5 * UT_MS, 0);
+        s.idle = true;
+        ut_cc_feedback(&cc, &s); /* the span begins */
+        s = sample(12 * UT_MS, 5 * UT_MS, 60);
+        s.lost = 200;
+        s.sent = SHARE;
+        ut_cc_feedback(&cc,
+                       &s); /* 60 000 bytes in 12 ms; a window lasts 5 ms and the 1 ms that a receiver may hold back */
+        CHECK_EQ(cc.window, 30000);
+        CHECK_EQ(cc.quick_adapts, 1);
+    }
+}
+
+/* The end of a transfer, or a sender whose turn it is not: little arrives because little was sent. */
+static void ut_cc__much_loss_of_little_sent_changes_nothing(void)
+{
+    fresh(UT_CC_SWIFT);
+    ut_cc_sample s = sample(0, 5 * UT_MS, 0);
+    s.idle = true;
+    ut_cc_feedback(&cc, &s);
+    s = sample(12 * UT_MS, 5 * UT_MS, 60);
+    s.lost = 200;
+    s.sent = SHARE - 1;
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.window, SHARE);
+    CHECK_EQ(cc.quick_adapts, 0);
+}
+
+static void ut_cc_dctcp__follows_the_share_of_marks(void)
+{
+    fresh(UT_CC_DCTCP);
+    cc.window = 100000;
+    feed(UT_MS, 100 * UT_US, 50); /* no mark yet: it doubles */
+    CHECK_EQ(cc.window, 150000);
+    CHECK_EQ(cc.as.dctcp.alpha, 1024 - 64);
+    ut_cc_sample s = sample(UT_MS, 100 * UT_US, 64);
+    s.ce_packets = 16; /* a quarter: alpha = 15/16 * 960 + 1/16 * 256 */
+    ut_cc_feedback(&cc, &s);
+    CHECK_EQ(cc.as.dctcp.alpha, 900 + 16);
+    CHECK_EQ(cc.window, 150000 - 150000 * 916 / 2048);
+    uint64_t before = cc.window;
+    feed(UT_MS, 100 * UT_US, (uint32_t)(cc.window / PACKET));
+    CHECK_EQ(cc.window, before + 1000 * (before / PACKET * PACKET) / before); /* from now on a packet */
+    fresh(UT_CC_DCTCP);
+    feed(UT_MS, 100 * UT_US, 1);
+    feed(UT_MS, 90 * UT_MS, 1);
+    feed(UT_MS, 90 * UT_MS, 1);
+    CHECK_EQ(cc.window, SHARE); /* delay is not its business */
+}
+
+static void ut_cc_timely__follows_the_gradient(void)
+{
+    fresh(UT_CC_TIMELY);
+    cc.window = 100000;
+    feed(UT_MS, 100 * UT_US, 100); /* the base, below T_low: a packet */
+    CHECK_EQ(cc.window, 101000);
+    feed(UT_MS, 600 * UT_US, 1); /* between: gradient 0.46 * 500 us over a base of 100 us is steep: half at most */
+    CHECK_EQ(cc.as.timely.gradient, 500000 * 471 / 1024);
+    CHECK_EQ(cc.window, 101000 - 101000 / 2);
+    fresh(UT_CC_TIMELY);
+    feed(UT_MS, 100 * UT_US, 1);
+    feed(10 * UT_MS, 2100 * UT_US, 1); /* queueing 2 ms, T_high 1 ms: 0.26 * 1/2 */
+    CHECK_EQ(cc.window, SHARE - SHARE * 133 / 1024);
+}
+
+static void ut_cc_tune__keeps_the_window(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    cc.window = 50000;
+    ut_cc_tune(&cc, UT_CC_DCTCP, 0);
+    CHECK_EQ(cc.window, 50000);
+    CHECK_EQ(cc.base_rtt, 100 * UT_US);
+    CHECK_STR(cc.ops->name, "dctcp");
+    ut_cc_tune(&cc, UT_CC_NONE, 0);
+    CHECK(ut_cc_room(&cc, 50000) > 50000);
+    ut_cc_tune(&cc, UT_CC_TIMELY, 0);
+    CHECK_EQ(ut_cc_room(&cc, 0), 50000);
+}
+
+static void ut_cc__base_is_forgotten_after_two_spans(void)
+{
+    fresh(UT_CC_SWIFT);
+    feed(UT_MS, 100 * UT_US, 1);
+    feed(UT_CC_BASE_SPAN, 300 * UT_US, 1);
+    CHECK_EQ(cc.base_rtt, 100 * UT_US);
+    feed(UT_CC_BASE_SPAN, 400 * UT_US, 1);
+    CHECK_EQ(cc.base_rtt, 300 * UT_US);
+}
+
+static void ut_pacer__spreads_bursts(void)
+{
+    ut_pacer p;
+    ut_pacer_reset(&p);
+    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 40);    /* not paced */
+    ut_pacer_set(&p, 100000, 10 * UT_MS, PACKET, SHARE); /* 10 MB/s, and a quarter more */
+    CHECK_EQ(p.rate, 12500000);
+    CHECK_EQ(p.burst, 12500);
+    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 12);
+    for (int i = 0; i < 24; i++) /* a thread may be one burst behind */
+        ut_pacer_sent(&p, PACKET, now);
+    CHECK_EQ(p.held_until, UT_NEVER);
+    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 0);
+    CHECK_EQ(p.held_until, now - UT_MS + 24 * 80 * UT_US);
+    ut_pacer_sent(&p, PACKET, now + UT_SECOND);
+    CHECK_EQ(p.next, now + UT_SECOND - UT_MS + 80 * UT_US); /* but no more */
+    ut_pacer_set(&p, 4000, 100 * UT_MS, PACKET, SHARE);
+    CHECK_EQ(p.burst, 2 * PACKET);
+    ut_pacer_set(&p, 100000, 400 * UT_US, PACKET, SHARE);
+    CHECK_EQ(p.rate, 0); /* a short path */
+    ut_pacer_set(&p, SHARE, 10 * UT_MS, PACKET, SHARE);
+    CHECK_EQ(p.rate, 0); /* a large window */
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(ut_cc_start__shares_the_fresh_bytes);
+    RUN(ut_cc_share__moves_the_window_in_proportion);
+    RUN(ut_cc_room__is_what_the_window_leaves);
+    RUN(ut_cc_swift__cuts_in_proportion_once_per_round_trip);
+    RUN(ut_cc_swift__grows_a_step_per_round_trip);
+    RUN(ut_cc_swift__has_a_floor_among_several_peers);
+    RUN(ut_cc_swift__halves_by_the_share_of_marks);
+    RUN(ut_cc_swift__competes_when_cutting_does_not_help);
+    RUN(ut_cc__isolated_loss_changes_nothing);
+    RUN(ut_cc__much_loss_leaves_what_is_delivered);
+    RUN(ut_cc__much_loss_of_little_sent_changes_nothing);
+    RUN(ut_cc_dctcp__follows_the_share_of_marks);
+    RUN(ut_cc_timely__follows_the_gradient);
+    RUN(ut_cc_tune__keeps_the_window);
+    RUN(ut_cc__base_is_forgotten_after_two_spans);
+    RUN(ut_pacer__spreads_bursts);
+    return check_end();
+}

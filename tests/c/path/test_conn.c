@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One path, both directions, without ops: numbers, credit, acknowledgement, loss, the tail probe, the replay window,
+ * the stash.
+ */
+#include "check.h"
+
+#include "core/path/conn.h"
+
+enum { WINDOW = 256 * 1024, PACKET = 1472 };
+
+static ut_conn tx, rx;
+static uint8_t stash[2][512 * 1024];
+static uint32_t acked_slots, lost_slots, last_lost;
+static ut_ns now;
+
+static void fate(void *context, const ut_sent *s, bool acked)
+{
+    (void)context;
+    if (acked)
+        acked_slots++;
+    else {
+        lost_slots++;
+        last_lost = s->slot;
+    }
+}
+
+static void feedback(void)
+{
+    static ut_feedback f;
+    ut_conn_fill_feedback(&rx, &f, now);
+    CHECK(!ut_conn_feedback_is_wild(&tx, &f));
+    ut_conn_on_feedback(&tx, &f, now, fate, NULL);
+    tx.heard = 1;
+    tx.peer_feedback = f.number;
+}
+
+static void fresh(void)
+{
+    ut_addr a = {.len = 1};
+    now = 5 * UT_SECOND;
+    ut_conn_init(&tx, WINDOW, stash[0], ut_conn_stash_bytes(WINDOW));
+    ut_conn_init(&rx, WINDOW, stash[1], ut_conn_stash_bytes(WINDOW));
+    ut_conn_listen(&tx, 1);
+    ut_conn_listen(&rx, 2);
+    ut_conn_connect(&tx, &a, &a, 2, now);
+    ut_conn_connect(&rx, &a, &a, 1, now);
+    acked_slots = lost_slots = 0;
+    feedback();
+}
+
+static void send_slots(uint32_t first, uint32_t count, bool arrive)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(ut_conn_may_send(&tx, PACKET) > 0);
+        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, first + i, PACKET, now);
+        if (arrive)
+            ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, now + 100 * UT_US);
+    }
+    now += 100 * UT_US;
+}
+
+static void ut_conn__credit_is_the_window(void)
+{
+    fresh();
+    uint32_t n = ut_conn_may_send(&tx, PACKET);
+    CHECK_EQ(n, WINDOW / PACKET);
+    send_slots(0, n, true);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0);
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), n);
+    CHECK_EQ(acked_slots, n);
+    CHECK_EQ(tx.tx_flying, 0);
+}
+
+/* Early data uses credit up; a repair of something older must still fit. */
+static void ut_conn__lost_bytes_come_back_as_credit(void)
+{
+    fresh();
+    uint32_t n = ut_conn_may_send(&tx, PACKET);
+    uint8_t packet[PACKET] = {0};
+    send_slots(0, 1, false);
+    for (uint32_t i = 1; i < n; i++) {
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, now);
+        CHECK(ut_conn_stash(&rx, packet, PACKET));
+        ut_conn_received(&rx, pn, PACKET, 0, false, now);
+    }
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 0);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1); /* all else is stashed: credit for the repair alone */
+}
+
+/* The same of a short packet, which gives back less than a full one needs. */
+static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
+{
+    enum { SHORT = 100 };
+    fresh();
+    uint8_t packet[PACKET] = {0};
+    uint64_t early = 0;
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, now);
+    for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, now);
+        CHECK(ut_conn_stash(&rx, packet, PACKET));
+        ut_conn_received(&rx, pn, PACKET, 0, false, now);
+    }
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK(WINDOW - early >= SHORT && WINDOW - early < PACKET);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, now);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0); /* one at a time */
+}
+
+static void ut_conn__lost_when_overtaken(void)
+{
+    fresh();
+    send_slots(100, 1, false);
+    send_slots(0, UT_REORDER_PACKETS - 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 0); /* the one sent 48 later has not come */
+    send_slots(200, 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 100);
+}
+
+static void ut_conn__lost_by_time(void)
+{
+    fresh();
+    send_slots(100, 1, false);
+    send_slots(0, 3, true);
+    feedback();
+    CHECK_EQ(lost_slots, 0);
+    CHECK_NE(tx.loss_at, UT_NEVER);
+    now = tx.loss_at;
+    CHECK(!ut_conn_tick(&tx, now, fate, NULL)); /* not a probe */
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 100);
+}
+
+static void ut_conn__late_arrival_undoes_the_loss(void)
+{
+    fresh();
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 5, PACKET, now);
+    send_slots(10, 60, true);
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    uint64_t lost_bytes = tx.tx_lost_bytes;
+    ut_conn_received(&rx, pn, PACKET, 0, false, now);
+    feedback();
+    CHECK_EQ(tx.spurious_losses, 1);
+    CHECK_EQ(tx.tx_lost_bytes, lost_bytes - PACKET);
+    CHECK_EQ(acked_slots, 61);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), WINDOW / PACKET); /* credit is exact again */
+}
+
+static void ut_conn__tail_probe(void)
+{
+    fresh();
+    send_slots(0, 3, false);
+    ut_ns at = ut_conn_next_wake(&tx);
+    CHECK_NE(at, UT_NEVER);
+    ut_conn_tick(&tx, tx.tx_last + ut_conn_pto(&tx) - 1, fate, NULL);
+    CHECK_EQ(lost_slots, 0);
+    ut_ns first = ut_conn_pto(&tx);
+    CHECK(ut_conn_tick(&tx, tx.tx_last + first, fate, NULL));
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 2); /* the newest: its answer tells of all before it */
+    CHECK_EQ(ut_conn_pto(&tx), 2 * first);
+    now = tx.tx_last;
+    send_slots(2, 1, true);
+    now += UT_SECOND;
+    feedback();
+    CHECK_EQ(lost_slots, 3);
+    CHECK_EQ(tx.tx_flying, 0);
+    CHECK_EQ(tx.pto_doublings, 0);
+}
+
+static void ut_conn__srtt_follows_rfc6298(void)
+{
+    fresh();
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, PACKET, now);
+    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, now + 2 * UT_MS);
+    now += 5 * UT_MS; /* 2 ms there, 3 ms held */
+    feedback();
+    CHECK_EQ(tx.srtt, 2 * UT_MS);
+    CHECK_EQ(tx.rttvar, UT_MS);
+    pn = ut_conn_sending(&tx, 7, 1 << 6, 1, PACKET, now);
+    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, now + 10 * UT_MS);
+    now += 10 * UT_MS;
+    feedback();
+    CHECK_EQ(tx.srtt, 3 * UT_MS);
+    CHECK_EQ(tx.rttvar, (3 * UT_MS + 8 * UT_MS) / 4);
+}
+
+/* What an honest peer's next feedback says, and how far from it a number is taken for a lie. */
+static void ut_conn__what_no_peer_can_have_sent_is_wild(void)
+{
+    fresh();
+    send_slots(0, 2, true);
+    feedback();
+    send_slots(2, 2, true);
+    ut_feedback good;
+    memset(&good, 0, sizeof good);
+    ut_conn_fill_feedback(&rx, &good, now);
+    CHECK(!ut_conn_feedback_is_wild(&tx, &good));
+    struct {
+        const char *what;
+        uint32_t number, highest;
+        uint64_t grant;
+        bool wild;
+    } rows[] = {
+        {"the last feedback that a long silence leaves", tx.peer_feedback + UT_NUMBER_JUMP_MAX, 3, good.grant, false},
+        {"one more", tx.peer_feedback + UT_NUMBER_JUMP_MAX + 1, 3, good.grant, true},
+        {"half of all numbers on", tx.peer_feedback + (1u << 31) - 1, 3, good.grant, true},
+        {"the newest packet", good.number, 3, good.grant, false},
+        {"one that was never sent", good.number, 4, good.grant, true},
+        {"a large grant", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX, false},
+        {"an absurd one", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX + 1, true},
+        {"the largest", good.number, 3, UINT64_MAX, true},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_feedback f = good;
+        f.number = rows[i].number;
+        f.highest_pn = rows[i].highest;
+        f.grant = rows[i].grant;
+        CHECK_MSG(ut_conn_feedback_is_wild(&tx, &f) == rows[i].wild, "row %u: %s", i, rows[i].what);
+    }
+    /* Not one number, before the first feedback, is any number. */
+    tx.heard = 0;
+    good.number = UT_NUMBER_JUMP_MAX + 1;
+    CHECK(ut_conn_feedback_is_wild(&tx, &good));
+}
+
+static void ut_conn__a_packet_number_far_ahead_is_wild(void)
+{
+    fresh();
+    send_slots(0, 3, true);
+    uint64_t pn;
+    CHECK_EQ(ut_conn_check_pn(&rx, 3, &pn), UT_PN_NEW);
+    CHECK_EQ(ut_conn_check_pn(&rx, 3 + UT_PACKET_JUMP_MAX - 1, &pn), UT_PN_NEW);
+    CHECK_EQ(ut_conn_check_pn(&rx, 3 + UT_PACKET_JUMP_MAX, &pn), UT_PN_WILD);
+    CHECK_EQ(ut_conn_check_pn(&rx, 1u << 31, &pn), UT_PN_WILD);
+    CHECK_EQ(ut_conn_check_pn(&rx, 2, &pn), UT_PN_SEEN);
+}
+
+/* A forged number shuts out the true ones: they rise below it. Replays do not, nor does a burst that was overtaken. */
+static void ut_conn__a_number_that_shuts_out_the_true_ones_is_found(void)
+{
+    fresh();
+    tx.heard = 1;
+    tx.peer_feedback = 60000;
+    CHECK(!ut_conn_feedback_is_newer(&tx, 60000) && ut_conn_feedback_is_newer(&tx, 60001));
+    for (uint32_t i = 0; i < 10 * UT_OVERTAKEN_MAX; i++, now += UT_MS)
+        CHECK(!ut_conn_feedback_overtaken(&tx, 40 - i % 7, now));
+    for (uint32_t i = 0; i < UT_OVERTAKEN_MAX - 1; i++)
+        CHECK(!ut_conn_feedback_overtaken(&tx, 100 + i, now)); /* all at once: the network's doing */
+    bool found = false;
+    for (uint32_t i = 0; i < 2 * UT_OVERTAKEN_MAX && !found; i++, now += 2 * UT_MS)
+        found = ut_conn_feedback_overtaken(&tx, 200 + i, now);
+    CHECK(found);
+}
+
+/* Nothing comes back for thousands of packets: memory of what flew is given up, sending goes on. */
+static void ut_conn__long_silence_does_not_wedge(void)
+{
+    fresh();
+    tx.tx_grant = UINT64_MAX / 2;
+    for (uint32_t i = 0; i < UT_SENT_MAX; i++)
+        ut_conn_sending(&tx, 7, 1 << 6, i, 40, now);
+    CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
+    now += UT_SECOND;
+    CHECK(ut_conn_tick(&tx, now, fate, NULL));
+    CHECK_EQ(lost_slots, UT_SENT_MAX);
+    CHECK_EQ(ut_conn_may_send(&tx, 40), UT_SENT_MAX);
+    send_slots(0, 1, true);
+    feedback();
+    CHECK_EQ(acked_slots, 1);
+}
+
+/* The replay window against a set that forgets nothing. */
+static void ut_conn__replay_window_against_a_set(void)
+{
+    enum { TOP = 200000 };
+    static bool seen[TOP];
+    memset(seen, 0, sizeof seen);
+    fresh();
+    uint64_t head = 0;
+    for (int k = 0; k < 100000; k++) {
+        uint64_t pn =
+            check_below(3) ? head + check_below(check_below(20) ? 3 : 9000) : head - UT_MIN2(head, check_below(9000));
+        if (pn >= TOP)
+            break;
+        uint64_t expanded;
+        enum ut_pn verdict = ut_conn_check_pn(&rx, (uint32_t)pn, &expanded);
+        CHECK_EQ(expanded, pn);
+        bool too_old = rx.rx_next > UT_REPLAY_BITS && pn < rx.rx_next - UT_REPLAY_BITS;
+        CHECK_MSG(verdict == (seen[pn] || too_old ? UT_PN_SEEN : UT_PN_NEW), "pn %zu head %zu", (size_t)pn,
+                  (size_t)head);
+        if (verdict == UT_PN_NEW) {
+            ut_conn_received(&rx, pn, 100, 0, false, now);
+            seen[pn] = true;
+            head = pn + 1 > head ? pn + 1 : head;
+        }
+    }
+}
+
+static void ut_conn__feedback_says_what_came(void)
+{
+    fresh();
+    static bool came[3000];
+    memset(came, 0, sizeof came);
+    uint64_t top = 0;
+    for (int k = 0; k < 2000; k++) {
+        uint64_t pn = check_below(3000), expanded;
+        if (ut_conn_check_pn(&rx, (uint32_t)pn, &expanded) == UT_PN_SEEN)
+            continue;
+        ut_conn_received(&rx, pn, 100, 0, false, now);
+        came[pn] = true;
+        top = pn > top ? pn : top;
+    }
+    static ut_feedback f;
+    ut_conn_fill_feedback(&rx, &f, now);
+    CHECK_EQ(f.highest_pn, top);
+    CHECK_EQ(f.ack_words, UT_ACK_WORDS);
+    for (uint64_t back = 0; back < UT_ACK_BITS; back++)
+        CHECK_EQ(f.ack[back / 64] >> back % 64 & 1, came[top - back]);
+}
+
+static void ut_conn__stash_has_an_end(void)
+{
+    fresh();
+    uint8_t packet[UT_PACKET_MAX] = {0};
+    uint64_t kept = 0;
+    while (ut_conn_stash(&rx, packet, 1 + kept % PACKET))
+        kept++;
+    CHECK_GE(rx.stash_bytes, WINDOW);
+    CHECK_LE(rx.stash_len, ut_conn_stash_bytes(WINDOW));
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(ut_conn__credit_is_the_window);
+    RUN(ut_conn__lost_bytes_come_back_as_credit);
+    RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
+    RUN(ut_conn__lost_when_overtaken);
+    RUN(ut_conn__lost_by_time);
+    RUN(ut_conn__late_arrival_undoes_the_loss);
+    RUN(ut_conn__tail_probe);
+    RUN(ut_conn__srtt_follows_rfc6298);
+    RUN(ut_conn__what_no_peer_can_have_sent_is_wild);
+    RUN(ut_conn__a_packet_number_far_ahead_is_wild);
+    RUN(ut_conn__a_number_that_shuts_out_the_true_ones_is_found);
+    RUN(ut_conn__long_silence_does_not_wedge);
+    RUN(ut_conn__replay_window_against_a_set);
+    RUN(ut_conn__feedback_says_what_came);
+    RUN(ut_conn__stash_has_an_end);
+    return check_end();
+}

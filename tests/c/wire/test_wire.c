@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The wire, byte by byte: SPEC 1c's ULTIMA header, round trips, and that nothing damaged is let through.
+ */
+#include "check.h"
+
+#include "core/face/ring.h"
+#include "core/wire/packets.h"
+#include "kernels/kernels.h"
+
+static void ut_ultima__spec_vectors(void)
+{
+    static const struct {
+        ut_ultima h;
+        uint8_t bytes[9];
+    } rows[] = {
+        /* 1 */ {{0x1234, 0x89abcdef, 0x0102, 3, 2}, {0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32}},
+        /* 2 */ {{7, 26213000, 3200, 1, 2}, {0x00, 0x07, 0x01, 0x8f, 0xfa, 0x88, 0x0c, 0x80, 0x12}},
+        /* 3 */ {{0xffff, 0xffffffff, 0xffff, 15, 15}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+        /* 4 */ {{0, 0, 0, 0, 0}, {0}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t out[9];
+        ut_ultima back;
+        ut_ultima_encode(out, &rows[i].h);
+        CHECK_BYTES(out, rows[i].bytes, 9);
+        ut_ultima_decode(&back, rows[i].bytes);
+        CHECK_EQ(back.bucket, rows[i].h.bucket);
+        CHECK_EQ(back.offset, rows[i].h.offset);
+        CHECK_EQ(back.timeout, rows[i].h.timeout);
+        CHECK_EQ(back.last, rows[i].h.last);
+        CHECK_EQ(back.incast, rows[i].h.incast);
+    }
+}
+
+static size_t some_data(uint8_t *packet, ut_data *h, size_t payload)
+{
+    *h = (ut_data){.flags = UT_FLAG_REPAIR,
+                   .stage = (uint8_t)(1 + check_below(2)),
+                   .coverage = (uint16_t)(1 + check_below(UT_COVERAGE_MAX)),
+                   .cid = (uint32_t)check_random(),
+                   .pn = (uint32_t)check_random(),
+                   .op_seq = (uint32_t)check_random(),
+                   .owners = (uint16_t)check_random(),
+                   .time_us = (uint32_t)check_random() & 0xffffff};
+    h->ultima = (ut_ultima){.bucket = (uint16_t)h->op_seq,
+                            .offset = (uint32_t)check_random(),
+                            .timeout = (uint16_t)check_random(),
+                            .last = (uint8_t)check_below(16),
+                            .incast = (uint8_t)check_below(16)};
+    for (size_t i = 0; i < payload; i++)
+        packet[UT_DATA_HEADER + i] = (uint8_t)check_random();
+    h->payload_crc = ut_crc32c(0, packet + UT_DATA_HEADER, payload);
+    ut_data_encode(packet, h, payload);
+    return UT_DATA_HEADER + payload;
+}
+
+static void ut_data__golden(void)
+{
+    /* The fields at their places; the checksum is that of the packet with zeros in its field. */
+    uint8_t packet[UT_DATA_HEADER + 4], plain[UT_DATA_HEADER + 4];
+    const uint8_t payload[4] = {1, 2, 3, 4};
+    ut_data h = {.flags = 1,
+                 .stage = 2,
+                 .coverage = 0x0507,
+                 .cid = 0xa1b2c3d4,
+                 .pn = 0x01020304,
+                 .op_seq = 0x00051234,
+                 .owners = 0x9876,
+                 .time_us = 0x00abcdef,
+                 .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
+    static const uint8_t want[UT_DATA_HEADER] = {0x11, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
+                                                 0x04, 0x00, 0x05, 0x98, 0x76, 0xab, 0xcd, 0xef, 0,    0,    0,
+                                                 0,    0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
+    h.payload_crc = ut_crc32c(0, payload, 4);
+    ut_data_encode(packet, &h, 4);
+    memcpy(packet + UT_DATA_HEADER, payload, 4);
+    memcpy(plain, want, UT_DATA_HEADER);
+    memcpy(plain + UT_DATA_HEADER, payload, 4);
+    uint32_t crc = ut_crc32c(0, plain, sizeof plain);
+    CHECK_BYTES(packet, want, 19);
+    CHECK_BYTES(packet + 23, want + 23, 9);
+    CHECK_HEX((uint32_t)packet[19] << 24 | packet[20] << 16 | packet[21] << 8 | packet[22], crc);
+}
+
+static void ut_data__round_trip(void)
+{
+    uint8_t packet[1472];
+    for (int k = 0; k < 500; k++) {
+        ut_data h, back;
+        size_t len = some_data(packet, &h, 1 + check_below(1440));
+        CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
+        CHECK_EQ(back.stage, h.stage);
+        CHECK_EQ(back.coverage, h.coverage);
+        CHECK_HEX(back.cid, h.cid);
+        CHECK_HEX(back.pn, h.pn);
+        CHECK_HEX(back.op_seq, h.op_seq);
+        CHECK_HEX(back.owners, h.owners);
+        CHECK_HEX(back.ultima.bucket, h.ultima.bucket);
+        CHECK_HEX(back.time_us, h.time_us);
+        CHECK_HEX(back.ultima.offset, h.ultima.offset);
+        CHECK_HEX(back.payload_crc, ut_crc32c(0, packet + UT_DATA_HEADER, len - UT_DATA_HEADER));
+    }
+}
+
+/* One flipped bit anywhere, or one byte more or less, is never let through. */
+static void ut_data__damage_is_found(void)
+{
+    uint8_t packet[200];
+    ut_data h, back;
+    size_t len = some_data(packet, &h, 90);
+    for (size_t bit = 0; bit < len * 8; bit++) {
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_MSG(ut_data_decode(&back, packet, len) != UT_OK, "bit %zu", bit);
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    for (size_t n = 0; n < len; n++)
+        CHECK_MSG(ut_data_decode(&back, packet, n) != UT_OK, "%zu bytes", n);
+    packet[len] = 0;
+    CHECK_NE(ut_data_decode(&back, packet, len + 1), UT_OK);
+    CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
+}
+
+/* The connection id is read before anything is computed: a damaged packet still names its path, a short one names none.
+ */
+static void ut_wire_peek__reads_the_path_and_no_more(void)
+{
+    uint8_t packet[200];
+    ut_data h;
+    uint32_t cid = 0;
+    size_t len = some_data(packet, &h, 90);
+    packet[len - 1] ^= 1;
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_OK);
+    CHECK_EQ(cid, h.cid);
+    CHECK_EQ(ut_wire_peek(packet, UT_DATA_HEADER, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &cid), UT_ERR_MALFORMED);
+    packet[0] ^= 0x30; /* of another version */
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, 0, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+}
+
+static void ut_data__inconsistent_is_malformed(void)
+{
+    uint8_t packet[64];
+    ut_data h, back;
+    size_t len = some_data(packet, &h, 8);
+    h.stage = 3;
+    ut_data_encode(packet, &h, 8);
+    CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
+    h.stage = 1;
+    h.coverage = 0;
+    ut_data_encode(packet, &h, 8);
+    CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER), UT_ERR_MALFORMED); /* no payload */
+}
+
+static ut_feedback some_feedback(void)
+{
+    ut_feedback f = {.flags = UT_FEEDBACK_ASK,
+                     .records = (uint8_t)check_below(UT_OPS_MAX + 1),
+                     .incast = 3,
+                     .cid = (uint32_t)check_random(),
+                     .number = (uint32_t)check_random(),
+                     .grant = check_random(),
+                     .received = check_random(),
+                     .rx_floor = check_random(),
+                     .tx_floor = check_random(),
+                     .highest_pn = (uint32_t)check_random(),
+                     .ce_packets = 5,
+                     .kernel_drops = 6,
+                     .echo_us = UINT32_MAX,
+                     .hold_us = 77,
+                     .hadamard = (uint16_t)check_random(),
+                     .owners = {{check_random(), check_random(), check_random()}, (uint8_t)check_random()},
+                     .ack_words = (uint8_t)check_below(UT_ACK_WORDS + 1)};
+    for (unsigned i = 0; i < f.records; i++)
+        f.record[i] = (ut_record){.op_seq = check_random(),
+                                  .count = check_random(),
+                                  .dtype = 1,
+                                  .redop = 2,
+                                  .mode = 3,
+                                  .flags = 0x7f,
+                                  .weight = 9,
+                                  .field = 3,
+                                  .agree = 1,
+                                  .time_left_us = 1234,
+                                  .digest = (uint32_t)check_random(),
+                                  .full_mask = check_random(),
+                                  .any_mask = check_random(),
+                                  .fresh = (uint16_t)check_random(),
+                                  .stale = (uint16_t)check_random(),
+                                  .oldest_step = (uint32_t)check_random(),
+                                  .initiator = (uint16_t)check_random(),
+                                  .policy = UT_POLICY_QUORUM,
+                                  .submitted = UT_SUBMIT_WORLD,
+                                  .attached = (uint16_t)check_random(),
+                                  .owners = (uint16_t)check_random()};
+    for (unsigned i = 0; i < f.ack_words; i++)
+        f.ack[i] = check_random();
+    return f;
+}
+
+static void ut_feedback__round_trip_and_damage(void)
+{
+    uint8_t packet[UT_FEEDBACK_MAX + 1], again[UT_FEEDBACK_MAX];
+    for (int k = 0; k < 100; k++) {
+        ut_feedback f = some_feedback(), back;
+        size_t len = ut_feedback_encode(packet, &f);
+        CHECK_EQ(len, 96 + 64 * f.records + 8 * f.ack_words);
+        CHECK_EQ(ut_feedback_decode(&back, packet, len), UT_OK);
+        CHECK_EQ(ut_feedback_encode(again, &back), len);
+        CHECK_BYTES(again, packet, len);
+        CHECK_EQ(back.owners.decider, f.owners.decider);
+        CHECK_HEX(back.owners.plan.before, f.owners.plan.before);
+        CHECK_HEX(back.owners.plan.after, f.owners.plan.after);
+        CHECK_HEX(back.owners.plan.from, f.owners.plan.from);
+        for (unsigned i = 0; i < f.records; i++) {
+            CHECK_EQ(back.record[i].stale, f.record[i].stale);
+            CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
+            CHECK_EQ(back.record[i].attached, f.record[i].attached);
+            CHECK_EQ(back.record[i].owners, f.record[i].owners);
+        }
+        size_t bit = check_below(len * 8);
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_MSG(ut_feedback_decode(&back, packet, len) != UT_OK, "bit %zu", bit);
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_NE(ut_feedback_decode(&back, packet, len - 1), UT_OK);
+        CHECK_NE(ut_feedback_decode(&back, packet, check_below(96)), UT_OK);
+    }
+}
+
+static void ut_feedback__counts_that_lie(void)
+{
+    /* A right checksum over record and word counts that the length does not hold. */
+    ut_feedback f = some_feedback(), back;
+    uint8_t packet[UT_FEEDBACK_MAX];
+    f.records = 1;
+    f.ack_words = 1;
+    size_t len = ut_feedback_encode(packet, &f);
+    for (unsigned records = 0; records < 256; records++) {
+        packet[2] = (uint8_t)records;
+        memset(packet + 12, 0, 4);
+        uint32_t crc = __builtin_bswap32(ut_crc32c(0, packet, len));
+        memcpy(packet + 12, &crc, 4);
+        CHECK_EQ(ut_feedback_decode(&back, packet, len), records == 1 ? UT_OK : UT_ERR_MALFORMED);
+    }
+}
+
+static void ut_expand32__rows(void)
+{
+    static const struct {
+        uint64_t expected;
+        uint32_t low;
+        uint64_t want;
+    } rows[] = {
+        /* 1 */ {0, 0, 0},
+        /* 2 */ {10, 5, 5},
+        /* 3 */ {5, 10, 10},
+        /* 4 */ {0xffffffff, 2, 0x100000002},
+        /* 5 */ {0x100000002, 0xfffffffe, 0xfffffffe},
+        /* 6 */ {0x7ffffffff, 0, 0x800000000},
+        /* 7 */ {3, 0xfffffff0, 0xfffffff0}, /* nothing lies below zero */
+        /* 8 */ {0x500000000, 0x7fffffff, 0x57fffffff},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_HEX(ut_expand32(rows[i].expected, rows[i].low), rows[i].want);
+    for (int k = 0; k < 10000; k++) {
+        uint64_t expected = check_random() >> check_below(40), near = expected + check_below(1 << 30);
+        CHECK_HEX(ut_expand32(expected, (uint32_t)near), near);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    ut_kernels_init(UT_ISA_AVX512);
+    RUN(ut_ultima__spec_vectors);
+    RUN(ut_data__golden);
+    RUN(ut_data__round_trip);
+    RUN(ut_data__damage_is_found);
+    RUN(ut_wire_peek__reads_the_path_and_no_more);
+    RUN(ut_data__inconsistent_is_malformed);
+    RUN(ut_feedback__round_trip_and_damage);
+    RUN(ut_feedback__counts_that_lie);
+    RUN(ut_expand32__rows);
+    return check_end();
+}

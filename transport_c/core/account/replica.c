@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Do the replicas agree? Each host sums a digest of its result as the slots come in, tells the others when the op has
+ * ended, and counts who differs. A checksum of every slot is there anyway, for packets carry one, so the digest costs
+ * one mixing step a slot. A part of the result that never came enters as what stands in its place, this host's own
+ * value: equal digests mean equal bytes.
+ *
+ * The digests travel in the op records of feedback that goes out as it is. They are told once and not repeated, so a
+ * lost packet may leave an op uncompared: this measures, it does not promise (agree=True does).
+ */
+#include "core/op/op.h"
+
+uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len)
+{
+    uint64_t z = ((uint64_t)crc << 32 | (uint32_t)offset) + len * 0x9e3779b97f4a7c15ULL; /* splitmix64's finish */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+    return z ^ z >> 31;
+}
+
+/* Every host that is up has told; and there is one. */
+static bool all_heard(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->replica.heard & ut_bit(h)))
+            return false;
+    return op->replica.heard != 0;
+}
+
+static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
+{
+    ut_replica *r = &op->replica;
+    if (r->heard & ut_bit(host))
+        return;
+    ut_stats *stats = ut_engine_counters(j->engine);
+    r->heard |= ut_bit(host);
+    stats->replicas_compared++;
+    if (theirs != ut_replica_word(r->digest)) {
+        r->differ |= ut_bit(host);
+        stats->replicas_differ++;
+    }
+    if (!all_heard(j, op) || (j->agreed && op->seq < j->agreed_seq))
+        return;
+    j->agreed = true;
+    j->agreed_seq = op->seq;
+    j->agreed_differ = r->differ;
+    if (r->differ)
+        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DIVERGED,
+                                              .job = j->number,
+                                              .session = UINT32_MAX,
+                                              .host = UINT32_MAX,
+                                              .op_seq = op->seq,
+                                              .a = r->differ,
+                                              .b = r->heard});
+}
+
+void ut_replica_ended(ut_job *j, ut_op *op)
+{
+    op->replica.known = true;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_record *r = &j->conn[h].peer_record[op->seq % UT_OPS_MAX];
+        if (h != j->config.self && j->conn[h].peer_record_seen[op->seq % UT_OPS_MAX])
+            ut_replica_heard(j, h, r);
+    }
+}
+
+void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)
+{
+    ut_op *op = ut_job_op(j, theirs->op_seq);
+    if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->replica.known &&
+        theirs->owners == op->owners_tag) /* else it is another sum, whatever the bytes are */
+        compare(j, op, host, theirs->digest);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's own struct, for engine.c (tables), submit.c and gift.c (what trainers ask) and engine_io.c
+ * (packets) alone.
+ */
+#ifndef UT_ENGINE_IMPL_H
+#define UT_ENGINE_IMPL_H
+
+#include "core/partial/part.h"
+
+/* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
+enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
+_Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
+               "ids hold any job and host");
+
+/* A submission that was taken and checked, until the job has room; in a partial job, until it is answered. */
+typedef struct ut_waiting {
+    ut_submission submission; /* mode 0: has its receipt already */
+    ut_ns since;
+    bool late;       /* its time is over: it gets its own value back */
+    bool own;        /* partial jobs, and there is one to give */
+    uint64_t answer; /* partial jobs: the receipt that it is answered with, of those kept, plus one; 0: not yet */
+    uint8_t slot;    /* enum ut_slot: of its rank in that op */
+    bool differs;    /* it asks for another result than that */
+    uint64_t copied; /* bytes of what it gets back that are there */
+} ut_waiting;
+
+typedef struct ut_engine_session {
+    bool used;
+    uint32_t job;
+    ut_session_memory memory;
+    uint64_t next_seq;            /* op_seq of the submission that must come next */
+    uint64_t taken, written;      /* our private ring positions */
+    uint32_t wait_first, waiting; /* entries of `wait` in use: its ring begins at wait_first */
+    ut_waiting wait[UT_RING_ENTRIES];
+} ut_engine_session;
+
+struct ut_engine {
+    ut_engine_config config;
+    uint64_t random;
+    uint64_t wakeups; /* sessions with new completions */
+    uint64_t retry;   /* sessions whose submissions may be taken now, although nobody rang */
+    uint32_t retry_first;
+    uint32_t events, event_first;
+    uint32_t turn; /* job that speaks next, so that jobs share the link */
+    ut_work work;
+    ut_stats stats;
+    ut_job *job[UT_JOBS_MAX];
+    ut_engine_session session[UT_SESSIONS_MAX];
+    ut_event event[UT_EVENTS_MAX];
+    ut_feedback feedback; /* scratch */
+};
+
+/* valid.c */
+bool ut_engine_config_valid(const ut_engine_config *c);
+bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c);
+bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world);
+/* Ranks of the job. */
+uint32_t ut_world_of(const ut_job_config *c);
+
+/* submit.c */
+/* Requests that wait for room and whose deadline has come get their rank's own value back. */
+void ut_engine_expire(ut_engine *e, ut_ns now);
+ut_ns ut_engine_next_expiry(const ut_engine *e);
+
+/* answer.c */
+ut_ns ut_slot_next_expiry(const ut_job *j, const ut_engine_session *s);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packets in, bursts out, timers. Every datagram that comes in lands in exactly one class of ut_stats.
+ */
+#include "core/face/engine_impl.h"
+#include "core/wire/pieces.h"
+
+static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
+{
+    uint32_t host = cid & (UT_HOSTS_MAX - 1);
+    ut_job *j = e->job[cid >> UT_CID_HOST_BITS & (UT_JOBS_MAX - 1)];
+    if (!j || host >= j->config.hosts)
+        return NULL;
+    ut_conn *c = &j->conn[host];
+    if (!c->listening || c->shut || c->rx_cid != cid)
+        return NULL;
+    *ret_job = j;
+    *ret_host = host;
+    return c;
+}
+
+void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload)
+{
+    ut_stats *s = &e->stats;
+    switch (taken) {
+    case UT_TAKEN_USED:
+        s->data_used++;
+        s->bytes_used += payload;
+        break;
+    case UT_TAKEN_DUPLICATE:
+        s->data_duplicate++;
+        s->bytes_duplicate += payload;
+        break;
+    case UT_TAKEN_LATE:
+        s->data_late++;
+        s->bytes_late += payload;
+        break;
+    case UT_TAKEN_REFUSED:
+        s->data_refused++;
+        break;
+    case UT_TAKEN_EARLY:
+        s->data_stashed++;
+        break;
+    }
+}
+
+/* The path that a datagram names, from its first bytes alone. NULL, and counted, if it names none of ours: garbage is
+ * turned away before anything is computed from it. */
+static ut_conn *conn_of_packet(ut_engine *e, const uint8_t *packet, size_t len, unsigned kind, size_t least,
+                               ut_job **ret_job, uint32_t *ret_host)
+{
+    uint32_t cid;
+    if (ut_wire_peek(packet, len, kind, least, &cid)) {
+        e->stats.malformed++;
+        return NULL;
+    }
+    ut_conn *c = conn_of_cid(e, cid, ret_job, ret_host);
+    if (!c)
+        e->stats.unknown++;
+    return c;
+}
+
+static void count_undecodable(ut_engine *e, int error)
+{
+    *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
+}
+
+/* |host| has said what cannot be true, or somebody in its name: whatever else came this way may be false as well. The
+ * path's id is void from here on, and the daemon makes a new path. */
+static void violated(ut_engine *e, const ut_job *j, uint32_t host)
+{
+    j->conn[host].shut = 1;
+    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+}
+
+/* True if a data packet, or a piece of one, is new on its path; counted if it is not. */
+static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, uint64_t *ret_pn)
+{
+    switch (ut_conn_check_pn(&j->conn[host], low, ret_pn)) {
+    case UT_PN_NEW:
+        return true;
+    case UT_PN_SEEN:
+        e->stats.replayed++;
+        return false;
+    default:
+        e->stats.data_refused++;
+        violated(e, j, host);
+        return false;
+    }
+}
+
+/* A data packet in whose path and checksum we believe; |len| bytes, as one datagram or put together from pieces. */
+static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
+                      bool ce, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    uint64_t pn;
+    if (!is_new(e, j, host, h->pn, &pn))
+        return;
+    c->rx_last = now;
+    enum ut_taken taken = ut_op_data(j, host, h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+    if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
+        e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
+        return;
+    }
+    ut_conn_received(c, pn, (uint32_t)len, h->time_us, ce, now);
+    if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
+        e->stats.bytes_repaired += len - UT_DATA_HEADER;
+    if (taken == UT_TAKEN_LATE)
+        ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
+    ut_engine_count_taken(e, taken, len - UT_DATA_HEADER);
+}
+
+static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
+    ut_data h;
+    ut_job *j;
+    uint32_t host;
+    if (!conn_of_packet(e, packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &j, &host))
+        return;
+    int error = ut_data_decode(&h, packet, len);
+    if (error)
+        count_undecodable(e, error);
+    else
+        take_data(e, j, host, &h, packet, len, ce, now);
+}
+
+static void input_piece(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
+    ut_piece p;
+    ut_data h;
+    ut_job *j;
+    uint32_t host;
+    uint64_t pn;
+    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_PIECE, UT_PIECE_HEADER + 1, &j, &host);
+    if (!c)
+        return;
+    int error = ut_piece_decode(&p, packet, len);
+    if (error) {
+        count_undecodable(e, error);
+        return;
+    }
+    if (!is_new(e, j, host, p.pn, &pn))
+        return;
+    const uint8_t *whole =
+        ut_pieces_put(c->pieces, j->config.packet_bytes, &p, packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER, &error);
+    if (error)
+        count_undecodable(e, error);
+    else if (!whole)
+        e->stats.data_pieces++;
+    else if ((error = ut_data_decode(&h, whole, p.whole)) || h.cid != p.cid || h.pn != p.pn)
+        count_undecodable(e, error ? error : UT_ERR_MALFORMED);
+    else
+        take_data(e, j, host, &h, whole, p.whole, ce, now);
+}
+
+static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_ns now)
+{
+    ut_feedback *f = &e->feedback;
+    ut_job *j;
+    uint32_t host;
+    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &j, &host);
+    if (!c)
+        return;
+    int error = ut_feedback_decode(f, packet, len);
+    if (error) {
+        count_undecodable(e, error);
+        return;
+    }
+    if (!ut_conn_feedback_is_newer(c, f->number)) {
+        e->stats.feedback_old++;
+        if (ut_conn_feedback_overtaken(c, f->number, now))
+            violated(e, j, host);
+        return;
+    }
+    e->stats.feedback_received++;
+    bool up = c->state == UT_CONN_UP; /* else it may speak of what we sent in another life of the path */
+    if ((up && ut_conn_feedback_is_wild(c, f)) || ut_op_feedback_is_wild(j, host, f)) {
+        violated(e, j, host);
+        return;
+    }
+    c->overtaken = 0;
+    if (!c->heard)
+        ut_conn_speak_at(c, now); /* the path works: the peer needs our first grant */
+    c->heard = 1;
+    c->peer_feedback = f->number;
+    c->peer_drops = f->kernel_drops;
+    c->rx_last = now;
+    if (!up)
+        return;
+    ut_fate fate = {j, host, now};
+    ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
+    ut_window_look(j, now, true);
+    ut_op_feedback(j, host, f, now);
+}
+
+void ut_engine_input(ut_engine *e, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
+{
+    size_t at = 0;
+    if (stride == 0 || stride > len)
+        stride = len;
+    do {
+        size_t n = UT_MIN2(stride, len - at);
+        e->stats.packets_received++;
+        if (port == UT_PORT_DATA && n > 0 && (data[at] & 15) == UT_KIND_PIECE)
+            input_piece(e, data + at, n, ce, now);
+        else if (port == UT_PORT_DATA)
+            input_data(e, data + at, n, ce, now);
+        else
+            input_feedback(e, data + at, n, now);
+        at += n;
+    } while (at < len);
+    e->stats.progress++;
+}
+
+void ut_engine_kernel_drops(ut_engine *e, uint64_t drops)
+{
+    e->stats.kernel_drops = drops;
+}
+
+/* Passes over buckets, each job's first in turn. */
+static void work_on(ut_engine *e, ut_ns now)
+{
+    uint32_t first = e->work.first;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[(first + n) % UT_JOBS_MAX];
+        int64_t before = e->work.left;
+        for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
+            ut_op *op = &j->op[(j->next_open + k) % UT_OPS_MAX]; /* the oldest first */
+            if (ut_op_has_work(op))
+                ut_op_work_on(j, op, now);
+        }
+        if (j && j->partial.answering)
+            ut_slots_answer(j, now);
+        if (j && e->work.left < before)
+            e->work.first = (j->number + 1) % UT_JOBS_MAX;
+    }
+}
+
+/* Submissions that found no room when they were rung in, or no time in an earlier turn; another one first each time. */
+static void retry_submissions(ut_engine *e, ut_ns now)
+{
+    uint64_t sessions = e->retry;
+    uint32_t first = e->retry_first++ % UT_SESSIONS_MAX;
+    e->retry = 0;
+    for (uint32_t i = 0; i < UT_SESSIONS_MAX && sessions; i++) {
+        uint32_t s = (first + i) % UT_SESSIONS_MAX;
+        if (sessions >> s & 1)
+            ut_engine_submissions(e, s, now);
+        sessions &= ~(1ULL << s);
+    }
+}
+
+void ut_engine_tick(ut_engine *e, ut_ns now)
+{
+    ut_work_begin_turn(&e->work);
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        for (unsigned k = 0; k < UT_OPS_MAX; k++)
+            if (now >= ut_op_next_wake(&j->op[k]))
+                ut_op_tick(j, &j->op[k], now);
+        for (uint32_t h = 0; h < j->config.hosts; h++) {
+            ut_fate fate = {j, h, now};
+            if (h != j->config.self)
+                e->stats.probes_sent += ut_conn_tick(&j->conn[h], now, ut_op_fate, &fate);
+        }
+    }
+    work_on(e, now);
+    retry_submissions(e, now);
+    ut_engine_expire(e, now);
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        if (j->partial.on && (j->partial.stale || now >= j->partial.look_at))
+            ut_partial_look(j, now);
+        ut_incast_tick(j, now);
+    }
+}
+
+static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
+{
+    ut_conn *c = &j->conn[host];
+    ut_feedback *f = &e->feedback;
+    ut_conn_fill_feedback(c, f, now);
+    ut_op_fill_feedback(j, host, f, now);
+    f->kernel_drops = (uint32_t)e->stats.kernel_drops;
+    b->to = c->feedback;
+    b->port = UT_PORT_FEEDBACK;
+    b->bytes = b->segment_bytes = (uint32_t)ut_feedback_encode(b->packet, f);
+    b->segments = b->iovs = 1;
+    b->iov[0] = (ut_iov){b->packet, b->bytes};
+    e->stats.feedback_sent++;
+    return true;
+}
+
+bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        for (uint32_t h = 0; j && h < j->config.hosts; h++)
+            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].feedback_at)
+                return build_feedback(e, j, h, now, b);
+    }
+    return false;
+}
+
+bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    if (ut_engine_output_feedback(e, now, b))
+        return true;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
+        if (j && ut_op_output(j, now, b)) {
+            e->turn = (j->number + 1) % UT_JOBS_MAX;
+            e->stats.progress++;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ut_engine_has_work(const ut_engine *e)
+{
+    return e->work.waits;
+}
+
+ut_ns ut_engine_next_wake(const ut_engine *e)
+{
+    ut_ns wake = e->retry || ut_engine_has_work(e) ? 0 : ut_engine_next_expiry(e);
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        const ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        for (unsigned k = 0; k < UT_OPS_MAX; k++)
+            wake = UT_MIN2(wake, ut_op_next_wake(&j->op[k]));
+        for (uint32_t h = 0; h < j->config.hosts; h++)
+            if (h != j->config.self)
+                wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
+        wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
+                       ut_incast_next_wake(j));
+        if (j->partial.on)
+            wake = UT_MIN2(wake, j->partial.stale ? 0 : j->partial.look_at);
+    }
+    return wake;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What trainers ask for: out of their rings at once, checked on our own copy, and held here until the job has room. A
+ * request that waits behind four open ops still has its deadline; in the ring nobody would look at it.
+ */
+#include "core/face/engine_impl.h"
+
+static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
+{
+    return s->used ? e->job[s->job] : NULL;
+}
+
+static ut_waiting *waiting_at(ut_engine_session *s, uint32_t i)
+{
+    return &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+}
+
+/* op_seq of the first op that the session may still call. */
+static uint64_t next_call(const ut_engine_session *s)
+{
+    return s->waiting ? s->wait[s->wait_first].submission.op_seq : s->next_seq;
+}
+
+uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        n += e->session[s].used && e->session[s].job == job && next_call(&e->session[s]) <= seq;
+    return n;
+}
+
+uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job)
+{
+    uint64_t next = UINT64_MAX;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job)
+            next = UT_MIN2(next, next_call(&e->session[s]));
+    return next;
+}
+
+static bool inside(uint64_t at, uint64_t bytes, uint64_t arena)
+{
+    return at <= arena && bytes <= arena - at;
+}
+
+/* What a submission of another collective than allreduce may get wrong beyond the common. */
+static int check_collective(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    uint32_t hosts = j->config.hosts;
+    bool shards = x->collective != UT_BROADCAST && x->collective != UT_BARRIER;
+    if (x->collective == UT_ALLREDUCE || x->collective >= UT_COLLECTIVES_END || x->mode != UT_RELIABLE || x->flags)
+        return UT_ERR_ARGUMENT;
+    if (x->collective == UT_BROADCAST ? x->root >= hosts : x->root != 0)
+        return UT_ERR_ARGUMENT;
+    if (x->collective == UT_BARRIER ? x->dtype != UT_BYTES : j->world != hosts || j->config.local_ranks != 1)
+        return UT_ERR_ARGUMENT; /* the ranks of a host would have to be told apart */
+    uint64_t count = x->collective == UT_BARRIER ? hosts : x->count;
+    if (shards && count % hosts)
+        return UT_ERR_ARGUMENT;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (count > j->config.bucket_bytes_max / element)
+        return UT_ERR_TOO_LARGE;
+    uint64_t bytes = count * element, shard = bytes / hosts, own = j->config.self * shard;
+    uint64_t src_bytes = x->collective == UT_ALL_GATHER ? shard : bytes;
+    uint64_t dst_bytes = x->collective == UT_REDUCE_SCATTER ? shard : bytes;
+    if (!inside(x->src, src_bytes, s->memory.arena_bytes) || !inside(x->dst, dst_bytes, s->memory.arena_bytes) ||
+        x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    bool apart = x->src >= x->dst + dst_bytes || x->dst >= x->src + src_bytes;
+    uint64_t src = x->src + (dst_bytes < bytes ? own : 0), dst = x->dst + (src_bytes < bytes ? own : 0);
+    bool in_place = src == dst && x->collective != UT_ALL_TO_ALL;
+    return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
+}
+
+/* Partial jobs and all others: neither knows the words of the other. */
+static int check_partial(const ut_submission *x)
+{
+    unsigned giving = UT_SUBMIT_REPLACE | UT_SUBMIT_STICKY;
+    unsigned known = giving | UT_SUBMIT_GIVE | UT_SUBMIT_NOWAIT | UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE;
+    if ((x->flags & ~known) || (!(x->flags & UT_SUBMIT_GIVE) && (x->flags & giving)) || x->collective != UT_ALLREDUCE ||
+        x->oldest_step > x->newest_step)
+        return UT_ERR_ARGUMENT;
+    return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
+}
+
+static int check_full(const ut_submission *x)
+{
+    bool partial = x->wanted || x->oldest_step || x->newest_step;
+    return partial || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)) ? UT_ERR_ARGUMENT : UT_OK;
+}
+
+/* Everything that a trainer may get wrong, checked on our own copy. */
+static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    if (x->op_seq != s->next_seq)
+        return UT_ERR_SEQUENCE;
+    if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !ut_op_reduces(x->collective))
+        return UT_ERR_DTYPE;
+    if (!ut_op_reduces(x->collective) ? x->redop != 0 : x->redop == 0 || x->redop >= UT_REDOPS_END)
+        return UT_ERR_REDOP;
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
+        return UT_ERR_ARGUMENT;
+    int error = j->partial.on ? check_partial(x) : check_full(x);
+    if (error)
+        return error;
+    if (x->collective != UT_ALLREDUCE || x->root)
+        return check_collective(j, s, x);
+    /* Where results are forwarded, a host that lacks a part cannot tell in time that it will never come. */
+    unsigned algorithm = ut_job_algorithm(j);
+    if ((x->flags & UT_SUBMIT_AGREE) && (algorithm == UT_RING || algorithm == UT_BCUBE))
+        return UT_ERR_ARGUMENT;
+    if (x->mode == UT_BEST_EFFORT && (x->dtype == UT_INT32 || x->dtype == UT_INT64))
+        return UT_ERR_DTYPE;
+    if ((x->redop == UT_MIN || x->redop == UT_MAX || x->redop == UT_PROD) && x->mode != UT_RELIABLE)
+        return UT_ERR_REDOP;
+    size_t element = ut_dtype_bytes(x->dtype);
+    if (x->count > j->config.bucket_bytes_max / element)
+        return UT_ERR_TOO_LARGE;
+    uint64_t bytes = x->count * element;
+    if (!inside(x->src, bytes, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes))
+        return UT_ERR_RANGE;
+    if (x->src % element || x->dst % element)
+        return UT_ERR_RANGE;
+    if ((x->flags & UT_SUBMIT_STICKY) && x->src == x->dst && bytes)
+        return UT_ERR_RANGE; /* the answer would take its place */
+    if (x->src != x->dst && x->src < x->dst + bytes && x->dst < x->src + bytes)
+        return UT_ERR_RANGE;
+    return UT_OK;
+}
+
+static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int error)
+{
+    ut_receipt r;
+    memset(&r, 0, sizeof r);
+    r.op_seq = x->op_seq;
+    r.status = UT_FAILED;
+    r.error = error;
+    r.culprit = r.initiator = 0xffff;
+    r.call_seq = x->op_seq;
+    r.policy = UT_POLICY_NONE;
+    e->stats.bad_submissions++;
+    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
+                                  .job = e->session[session].job,
+                                  .session = session,
+                                  .host = UINT32_MAX,
+                                  .op_seq = x->op_seq,
+                                  .a = (uint64_t)-error});
+    ut_engine_complete(e, session, &r);
+}
+
+/* Empties the ring. What is refused is used up, unless its number was wrong: this rank has no part in that op. */
+static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
+{
+    ut_engine_session *s = &e->session[session];
+    ut_submission x;
+    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->waiting < UT_RING_ENTRIES; budget++) {
+        if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
+            return;
+        e->stats.progress++;
+        if (j->partial.on && !(x.flags & UT_SUBMIT_GIVE))
+            x.src = x.dst; /* nothing is read there */
+        int error = check_submission(j, s, &x);
+        if (error)
+            refuse(e, session, &x, error);
+        if (error == UT_ERR_SEQUENCE)
+            continue;
+        if (error)
+            x.mode = 0;
+        if (j->partial.on) {
+            s->next_seq++;
+            if (!error)
+                ut_slot_submit(j, session, &x, now);
+            continue;
+        }
+        *waiting_at(s, s->waiting++) = (ut_waiting){.submission = x, .since = now};
+        s->next_seq++;
+    }
+    e->retry |= 1ULL << session;
+}
+
+static void drop_first(ut_engine_session *s)
+{
+    s->wait_first = (s->wait_first + 1) % UT_RING_ENTRIES;
+    s->waiting--;
+}
+
+/* The caller's own value is where it wants its result. False if the turn does not allow all of it. */
+static bool copy_own(ut_engine *e, const ut_engine_session *s, ut_waiting *w)
+{
+    const ut_submission *x = &w->submission;
+    uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
+    while (w->copied < bytes) {
+        uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);
+        if (some == 0)
+            return false;
+        memcpy(s->memory.arena + x->dst + w->copied, s->memory.arena + x->src + w->copied, some);
+        w->copied += some;
+    }
+    return true;
+}
+
+/* A call that its host went on without. False if there is more to do. */
+static bool answer_late(ut_engine *e, ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
+{
+    ut_engine_session *s = &e->session[session];
+    w->late = true;
+    if (!copy_own(e, s, w)) {
+        e->retry |= 1ULL << session;
+        return false;
+    }
+    ut_op_answer_late(j, session, &w->submission, now);
+    return true;
+}
+
+void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
+{
+    if (session >= UT_SESSIONS_MAX)
+        return;
+    ut_engine_session *s = &e->session[session];
+    ut_job *j = job_of(e, s);
+    if (!j)
+        return;
+    take_in(e, session, j, now);
+    if (j->partial.on) {
+        if (j->partial.stale)
+            ut_partial_look(j, now);
+        return;
+    }
+    while (s->used && s->waiting) {
+        ut_waiting *first = waiting_at(s, 0);
+        ut_submission x = first->submission;
+        if (x.mode && (first->late || ut_op_is_late(j, &x))) {
+            if (!answer_late(e, j, session, first, now))
+                return;
+            drop_first(s);
+            continue;
+        }
+        if (x.mode && !ut_op_has_room(j, &x, first->since, now))
+            return; /* until there is room, or its deadline comes */
+        if (!ut_work_pass(&e->work, 0, UT_CALL_BYTES)) {
+            e->retry |= 1ULL << session; /* even small ops are work, if there are many */
+            return;
+        }
+        drop_first(s);
+        if (x.mode)
+            ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
+        else
+            ut_op_skip(j, x.op_seq, now);
+    }
+}
+
+bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job)
+{
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used && e->session[s].job == job && e->session[s].waiting)
+            return true;
+    return false;
+}
+
+/* ---- time ---- */
+
+static void expire(ut_engine *e, uint32_t session, ut_ns now)
+{
+    ut_engine_session *s = &e->session[session];
+    ut_job *j = job_of(e, s);
+    if (j->partial.on) {
+        ut_slot_expire(j, session, now);
+        return;
+    }
+    for (uint32_t i = 0; i < s->waiting; i++) {
+        ut_waiting *w = waiting_at(s, i);
+        if (w->submission.mode == 0 || (now < w->submission.deadline_ns && !w->late))
+            continue;
+        if (!answer_late(e, j, session, w, now))
+            return;
+        w->submission.mode = 0;
+    }
+    const ut_waiting *first = waiting_at(s, 0);
+    if (s->waiting && (first->submission.mode == 0 || ut_op_room_at(j, &first->submission, first->since) <= now))
+        ut_engine_submissions(e, session, now);
+}
+
+void ut_engine_expire(ut_engine *e, ut_ns now)
+{
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (job_of(e, &e->session[s]) && e->session[s].waiting)
+            expire(e, s, now);
+}
+
+ut_ns ut_engine_next_expiry(const ut_engine *e)
+{
+    ut_ns next = UT_NEVER;
+    for (uint32_t n = 0; n < UT_SESSIONS_MAX; n++) {
+        const ut_engine_session *s = &e->session[n];
+        const ut_job *j = job_of(e, s);
+        if (j && j->partial.on) {
+            next = UT_MIN2(next, ut_slot_next_expiry(j, s));
+            continue;
+        }
+        for (uint32_t i = 0; j && i < s->waiting; i++) {
+            const ut_waiting *w = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+            if (w->submission.mode && !w->late) /* else the engine goes on with its work in any case */
+                next = UT_MIN2(next, w->submission.deadline_ns);
+            if (i == 0 && w->submission.mode)
+                next = UT_MIN2(next, ut_op_room_at(j, &w->submission, w->since));
+        }
+    }
+    return next;
+}

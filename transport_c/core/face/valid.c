@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a shell may ask of an engine: all ranges in one place. The driver says in words which of them was left
+ * (udp/control.c), the daemon checks what other daemons say against the same numbers (daemon/membership.py).
+ */
+#include "core/face/engine_impl.h"
+
+bool ut_engine_config_valid(const ut_engine_config *c)
+{
+    return c->packet_bytes >= UT_PACKET_MIN && c->packet_bytes <= UT_PACKET_MAX &&
+           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
+           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
+}
+
+/* What does not go together with a policy: others would forward what is not there, or mix it with what is. */
+static bool policy_valid(const ut_job_options *o, uint32_t world)
+{
+    bool partial = o->policy > UT_POLICY_NONE;
+    return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
+           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+}
+
+bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
+{
+    return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
+           o->hadamard < UT_HADAMARD_END && o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) &&
+           o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
+}
+
+uint32_t ut_world_of(const ut_job_config *c)
+{
+    return c->world ? c->world : c->hosts;
+}
+
+/* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
+ * out by host is laid out by rank. */
+static bool ranks_valid(const ut_job_config *c)
+{
+    uint32_t sum = 0, world = ut_world_of(c);
+    bool empty = false;
+    for (uint32_t h = 0; h < c->hosts; h++) {
+        sum += c->ranks_of[h];
+        empty = empty || c->ranks_of[h] == 0;
+        if (c->ranks_of[h] > UT_LOCAL_MAX)
+            return false;
+    }
+    if (sum == 0) /* the rest of the world is spread over the other hosts */
+        return c->local_ranks + (c->hosts - 1) <= world && world - c->local_ranks <= (c->hosts - 1) * UT_LOCAL_MAX;
+    return !empty && sum == world && c->ranks_of[c->self] == c->local_ranks;
+}
+
+bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
+{
+    return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
+           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= UT_PACKET_MIN &&
+           c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
+           (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
+           c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && ranks_valid(c) &&
+           ut_job_options_valid(&c->options, c->hosts, ut_world_of(c));
+}

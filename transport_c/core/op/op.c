@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of an op: calls, and what time and death do to it. It opens in op_open.c and ends in op_end.c.
+ */
+#include "core/partial/part.h"
+
+/* ---- gathering the ranks of this host ---- */
+
+/* A peer has not got all of what this host holds of the op, or has not seen its record. */
+static bool still_needed(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
+            continue;
+        if (!ut_op_sent_all(op, h, 0) || !(op->record_known & ut_bit(h)))
+            return true;
+    }
+    return false;
+}
+
+/* A host that is four ops ahead must not take from a slower one what that one still has to get. It is patient for a
+ * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
+ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
+{
+    const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
+    if (op->state == UT_OP_FREE || op->seq == s->op_seq || s->op_seq < j->next_open)
+        return 0; /* free, its own, or an answer that needs no place */
+    if (op->state != UT_OP_LINGERING)
+        return UT_NEVER;
+    if (op->failed || op->stage_end[1] == UT_END_DEADLINE || !still_needed(j, op))
+        return 0;
+    if (op->mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
+        return op->linger_until;
+    return since + (s->deadline_ns > since ? (s->deadline_ns - since) / 4 : 0);
+}
+
+bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now)
+{
+    if (now < ut_op_room_at(j, s, since))
+        return false;
+    ut_op *op = ut_job_op(j, s->op_seq);
+    if (op->state == UT_OP_LINGERING && op->seq != s->op_seq && s->op_seq >= j->next_open)
+        op->state = UT_OP_FREE;
+    return true;
+}
+
+static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+{
+    op->state = UT_OP_GATHERING;
+    op->seq = s->op_seq;
+    op->dtype = s->dtype;
+    op->redop = s->redop;
+    op->mode = s->mode;
+    op->collective = s->collective;
+    op->root = s->root;
+    op->agree = s->flags & UT_SUBMIT_AGREE;
+    op->count = s->count;
+    op->element = ut_dtype_bytes(s->dtype);
+    op->acc_element = ut_dtype_acc_bytes(s->dtype);
+    op->bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->element;
+    op->start = now;
+    op->deadline = op->latest = s->deadline_ns;
+    op->gather_until = op->cut = UT_NEVER;
+    op->owners = j->owners.all;
+    op->owners_tag = op->owns_nothing = 0;
+    op->calls = op->weight = 0;
+    op->transformed = 0;
+    op->failed = 0;
+    op->error = UT_OK;
+    op->culprit = 0xffff;
+    op->field = UT_FIELD_NONE;
+    op->value_here = op->value_there = 0;
+    op->replica = (ut_replica){0};
+    op->partial = op->by_world = 0;
+    j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
+}
+
+void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
+{
+    op->culprit = (uint16_t)host;
+    op->field = (uint8_t)field;
+    op->value_here = here;
+    op->value_there = there;
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = host,
+                                          .op_seq = op->seq,
+                                          .a = field,
+                                          .b = here,
+                                          .c = there});
+    ut_op_fail(j, op, UT_ERR_DESYNC, now);
+}
+
+bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
+{
+    struct {
+        uint8_t field;
+        uint64_t here, there;
+    } rows[] = {
+        {UT_FIELD_COLLECTIVE, op->collective, theirs->collective},
+        {UT_FIELD_ROOT, op->root, theirs->root},
+        {UT_FIELD_DTYPE, op->dtype, theirs->dtype},
+        {UT_FIELD_REDOP, op->redop, theirs->redop},
+        {UT_FIELD_COUNT, op->count, theirs->count},
+        {UT_FIELD_MODE, op->mode, theirs->mode},
+        {UT_FIELD_AGREE, op->agree, theirs->agree},
+        {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
+        {UT_FIELD_DIVISOR, op->by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].here != rows[i].there) {
+            ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
+            return false;
+        }
+    return true;
+}
+
+bool ut_op_is_late(const ut_job *j, const ut_submission *s)
+{
+    const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
+    return s->op_seq < j->next_open && !(op->state == UT_OP_GATHERING && op->seq == s->op_seq);
+}
+
+/* The host went on without this rank: it gets its own value back, and is told so. */
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now)
+{
+    const ut_op *op = ut_job_op(j, s->op_seq);
+    bool failed = op->seq == s->op_seq && op->failed;
+    ut_receipt r;
+    memset(&r, 0, sizeof r);
+    r.op_seq = s->op_seq;
+    r.status = failed ? UT_FAILED : UT_INSUFFICIENT;
+    r.error = failed ? op->error : UT_OK;
+    r.hosts = (uint16_t)j->config.hosts;
+    r.self = (uint16_t)j->config.self;
+    r.culprit = failed ? op->culprit : (uint16_t)j->config.self;
+    r.trouble = failed ? UT_TROUBLE_NONE : UT_TROUBLE_SENDER;
+    r.field = failed ? op->field : UT_FIELD_NONE;
+    r.value_here = failed ? op->value_here : 0;
+    r.value_there = failed ? op->value_there : 0;
+    r.call_seq = s->op_seq;
+    r.initiator = 0xffff;
+    r.policy = UT_POLICY_NONE;
+    r.weight_min = 1;
+    r.full_mask = r.any_mask = ut_bit(j->config.self);
+    if (!failed && (s->mode == UT_RELIABLE || (s->flags & UT_SUBMIT_AGREE))) {
+        r.status = UT_FAILED;
+        r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
+    }
+    ut_engine_complete(j->engine, session, &r);
+}
+
+/* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
+static bool agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+{
+    ut_record theirs = {.count = s->count,
+                        .dtype = s->dtype,
+                        .redop = s->redop,
+                        .mode = s->mode,
+                        .collective = s->collective,
+                        .root = s->root,
+                        .algorithm = (uint8_t)ut_job_algorithm(j),
+                        .agree = s->flags & UT_SUBMIT_AGREE,
+                        .submitted = s->flags & UT_SUBMIT_WORLD};
+    return ut_op_agrees(j, op, j->config.self, &theirs, now);
+}
+
+void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
+{
+    ut_op *op = ut_job_op(j, s->op_seq);
+    if (op->state != UT_OP_GATHERING || op->seq != s->op_seq)
+        gather(j, op, s, now);
+    assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
+    op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
+    ut_op_time_call(j, op, s, op->calls == 1);
+    if (!agrees_here(j, op, s, now))
+        return;
+    if (op->latest != UT_NEVER && op->mode != UT_RELIABLE)
+        op->gather_until = op->start + (op->latest > op->start ? (op->latest - op->start) / 4 : 0);
+    if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
+        ut_op_open(j, op, now);
+    if (now >= op->deadline)
+        ut_op_tick(j, op, now); /* it came too late for anything */
+}
+
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
+{
+    ut_op *op = ut_job_op(j, a->shape.op_seq);
+    gather(j, op, &a->shape, now);
+    op->partial = 1;
+    op->policy = a->policy;
+    op->by_world = !!(a->shape.flags & UT_SUBMIT_WORLD);
+    op->initiator = a->initiator;
+    op->heard_from = a->from;
+    op->waited = now - UT_MIN2(a->since, now);
+    memset(op->part, 0, sizeof op->part);
+    memset(op->least_of, 0xff, sizeof op->least_of);
+    ut_op_time_call(j, op, &a->shape, true);
+    const ut_submission *other = ut_slots_take(j, op);
+    const ut_part *own = &op->part[j->config.self];
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_ACTIVATED,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
+                                          .op_seq = op->seq,
+                                          .a = own->fresh | own->stale});
+    if (!other || agrees_here(j, op, other, now))
+        ut_op_open(j, op, now);
+}
+
+void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (op->state == UT_OP_OPENING)
+        ut_op_open_on(j, op, now);
+    else if (op->state == UT_OP_ENDING)
+        ut_op_end_on(j, op, now);
+    else
+        ut_op_check(j, op, now);
+}
+
+/* ---- events from outside ---- */
+
+void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
+{
+    ut_op *op = ut_job_op(j, seq);
+    if (op->seq == seq && op->state == UT_OP_GATHERING) {
+        if (ut_engine_sessions_due(j->engine, j->number, seq) == 0)
+            ut_op_open(j, op, now); /* it waited for this rank alone */
+        return;
+    }
+    if (seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
+        return;
+    j->next_open = seq + 1;
+    ut_job_raise_rx_floor(j);
+    ut_job_speak(j, now);
+}
+
+void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
+{
+    if (j->partial.on) {
+        ut_slot_gone(j, session, now);
+        return;
+    }
+    /* Every place, and not those near the floor alone: what was refused moves a rank on, so that its next call gathers
+     * anywhere, and no pointer into its memory may stay. */
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING)
+            continue;
+        unsigned kept = 0;
+        bool was_in = false;
+        for (unsigned i = 0; i < op->calls; i++) {
+            if (op->call[i].session == session)
+                was_in = true;
+            else
+                op->call[kept++] = op->call[i];
+        }
+        bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
+        bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(op);
+        op->calls = (uint16_t)kept;
+        if (in_its_memory || (begins && kept == 0)) {
+            /* Its buffer was the op's: nothing of it can be sent any more. */
+            op->state = UT_OP_FREE;
+            j->next_open = UT_MAX2(j->next_open, op->seq + 1);
+            ut_job_raise_rx_floor(j);
+            ut_job_speak(j, now);
+            ut_engine_room(j->engine);
+        } else if (op->state == UT_OP_GATHERING && ut_engine_sessions_due(j->engine, j->number, op->seq) == 0) {
+            ut_op_open(j, op, now);
+        } else if (was_in && op->state == UT_OP_OPENING) {
+            ut_op_open(j, op, now); /* once more, without it */
+        } else if (was_in && op->state == UT_OP_ENDING) {
+            ut_op_end_again(op);
+        }
+    }
+}
+
+void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (!ut_op_sends(op))
+            continue;
+        for (uint32_t i = 0; i < op->schedule.steps; i++) {
+            ut_transfer *t = &op->transfer[i];
+            if (op->schedule.step[i].peer != host || ut_transfer_over(t))
+                continue;
+            t->closed = 1;
+            t->why = UT_MISSING_ABSENT;
+        }
+        if (op->state == UT_OP_RUNNING)
+            ut_op_time_host(j, op, false, now);
+        ut_op_check(j, op, now);
+        if (op->state == UT_OP_LINGERING)
+            ut_op_tick(j, op, now);
+    }
+}
+
+void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->gather_until, op->latest)) {
+        if (op->mode == UT_RELIABLE)
+            ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+        else
+            ut_op_open(j, op, now);
+    }
+    if (op->state == UT_OP_RUNNING)
+        ut_op_stage_tick(j, op, now);
+    if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op))
+        ut_op_cut_round(j, op, now);
+    if (op->state == UT_OP_LINGERING) {
+        if (now < op->linger_until && still_needed(j, op))
+            return;
+        op->state = UT_OP_FREE;
+        ut_engine_room(j->engine);
+    }
+}
+
+ut_ns ut_op_next_wake(const ut_op *op)
+{
+    unsigned how;
+    switch (op->state) {
+    case UT_OP_GATHERING:
+        return UT_MIN2(op->gather_until, op->latest);
+    case UT_OP_OPENING:
+    case UT_OP_ENDING:
+        return UT_NEVER; /* the engine goes on with its work in any case */
+    case UT_OP_RUNNING:
+        return UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op));
+    case UT_OP_LINGERING:
+        return op->linger_until;
+    default:
+        return UT_NEVER;
+    }
+}

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One collective on one host, and the job that it belongs to.
+ *
+ * An op's life: FREE -> GATHERING (some local ranks have called) -> OPENING (their buffers are combined and encoded) ->
+ * RUNNING (packets flow) -> ENDING (the result is finished and copied out) -> LINGERING (its trainers have their
+ * receipts; peers may still need repairs of our shard) -> FREE. What passes over the whole bucket may take several
+ * turns of the engine (work.h); the op then stays OPENING, RUNNING or ENDING meanwhile.
+ *
+ * Files: job.c (across ops), op.c (calls, time, death), op_open.c, op_time.c (when stages end), op_end.c (stages and
+ * results), op_recv.c (packets in), slots.c (what each slot of the bucket holds), op_send.c (packets out),
+ * op_hadamard.c (the bucket transformed), op_partial.c (where not everybody contributes), replica.c (the digest of the
+ * result), witness.c (who held it up), receipt.c (the account).
+ */
+#ifndef UT_OP_H
+#define UT_OP_H
+
+#include "core/base/work.h"
+#include "core/codec/hadamard.h"
+#include "core/face/engine.h"
+#include "core/link/pace.h"
+#include "core/link/window.h"
+#include "core/op/timing.h"
+#include "core/partial/gift.h"
+#include "core/path/conn.h"
+#include "core/path/incast.h"
+#include "core/plan/schedule.h"
+#include "core/plan/transfer.h"
+#include "core/view/owners.h"
+
+typedef struct ut_job ut_job;
+
+enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
+
+/* One local rank's part. */
+typedef struct ut_call {
+    uint32_t session; /* UINT32_MAX: it has gone, nobody waits for a receipt */
+    ut_submission submission;
+    const uint8_t *src;
+    uint8_t *dst;
+    ut_ns at;
+} ut_call;
+
+/* What this host's result is, in a word, and which hosts said what theirs is. */
+typedef struct ut_replica {
+    uint64_t digest; /* so far, until `known` */
+    bool known;      /* the op has ended here with a result */
+    uint64_t told;   /* hosts that a record with the digest was sent to */
+    uint64_t heard;  /* hosts whose digest was held against ours */
+    uint64_t differ; /* of those: it is another */
+} ut_replica;
+
+/* What is noted of one host while an op runs, for the verdict on who held it up (witness.c). */
+typedef struct ut_note {
+    ut_ns opened;                /* its record came; UT_NEVER: not yet */
+    ut_ns first;                 /* its first data; 0 for none */
+    ut_ns heard;                 /* the newest word of it */
+    ut_ns quiet;                 /* longest time between two words while it had the op open */
+    uint32_t lag_first;          /* arrival less sending, us modulo 2^24, of its first data packet */
+    int32_t lag_least, lag_most; /* of all, less lag_first */
+    uint64_t repaired;           /* bytes */
+    uint64_t packets;            /* data packets used */
+    uint64_t lost_before;        /* packets to it, when the op began */
+    uint32_t drops_before;
+} ut_note;
+
+/* What a host has said that it brings to an op of a partial job. */
+typedef struct ut_part {
+    bool heard;
+    uint16_t weight;       /* ranks */
+    uint16_t fresh, stale; /* bit per place */
+    uint32_t oldest_step;
+} ut_part;
+
+typedef struct ut_op {
+    uint8_t state; /* enum ut_op_state */
+    uint8_t dtype, redop, mode;
+    uint8_t collective;     /* enum ut_collective */
+    uint8_t root;           /* of a broadcast */
+    uint8_t agree;          /* 1: UT_SUBMIT_AGREE */
+    uint8_t failed;         /* it ended with UT_FAILED */
+    uint8_t stage_end[2];   /* enum ut_stage_end */
+    uint8_t incast;         /* factor in force when it opened */
+    uint8_t complete_masks; /* full_mask and any_mask are final */
+    uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
+    uint8_t owns_nothing;   /* 1: this host is none of the owners */
+    uint16_t owners_tag;    /* names the owners on the wire */
+    uint8_t partial;        /* 1: of a partial job; what follows is for these alone */
+    uint8_t policy;         /* enum ut_policy in force */
+    uint8_t by_world;       /* 1: UT_SUBMIT_WORLD */
+    uint16_t initiator;     /* host; 0xffff: not known, or none */
+    uint32_t heard_from;    /* host that told first; the own one: started here */
+    ut_ns waited;           /* from when there was something to give, or a peer told, to the start */
+    ut_part part[UT_HOSTS_MAX];
+    uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
+    ut_progress work;
+    uint64_t seq;
+    uint64_t owners; /* hosts that the bucket is cut among: all, but in TAR those alone that are not gone */
+    uint64_t count;
+    uint64_t bytes;
+    size_t element, acc_element; /* bytes */
+    ut_ns start;                 /* first local call */
+    ut_ns opened;                /* start of stage 1; stage 2 starts when stage 1 has ended here */
+    ut_ns clock;                 /* from when t_B bounds it; UT_NEVER: not yet */
+    ut_ns look_at;               /* until then: when to see whether the others are still there */
+    ut_ns deadline;
+    ut_ns latest;        /* what an adaptive deadline may be put off to; else the deadline */
+    ut_ns gather_until;  /* ranks of this host that have not called by then are left out */
+    ut_ns cut;           /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
+    ut_ns linger_until;
+    ut_ns stage_at[2]; /* end of each stage */
+    ut_times times;
+    ut_ns stage_last[2];       /* newest packet of each stage; 0 for none */
+    ut_ns early_wait[2];       /* x percent of t_C; 0: no early end */
+    uint64_t timeout_heard[2]; /* hosts whose Timeout field was taken, per stage */
+    bool bounded_by_t_b;       /* a stage ends when t_B has passed */
+    bool adaptive;             /* the caller named no deadline: it follows t_B */
+    bool repairs;              /* what is lost is sent again */
+    uint16_t weight;           /* local ranks in it */
+    uint16_t calls;
+    ut_call call[UT_LOCAL_MAX];
+
+    const uint8_t *src;          /* this host's contribution, from src_from on */
+    uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
+    uint64_t src_from, dst_from; /* bytes into the bucket: not 0 where it is the own shard alone */
+    const uint8_t *own;          /* this host's contribution as it was before a transform */
+    uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in held_memory for the halves */
+    uint64_t held_from; /* bytes into the bucket: held_memory begins there */
+    const uint8_t *out; /* where stage 2 sends from: dst, later the linger copy */
+    uint64_t out_from;  /* bytes into the bucket: `out` begins there */
+    uint32_t slot_first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
+    uint32_t ready[2][UT_HOSTS_MAX];       /* per stage and chunk: its slots [0, ready) may be sent */
+    uint8_t folds[UT_HOSTS_MAX];           /* per chunk: contributions that this host folds into its own */
+    uint32_t up[UT_HOSTS_MAX];             /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
+    uint32_t down[UT_HOSTS_MAX];           /* per chunk: the step that brings the result; UINT32_MAX at its owner */
+    uint64_t summed;                       /* bit per chunk: no more will be folded into it */
+    uint64_t final;                        /* bit per chunk: its result is here, or what stands for it */
+    uint64_t thin;                         /* bit per chunk: its result lacks ranks in some slot */
+    uint64_t nonfinite;
+    uint32_t weight_min;
+    uint64_t record_matched;      /* hosts whose record was seen and agrees */
+    uint64_t record_known;        /* hosts that have seen ours */
+    uint64_t rx_done;             /* hosts that want no more */
+    uint64_t tx_done;             /* hosts that send no more */
+    uint64_t full_mask, any_mask; /* of our shard */
+    uint64_t short_hosts;         /* owners whose shard came straight from them with ranks missing in some slot */
+    uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
+    uint64_t peer_masks;          /* hosts whose masks are known */
+    uint64_t masks_waived;        /* hosts that will not say any more */
+    uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
+    ut_replica replica;
+    ut_note note[UT_HOSTS_MAX];
+    uint16_t culprit;
+    uint8_t field;
+    int32_t error;
+    uint64_t value_here, value_there;
+
+    uint32_t rx_of[2][UT_HOSTS_MAX]; /* a step that receives from a host in a stage; UINT32_MAX for none */
+    uint32_t rx_next[UT_STEPS_MAX];  /* and the next one from it in that stage */
+    ut_schedule schedule;
+    ut_transfer transfer[UT_STEPS_MAX];
+
+    /* Memory given at job_add, reused by every op of this place. */
+    uint8_t *slot_state;   /* per slot of the bucket: see slots.c */
+    uint16_t *slot_weight; /* per slot of the bucket: ranks in what it holds */
+    uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
+    uint64_t *bitmaps;
+    size_t bitmap_words;
+    uint8_t *held_memory;    /* float32 sums of the halves, then what peers still need; NULL in a job of one host */
+    uint8_t *bucket_memory;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
+    uint8_t *encoded_memory; /* the bucket transformed; NULL in a job of one host, and where it never is */
+} ut_op;
+
+struct ut_job {
+    uint32_t number;
+    ut_engine *engine;
+    ut_job_config config;
+    uint32_t payload; /* packet_bytes - header */
+    uint32_t world;
+    uint64_t next_open; /* op_seq below which every op has been opened here */
+    uint64_t rx_floor;  /* op_seq below which every op has ended here */
+    uint64_t heard_seq; /* newest op_seq heard of, plus one */
+    ut_timing timing;
+    ut_incast incast;
+    uint64_t sessions; /* bit per engine session */
+    ut_pace pace;
+    ut_window window;
+    ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
+    ut_hadamard_switch hadamard;
+    ut_owners owners;
+    ut_partial partial;
+    /* The newest op of which the digests of all hosts that were up are known here. */
+    bool agreed;
+    uint64_t agreed_seq, agreed_differ;
+    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
+    uint64_t kept_count;
+    ut_op op[UT_OPS_MAX];
+    ut_conn *conn; /* config.hosts of them; the own one is unused */
+};
+
+static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
+{
+    return &j->op[seq % UT_OPS_MAX];
+}
+
+static inline unsigned ut_job_algorithm(const ut_job *j)
+{
+    return j->config.options.algorithm ? j->config.options.algorithm : UT_TAR;
+}
+
+/* Ranks' contributions are folded, and `redop` says how. */
+static inline bool ut_op_reduces(unsigned collective)
+{
+    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;
+}
+
+/* Its schedule and transfers hold, and peers may still be sent something of it. */
+static inline bool ut_op_sends(const ut_op *op)
+{
+    return op->state >= UT_OP_RUNNING;
+}
+
+/* Nothing more is wanted of peers: it has its result, or there is none. */
+static inline bool ut_op_is_over(const ut_op *op)
+{
+    return op->state == UT_OP_FREE || op->state >= UT_OP_ENDING;
+}
+
+static inline uint64_t ut_bit(uint32_t host)
+{
+    return 1ULL << host;
+}
+
+/* The newest record of |host| if it is of this op, and the op has started there; else NULL. */
+static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    const ut_conn *c = &j->conn[host];
+    unsigned at = op->seq % UT_OPS_MAX;
+    bool its = c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq;
+    return its && (!op->partial || (c->peer_record[at].flags & UT_RECORD_ACTIVE)) ? &c->peer_record[at] : NULL;
+}
+
+/* job.c */
+static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
+{
+    return j->conn[host].state == UT_CONN_UP;
+}
+/* Masks of the other hosts that are up; that were and are not. */
+uint64_t ut_job_up(const ut_job *j);
+uint64_t ut_job_lost(const ut_job *j);
+/* A feedback goes to every peer at |at| or earlier. */
+void ut_job_speak(ut_job *j, ut_ns at);
+void ut_job_raise_rx_floor(ut_job *j);
+/* op_seq below which this host sends nothing more. */
+uint64_t ut_job_tx_floor(const ut_job *j);
+
+/* op.c */
+/* An op of a partial job starts, with what lies in the slots. */
+typedef struct ut_activation {
+    ut_submission shape; /* its op_seq, count, dtype, redop, mode, flags and deadline */
+    uint32_t from;       /* host that told; the own one: started here */
+    uint16_t initiator;  /* host; 0xffff: not known, or none */
+    uint8_t policy;
+    ut_ns since; /* when there was something to give, or a peer told */
+} ut_activation;
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
+/* The host has gone on without this call: it is to be answered by ut_op_answer_late. */
+bool ut_op_is_late(const ut_job *j, const ut_submission *s);
+/* A local rank's call that is not late; the submission was checked. |session| belongs to the job. */
+void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now);
+/* True if this submission, which waits |since| then, can be taken now. May end a lingering op to make room. */
+bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now);
+/* When it can be at the latest; UT_NEVER if only the end of an open op makes room. */
+ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since);
+/* The only ranks of this host that could have called op |seq| were refused: peers need not wait for us. */
+void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
+/* The host goes on without this rank's call: it gets its own value back, which lies in its dst by now, or a reason in
+ * reliable mode. */
+void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now);
+void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
+void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
+/* Ends the op with UT_ERR_DESYNC: ranks of |host| said |there| for |field|, others |here|. */
+void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now);
+/* Holds what |host| says of the op against ours. False: they differ, and the op has failed with UT_ERR_DESYNC. */
+bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now);
+/* Time passes. */
+void ut_op_tick(ut_job *j, ut_op *op, ut_ns now);
+ut_ns ut_op_next_wake(const ut_op *op);
+
+/* Nothing but the masks of |host|'s shard is missing: it must be asked, for it may think that all is said. */
+static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
+{
+    return op->state == UT_OP_RUNNING && op->stage_end[1] != UT_END_NONE &&
+           (op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(host));
+}
+
+/* op_open.c */
+/* All ranks of this host that will call have: the op is OPENING from here on. */
+void ut_op_open(ut_job *j, ut_op *op, ut_ns now);
+/* An OPENING op goes on. */
+void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now);
+
+/* Goes on with what passes over the whole bucket, as far as the turn allows. */
+void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now);
+static inline bool ut_op_has_work(const ut_op *op)
+{
+    return op->state == UT_OP_OPENING || op->state == UT_OP_ENDING ||
+           (op->state == UT_OP_RUNNING && op->work.unsettled);
+}
+/* An OPENING op begins its work once more. */
+static inline void ut_op_restart(ut_op *op)
+{
+    op->work = (ut_progress){.fewer_at = UINT32_MAX, .fill_chunk = UINT32_MAX};
+}
+/* The op has come to the next step of its work. */
+static inline void ut_op_next_step(ut_op *op)
+{
+    op->work.step++;
+    op->work.index = 0;
+    op->work.at = 0;
+}
+
+/* op_time.c */
+enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
+/* A local rank's call: what it says of the deadline. */
+void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first);
+void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
+/* Another host was heard to have called the op, which runs here; or, not |called|, it has gone. */
+void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now);
+/* When the present stage ends if nothing more comes, and how (enum ut_stage_end). For a RUNNING op. */
+ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how);
+/* Ends the stage, or the op, if that time has come. */
+void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now);
+/* |host| sends nothing more of stage 1: what has not come is lost, or just behind this word. */
+void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now);
+/* A packet that was new came for |t|. */
+void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut_transfer *t, ut_ns now);
+/* |stage| (0 or 1) has ended. */
+void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage);
+/* True if a lost slot for |host| is worth sending again, behind |slots| others. */
+bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint32_t slots, ut_ns now);
+
+/* op_end.c */
+/* When the next round of stage 1 gives up, where sums are forwarded; UT_NEVER for no more. */
+ut_ns ut_op_round_cut_at(const ut_op *op);
+void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now);
+/* The present stage gives up on what is missing, |how| says why; the op ends with what it has. Both for a RUNNING op.
+ */
+void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now);
+void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);
+/* An ENDING op goes on. */
+void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now);
+/* The call into whose buffer an ENDING op was writing has gone, or one before it: what was written is written again. */
+void ut_op_end_again(ut_op *op);
+/* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
+void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
+void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
+
+/* op_recv.c */
+enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
+/* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now);
+/* The op's half of a feedback speaks of ops that no peer can have come to, or takes back what it said. Changes nothing.
+ */
+bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f);
+/* The op's half of a feedback that is not wild: records and floors. */
+void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
+/* Applies what |host|'s stored record says about |op|. */
+void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
+/* Looks again at what |host| sent early: an op has opened. */
+void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
+
+/* slots.c */
+/* After the schedule, the transfers and the buffers are placed. */
+void ut_op_slots_open(ut_job *j, ut_op *op);
+/* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
+bool ut_op_slot_moot(const ut_op *op, const ut_step *s, uint32_t slot);
+/* Folds a contribution of |ranks| ranks in; the slot is not moot. */
+void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                     unsigned ranks);
+/* Places a result with CRC32C |crc|, from which |missing| ranks of the job are missing. */
+void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                      unsigned missing, uint32_t crc);
+/* What a send of this slot carries, and the ranks in it. */
+const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
+                                  unsigned *ret_ranks);
+/* One host less will contribute to |chunk|, of which nothing came. */
+void ut_op_slot_fewer(ut_op *op, uint32_t chunk);
+/* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
+ * more is sent up. False if the turn does not allow all of it. */
+bool ut_op_settle(ut_job *j, ut_op *op, bool ending);
+/* Copies the results that peers may still ask for, and sends from the copy from now on. False as above. */
+bool ut_op_keep(ut_job *j, ut_op *op);
+
+/* op_send.c */
+/* True while something is still to come from |host| in |stage| (0 or 1). */
+bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
+/* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
+ * schedule. */
+bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
+/* Adds the job's op records and floors. */
+void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);
+/* ut_sent_fn; context is a ut_fate. */
+typedef struct ut_fate {
+    ut_job *job;
+    uint32_t host;
+    ut_ns now;
+} ut_fate;
+void ut_op_fate(void *context, const ut_sent *sent, bool acked);
+/* All sends to this peer are acknowledged, given up or closed; of |stage| 1 or 2 alone, or with 0 of both. */
+bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
+
+/* op_hadamard.c */
+/* Whether an op that opens travels transformed. Not if the switch is off, or it is no bounded sum or average of float32
+ * between hosts by TAR. (A reliable op misses nothing, so there is nothing to spread.) */
+bool ut_op_transforms(const ut_job *j, const ut_op *op);
+/* Encodes this host's contribution, which is `own`, into the encoded bucket. False if the turn does not allow all of
+ * it. */
+bool ut_op_encode(ut_job *j, ut_op *op);
+/* Decodes what came into the buffer of the first rank that still waits; then, as another step, turns dst to it and
+ * takes the digest of it. False as above. */
+bool ut_op_decode(ut_job *j, ut_op *op);
+bool ut_op_digest(ut_job *j, ut_op *op);
+/* Adds to the job's losses what is missing of an op that ends. */
+void ut_op_account_loss(ut_job *j, const ut_op *op);
+
+/* What an op works on, and what it sends on of it, lies in the job's memory, not a trainer's. */
+static inline bool ut_op_in_job_memory(const ut_op *op)
+{
+    return op->transformed || op->dst == op->bucket_memory;
+}
+
+/* witness.c */
+void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);
+/* |len| bytes of |host| were used. */
+void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now);
+/* A valid packet of |host| came; |opened|: by its record it has the op open. */
+void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now);
+/* Hosts that a collective must fail for: that it lacks something of, or that were not heard to have called it. Those
+ * that are gone alone, if any are; not those that gave up themselves, for another's sake. */
+uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op);
+/* Fills what the rows say of times and losses; and the culprit and its trouble, unless the op was COMPLETE. */
+void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r);
+
+/* replica.c */
+/* One slot's part of a digest; the digest is the sum over all slots, in any order. |crc|: CRC32C of the |len| bytes at
+ * |offset| of the result. */
+uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len);
+/* The 32 bits of a digest that travel. */
+static inline uint32_t ut_replica_word(uint64_t digest)
+{
+    return (uint32_t)(digest ^ digest >> 32);
+}
+/* The op has ended here with a result: its digest is final. */
+void ut_replica_ended(ut_job *j, ut_op *op);
+/* |host| tells its digest of some op. */
+void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
+/* An op that is over has still to tell |host| its digest. */
+static inline bool ut_replica_untold(const ut_op *op, uint32_t host)
+{
+    return op->replica.known && !(op->replica.told & 1ULL << host);
+}
+
+/* receipt.c */
+void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
+/* For ut_engine_receipt. */
+void ut_receipt_keep(ut_job *j, const ut_receipt *r);
+
+/* engine.c, for the above: hands a receipt to a trainer, an event to the daemon. */
+void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt);
+void ut_engine_emit(ut_engine *e, const ut_event *event);
+/* Attached ranks of the job that have not called op |seq| and still may. */
+uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
+ut_stats *ut_engine_counters(ut_engine *e);
+/* NULL if there is no such job. */
+const ut_job *ut_engine_job(const ut_engine *e, uint32_t job);
+/* One data packet, counted in its class. */
+void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
+/* What passes over buckets may still cost in this turn. */
+ut_work *ut_engine_work(ut_engine *e);
+/* Packets that one burst may hold. */
+uint32_t ut_engine_segments(const ut_engine *e);
+/* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */
+uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job);
+/* Ops ended: submissions that waited for room may be taken. */
+void ut_engine_room(ut_engine *e);
+/* Submissions of the job wait for room. */
+bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job);
+
+#endif

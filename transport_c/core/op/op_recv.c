@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
+ */
+#include "core/partial/part.h"
+
+/* ---- data ---- */
+
+/* Finds the slot that an offset and a length name. False if they name none of this step. */
+static bool slot_of(const ut_job *j, const ut_step *s, const ut_transfer *t, uint64_t offset, size_t len, uint32_t *ret)
+{
+    if (offset < s->offset || offset >= s->offset + s->bytes || (offset - s->offset) % j->payload)
+        return false;
+    *ret = (uint32_t)((offset - s->offset) / j->payload);
+    return ut_transfer_slot_bytes(t, *ret, j->payload) == len;
+}
+
+/* No peer that speaks the truth has come so far. */
+static bool is_too_far(const ut_job *j, uint64_t seq)
+{
+    return seq > j->next_open && seq - j->next_open > UT_LAG_MAX;
+}
+
+/* The most ranks that a packet can have in it, or lack in stage 2. A contribution that came from its host in one hop
+ * holds the ranks of that host alone. */
+static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, unsigned stage)
+{
+    return stage == 1 && op->schedule.direct && !op->schedule.placed ? ut_job_ranks_of(j, host) : j->world;
+}
+
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now)
+{
+    uint64_t seq = ut_expand32(j->next_open, h->op_seq);
+    ut_op *op = ut_job_op(j, seq);
+    if (is_too_far(j, seq))
+        return UT_TAKEN_REFUSED;
+    j->heard_seq = UT_MAX2(j->heard_seq, seq + 1);
+    if (op->seq != seq || op->state != UT_OP_RUNNING) {
+        bool to_come = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
+        if (seq < j->next_open && !to_come)
+            return UT_TAKEN_LATE;
+        /* What is kept for an op that may never come would take the sender's credit for good. */
+        return j->partial.on || seq < j->next_open + UT_EARLY_MAX ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
+    }
+    uint32_t i = op->rx_of[h->stage - 1][host], slot = 0;
+    while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
+        i = op->rx_next[i];
+    if (i == UINT32_MAX || h->owners != op->owners_tag || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
+        h->coverage > coverage_most(j, op, host, h->stage))
+        return UT_TAKEN_REFUSED;
+    const ut_step *s = &op->schedule.step[i];
+    ut_transfer *t = &op->transfer[i];
+#ifndef UT_PLANT_ACCEPT_LATE
+    if (t->closed)
+        return UT_TAKEN_LATE;
+#endif
+    if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_op_slot_moot(op, s, slot))
+        return UT_TAKEN_LATE;
+#ifdef UT_PLANT_DOUBLE_FOLD
+    if (!ut_transfer_mark(t, slot) && (s->stage == 2 || ut_op_slot_moot(op, s, slot))) {
+#else
+    if (!ut_transfer_mark(t, slot)) {
+#endif
+        op->bytes_duplicate += len;
+        return UT_TAKEN_DUPLICATE;
+    }
+    t->last = now;
+    ut_witness_data(op, host, h, len, now);
+    ut_op_packet_time(j, op, host, h, t, now);
+    if (h->flags & UT_FLAG_REPAIR)
+        op->bytes_repaired += len;
+    if (s->stage == 1 && !op->schedule.placed) {
+        t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
+        ut_op_slot_fold(j, op, s, slot, payload, len, h->coverage);
+    } else {
+        t->weight = s->stage == 1 ? h->coverage : t->weight;
+        ut_op_slot_place(j, op, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
+    }
+    if (ut_transfer_complete(t))
+        ut_op_check(j, op, now);
+    return UT_TAKEN_USED;
+}
+
+/* ---- feedback ---- */
+
+/* |host| sends nothing more for |op|: what has not come from it will not come. */
+static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    bool changed = false;
+    op->tx_done |= ut_bit(host);
+    for (unsigned stage = 0; stage < 2; stage++)
+        for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i]) {
+            if (ut_transfer_over(&op->transfer[i]))
+                continue;
+            op->transfer[i].closed = 1;
+            op->transfer[i].why = op->transfer[i].done ? UT_MISSING_LOST : UT_MISSING_CLOSED;
+            changed = true;
+        }
+    if (changed)
+        ut_op_check(j, op, now);
+}
+
+/* |host| wants nothing more of |op|. */
+static void close_to(ut_op *op, uint32_t host)
+{
+    op->rx_done |= ut_bit(host);
+    for (uint32_t i = 0; i < op->schedule.steps; i++)
+        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].peer == host)
+            op->transfer[i].closed = 1;
+}
+
+/* |host| has cut the bucket otherwise: what is sent between us would be refused, and nobody must wait for it. */
+static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    close_to(op, host);
+    close_from(j, op, host, now);
+}
+
+void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    if (op->seq < c->peer_rx_floor)
+        close_to(op, host);
+    const ut_record *r = ut_op_record_of(j, op, host);
+    if (r) {
+        if (r->flags & UT_RECORD_SEEN)
+            op->record_known |= ut_bit(host);
+        if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
+            ut_op_desync(j, op, host, r->field, r->full_mask, r->any_mask, now);
+            return;
+        }
+        if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
+            return;
+        ut_owners_opens(&j->owners, host);
+        if (r->owners != op->owners_tag)
+            part_ways(j, op, host, now);
+        bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
+        op->record_matched |= ut_bit(host);
+        if (first && op->state == UT_OP_RUNNING)
+            ut_op_time_host(j, op, true, now);
+        if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
+            ut_op_time_sent(op, host, now);
+        if (op->partial && op->state == UT_OP_RUNNING)
+            ut_op_part(j, op, host, r, now);
+        if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
+            op->peer_masks |= ut_bit(host);
+            op->peer_full &= r->full_mask;
+        }
+        if (r->flags & UT_RECORD_RX_DONE)
+            close_to(op, host);
+        if (r->flags & UT_RECORD_TX_DONE)
+            close_from(j, op, host, now);
+        if (news)
+            ut_op_check(j, op, now);
+    }
+    if (op->state == UT_OP_RUNNING && op->seq < c->peer_tx_floor) {
+        op->record_matched |= ut_bit(host);
+        op->masks_waived |= ut_bit(host);
+        close_from(j, op, host, now);
+        ut_op_check(j, op, now);
+    }
+}
+
+bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f)
+{
+    const ut_conn *c = &j->conn[host];
+    bool far = is_too_far(j, f->rx_floor) || is_too_far(j, f->tx_floor);
+    bool begun = j->next_open > j->config.first_op_seq; /* else we may not know where the job is, and learn it soon */
+    for (unsigned i = 0; i < f->records; i++)
+        far = far || is_too_far(j, f->record[i].op_seq);
+    return (far && begun) || f->rx_floor < c->peer_rx_floor || f->tx_floor < c->peer_tx_floor;
+}
+
+void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    j->incast.stale = j->incast.stale || c->peer_incast != f->incast;
+    c->peer_incast = f->incast;
+    c->peer_rx_floor = is_too_far(j, f->rx_floor) ? c->peer_rx_floor : f->rx_floor;
+    c->peer_tx_floor = is_too_far(j, f->tx_floor) ? c->peer_tx_floor : f->tx_floor;
+    ut_owners_hear(&j->owners, j->config.self, host, &f->owners, ut_job_up(j), j->next_open);
+    ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
+    bool unseen = false;
+    for (unsigned i = 0; i < f->records; i++) {
+        const ut_record *r = &f->record[i];
+        if (is_too_far(j, r->op_seq))
+            continue;
+        if (!j->partial.on && r->op_seq >= j->next_open + UT_EARLY_MAX) {
+            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+            continue; /* it is told again until we have come there, and would be in the way of nearer ones */
+        }
+        unsigned at = r->op_seq % UT_OPS_MAX;
+        if (c->peer_record_seen[at] && c->peer_record[at].op_seq > r->op_seq)
+            continue;
+        if (!c->peer_record_seen[at] || c->peer_record[at].op_seq != r->op_seq)
+            c->peer_record_at[at] = now;
+        c->peer_record[at] = *r;
+        c->peer_record_seen[at] = true;
+        ut_replica_heard(j, host, r);
+        c->peer_left_at[at] = now;
+        if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
+            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+        if (j->partial.on)
+            j->partial.present_of[host] = r->attached;
+        const ut_op *op = ut_job_op(j, r->op_seq);
+        bool open = op->seq == r->op_seq && ut_op_sends(op);
+        /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
+        unseen = unseen || (!(r->flags & UT_RECORD_SEEN) && (open || r->op_seq < j->rx_floor));
+    }
+    if ((f->flags & UT_FEEDBACK_ASK) || unseen)
+        ut_conn_speak_at(c, (f->flags & UT_FEEDBACK_ASK) ? now : now + UT_HOLD_NS);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (op->state == UT_OP_RUNNING)
+            ut_witness_word(op, host, ut_op_record_of(j, op, host) != NULL, now);
+        if (ut_op_sends(op))
+            ut_op_record(j, op, host, now);
+        if (op->state == UT_OP_RUNNING && op->schedule.lasting)
+            ut_op_check(j, op, now); /* what it sends on may have arrived */
+        if (op->state == UT_OP_LINGERING)
+            ut_op_tick(j, op, now);
+    }
+    if (j->partial.on)
+        ut_partial_look(j, now);
+}
+
+void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    ut_stats *stats = ut_engine_counters(j->engine);
+    size_t kept = 0, at = 0;
+    while (at < c->stash_len) {
+        uint16_t len;
+        memcpy(&len, c->stash + at, 2);
+        const uint8_t *packet = c->stash + at + 2;
+        ut_data h;
+        int bad = ut_data_decode(&h, packet, len);
+        assert(!bad);
+        enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+        if (taken == UT_TAKEN_EARLY) {
+            memmove(c->stash + kept, c->stash + at, (size_t)len + 2);
+            kept += (size_t)len + 2;
+        } else {
+            stats->stash_replayed++;
+            c->stash_bytes -= len;
+            ut_engine_count_taken(j->engine, taken, len - UT_DATA_HEADER);
+            ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */
+        }
+        at += (size_t)len + 2;
+    }
+    c->stash_len = kept;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Payload out. A burst is packets of one transfer to one peer, each {header, payload} gathered from where the bytes
+ * lie: no staging copy. Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1,
+ * then fresh slots by op and schedule.
+ */
+#include "core/partial/part.h"
+#include "core/wire/pieces.h"
+
+#include "kernels/kernels.h"
+
+/* ---- what may go ---- */
+
+static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
+{
+    uint32_t there = op->ready[s->stage - 1][s->chunk];
+    return there > t->next ? there - t->next : 0;
+}
+
+/* Packets to this peer that credit, window, memory, the job's rate and the pacer allow now. */
+static uint32_t allowance(ut_job *j, ut_conn *c, ut_ns now)
+{
+    uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
+    n = ut_pace_take(&j->pace, n, j->config.packet_bytes, now);
+    return ut_pacer_take(&c->pacer, n, j->config.packet_bytes, now);
+}
+
+/* ---- building ---- */
+
+static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
+{
+    if (slot + 1 == t->slots)
+        return 15;
+    return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
+}
+
+static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
+                       ut_burst *b)
+{
+    const ut_step *s = &op->schedule.step[i];
+    const ut_transfer *t = &op->transfer[i];
+    ut_conn *c = &j->conn[s->peer];
+    uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
+    unsigned ranks;
+    const uint8_t *payload = ut_op_slot_payload(j, op, s, slot, &ranks);
+    unsigned missing = j->world - UT_MIN2(j->world, ranks);
+    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
+    ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->transformed ? UT_FLAG_TRANSFORMED : 0)),
+                 .stage = s->stage,
+                 .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
+                 .cid = c->tx_cid,
+                 .pn = (uint32_t)pn,
+                 .op_seq = (uint32_t)op->seq,
+                 .owners = op->owners_tag,
+                 .time_us = (uint32_t)(now / UT_US) & 0xffffff,
+                 .ultima = {.bucket = (uint16_t)op->seq,
+                            .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
+                            .timeout = op->times.field[s->stage - 1],
+                            .last = last_percentile(t, slot),
+                            .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
+                 .payload_crc =
+                     s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
+    if (op->collective == UT_BROADCAST && s->stage == 1 &&
+        !repair) /* what the root deals out comes back to it nowhere */
+        op->replica.digest += ut_replica_part(h.payload_crc, h.ultima.offset, len);
+    if (pieces) {
+        c->sent[pn % UT_SENT_MAX].pieces = 1;
+        ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
+        return;
+    }
+    uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
+    ut_data_encode(header, &h, len);
+    b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
+    b->iov[b->iovs++] = (ut_iov){payload, len};
+    b->segments++;
+    b->bytes += UT_DATA_HEADER + len;
+}
+
+static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t most, ut_ns now, ut_burst *b)
+{
+    const ut_step *s = &op->schedule.step[i];
+    ut_transfer *t = &op->transfer[i];
+    b->to = j->conn[s->peer].data;
+    b->port = UT_PORT_DATA;
+    b->segment_bytes = j->config.packet_bytes;
+    b->segments = b->bytes = b->iovs = 0;
+    ut_mtu *mtu = &j->conn[s->peer].mtu;
+    bool pieces = !ut_mtu_whole(mtu, b->segment_bytes, (uint32_t)(now / UT_US));
+    if (pieces) {
+        most = UT_MIN2(most, ut_pieces_burst(b->segment_bytes));
+        b->segment_bytes = ut_piece_bytes(b->segment_bytes) + UT_PIECE_HEADER;
+    } else if (mtu->pieces) {
+        most = 1; /* one packet to look with */
+    }
+    for (uint32_t n = 0; n < most; n++) {
+        uint32_t slot;
+        if (repairs) {
+            if (!ut_transfer_take_lost(t, &slot))
+                break;
+        } else {
+            if (fresh_slots(op, s, t) == 0)
+                break;
+            slot = t->next++;
+            if (ut_transfer_has(t, slot))
+                continue; /* its result came back before it went */
+        }
+        add_packet(j, op, i, slot, repairs, pieces, now, b);
+        if (slot + 1 == t->slots)
+            break; /* perhaps shorter than the stride: it must be the burst's last */
+    }
+    if (b->segments == 0)
+        return false;
+    if (b->segments == 1)
+        b->segment_bytes = b->bytes;
+    ut_pace_sent(&j->pace, b->bytes);
+    ut_stats *stats = ut_engine_counters(j->engine);
+    stats->bursts_sent++;
+    stats->data_sent += b->segments;
+    stats->data_sent_bytes += b->bytes;
+    stats->pieces_sent += pieces ? b->segments : 0;
+    stats->data_resent += repairs ? b->segments : 0;
+    return true;
+}
+
+static bool has_work(const ut_op *op, uint32_t i, bool repairs)
+{
+    const ut_transfer *t = &op->transfer[i];
+    if (op->schedule.step[i].kind != UT_STEP_SEND || t->closed)
+        return false;
+    return repairs ? t->lost > 0 : fresh_slots(op, &op->schedule.step[i], t) > 0;
+}
+
+static ut_ns turn_ends(const ut_conn *c)
+{
+    return c->tx_last + 2 * c->srtt;
+}
+
+/* A peer whose window is full keeps its turn while it answers and this host's link is in full use: a second receiver
+ * would gain nothing, and its data would only queue where others already send. Measured on four shaped links with
+ * 25 MB: 335 ms one peer at a time, 520 ms with all three open. Where less comes through than the link can carry, it is
+ * the peer that is slow, or its path, and the others must not wait for it. */
+static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns now)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)))
+            return false;
+    return op->seq >= j->window.spread_below && c->tx_flying && c->pto_doublings == 0 && now < turn_ends(c);
+}
+
+/* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
+static unsigned peers_at_once(const ut_job *j)
+{
+    return UT_MAX2(j->config.options.incast, 1); /* left to itself: one, however many the receivers would hear */
+}
+
+/* One look over all sends of one kind, oldest op first. Notes peers that are held up by credit alone. */
+static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b)
+{
+    uint64_t first = ut_job_tx_floor(j);
+    uint64_t waiting = 0; /* peers that keep their turn */
+    bool taken = false;   /* by as many as there may be: the others are only asked for credit where they lack it */
+    ut_window_look(j, now, false);
+    for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
+        ut_op *op = ut_job_op(j, seq);
+        if (op->seq != seq || !ut_op_sends(op))
+            continue;
+        for (uint32_t i = 0; i < op->schedule.steps; i++) {
+            if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
+                continue;
+            ut_conn *c = &j->conn[op->schedule.step[i].peer];
+            uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
+            if (most && taken)
+                continue;
+            if (most && burst_of(j, op, i, repairs, most, now, b))
+                return true;
+            if (most)
+                continue;
+            j->window.full = true;
+            if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
+                c->blocked_since == UT_NEVER)
+                c->blocked_since = now;
+            if (!repairs && keeps_turn(j, op, c, now)) {
+                waiting |= ut_bit(op->schedule.step[i].peer);
+                j->window.held = true;
+                j->turn_until = UT_MIN2(j->turn_until, turn_ends(c));
+            }
+            taken = (unsigned)__builtin_popcountll(waiting) >= peers_at_once(j);
+        }
+    }
+    return false;
+}
+
+bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
+{
+    ut_pace_look(&j->pace);
+    j->turn_until = UT_NEVER;
+    return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
+}
+
+/* ---- feedback ---- */
+
+bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host)
+{
+    for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i])
+        if (!ut_transfer_over(&op->transfer[i]))
+            return true;
+    return false;
+}
+
+/* The op waits for |host|: for its data, its record, or the masks of its shard. */
+static bool waits_for(const ut_op *op, uint32_t host)
+{
+    if (op->state != UT_OP_RUNNING)
+        return false;
+    if (ut_op_receives(op, 0, host) || ut_op_receives(op, 1, host))
+        return true;
+    return !(op->record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
+}
+
+/* What is said of the next op of a partial job before it starts. */
+static ut_record readiness(const ut_job *j)
+{
+    uint16_t ready = ut_slots_ready(j, j->next_open);
+    return (ut_record){.op_seq = j->next_open,
+                       .weight = (uint16_t)__builtin_popcount(ready),
+                       .algorithm = (uint8_t)ut_job_algorithm(j),
+                       .time_left_us = UINT32_MAX,
+                       .fresh = ready,
+                       .initiator = 0xffff,
+                       .policy = ut_policy_of(j, j->next_open).policy,
+                       .attached = ut_slots_present(j)};
+}
+
+void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
+{
+    ut_conn *c = &j->conn[host];
+    bool announce = ut_slots_announce(j);
+    bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
+    ret->incast = ut_incast_own(j);
+    if (j->incast.gated)
+        ret->grant = c->rx_bytes - c->stash_bytes + ut_incast_window(j, host, c->rx_window);
+    ret->rx_floor = j->rx_floor;
+    ret->tx_floor = ut_job_tx_floor(j);
+    ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
+    ret->owners = ut_owners_say(&j->owners, j->config.self, ut_job_up(j), j->next_open);
+    ret->records = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        bool over = ut_op_is_over(op);
+        if (announce && k == j->next_open % UT_OPS_MAX) {
+            ret->record[ret->records++] = readiness(j);
+            continue; /* whoever needs the one that was here before is four ops behind */
+        }
+        if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
+            (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
+            continue;
+        bool known = op->record_known & ut_bit(host);
+        bool seen = ut_op_record_of(j, op, host) != NULL;
+        unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
+                         (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
+                         (!op->repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
+                         (over && op->replica.known ? UT_RECORD_DIGEST : 0);
+        uint32_t left = UINT32_MAX;
+        if (op->latest != UT_NEVER)
+            left = op->latest > now ? (uint32_t)UT_MIN2((op->latest - now) / UT_US, UINT32_MAX - 1) : 0;
+        ut_record *r = &ret->record[ret->records++];
+        *r = (ut_record){.op_seq = op->seq,
+                         .count = op->count,
+                         .dtype = op->dtype,
+                         .redop = op->redop,
+                         .mode = op->mode,
+                         .collective = op->collective,
+                         .root = op->root,
+                         .agree = op->agree,
+                         .flags = (uint8_t)flags,
+                         .weight = op->weight,
+                         .algorithm = (uint8_t)ut_job_algorithm(j),
+                         .time_left_us = left,
+                         .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
+                         .full_mask = op->complete_masks ? op->full_mask : 0,
+                         .any_mask = op->complete_masks ? op->any_mask : 0,
+                         .owners = op->owners_tag};
+        if (op->partial)
+            ut_op_tell_part(j, op, r);
+        if (op->failed && op->field && op->culprit == j->config.self) {
+            /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
+            r->field = op->field;
+            r->flags &= (uint8_t)~UT_RECORD_RESULT;
+            r->full_mask = op->value_here;
+            r->any_mask = op->value_there;
+        }
+        /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
+        waits = waits || waits_for(op, host);
+        if (over && op->replica.known)
+            op->replica.told |= ut_bit(host);
+        unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
+    }
+    if (waits && now >= c->rx_last + UT_MAX2(c->record_gap, ut_conn_silence(c)))
+        ret->flags |= UT_FEEDBACK_ASK;
+    if (unseen || waits) {
+        /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
+        c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
+        ut_conn_speak_at(c, now + c->record_gap);
+    }
+}
+
+/* In best effort the receiver waits for the tail, until it is told that there is none any more. */
+static void give_up(ut_op *op, ut_conn *c, uint32_t step, uint32_t slot, ut_ns now)
+{
+    ut_transfer_mark(&op->transfer[step], slot);
+    if (op->schedule.step[step].stage == 1 && ut_transfer_over(&op->transfer[step]))
+        ut_conn_speak_at(c, now);
+}
+
+void ut_op_fate(void *context, const ut_sent *sent, bool acked)
+{
+    const ut_fate *fate = context;
+    ut_job *j = fate->job;
+    j->window.acked += acked ? sent->bytes : 0;
+    j->window.gone += sent->bytes;
+    ut_conn *c = &j->conn[fate->host];
+    if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx_last / UT_US)))
+        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,
+                                              .job = j->number,
+                                              .session = UINT32_MAX,
+                                              .host = fate->host,
+                                              .a = c->mtu.pieces});
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)
+            continue;
+        uint32_t i = sent->step;
+        if (i >= op->schedule.steps || sent->slot >= op->transfer[i].slots)
+            return;
+        ut_transfer *t = &op->transfer[i];
+        if (acked)
+            ut_transfer_mark(t, sent->slot);
+        else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
+            give_up(op, c, i, sent->slot, fate->now);
+        else if (!t->closed)
+            ut_transfer_lose(t, sent->slot);
+        return;
+    }
+}
+
+bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage)
+{
+    for (uint32_t i = 0; i < op->schedule.steps; i++) {
+        const ut_step *s = &op->schedule.step[i];
+        if (s->kind == UT_STEP_SEND && s->peer == host && (!stage || s->stage == stage) &&
+            !ut_transfer_over(&op->transfer[i]))
+            return false;
+    }
+    return true;
+}

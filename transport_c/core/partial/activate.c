@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Partial jobs: who starts the next op, and whom it tells first. Ops start one after the other on each host: by a rule
+ * of the job's policy on what lies in the slots here (internal activation), or because a peer has started it (external
+ * activation). An op starts once on a host whoever starts it, so several initiators do no harm.
+ *
+ * A host that is behind joins the lowest op that still runs anywhere it hears of. What has ended everywhere else it
+ * leaves out: joining that would spend what its ranks have given on a result that nobody else gets.
+ */
+#include "core/partial/part.h"
+
+/* ---- pure functions ---- */
+
+static uint64_t splitmix(uint64_t x)
+{
+    uint64_t z = x + 0x9e3779b97f4a7c15ULL;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+    return z ^ z >> 31;
+}
+
+enum { DRAWS = 256, RANKS = UT_HOSTS_MAX * UT_LOCAL_MAX }; /* the draw's number is the key's highest byte */
+
+/* Gives all ranks, one after the other, in the order in which they are drawn; those never drawn come last. */
+typedef struct draws {
+    uint64_t key;
+    uint32_t world, draw, rest;
+    uint64_t seen[RANKS / 64];
+} draws;
+
+static draws draws_of(uint64_t seed, uint64_t op_seq, uint32_t world)
+{
+    return (draws){.key = seed ^ op_seq * 0xd1342543de82ef95ULL, .world = world};
+}
+
+static bool is_new(draws *d, uint32_t rank)
+{
+    bool seen = d->seen[rank / 64] >> (rank % 64) & 1;
+    d->seen[rank / 64] |= 1ULL << (rank % 64);
+    return !seen;
+}
+
+static bool next_draw(draws *d, uint32_t *ret)
+{
+    while (d->draw < DRAWS) {
+        uint64_t x = splitmix(d->key ^ (uint64_t)d->draw++ << 56);
+        *ret = (uint32_t)((x >> 32) * d->world >> 32);
+        if (is_new(d, *ret))
+            return true;
+    }
+    while (d->rest < d->world) {
+        *ret = d->rest++;
+        if (is_new(d, *ret))
+            return true;
+    }
+    return false;
+}
+
+void ut_picks(uint64_t seed, uint64_t op_seq, uint32_t world, uint32_t n, uint32_t *ret)
+{
+    draws d = draws_of(seed, op_seq, UT_MIN2(world, (uint32_t)RANKS));
+    for (uint32_t i = 0; i < n && next_draw(&d, &ret[i]); i++)
+        ;
+}
+
+uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from)
+{
+    bool power = (hosts & (hosts - 1)) == 0;
+    uint32_t way = power ? self ^ from : (self + hosts - from) % hosts, step = 0;
+    uint64_t children = 0;
+    if (way & (way - 1))
+        return 0; /* it did not come along the tree: whoever is below us is told by others, or a hold time later */
+    if (way)
+        step = (uint32_t)__builtin_ctz(way) + 1;
+    for (; 1u << step < hosts; step++)
+        children |= ut_bit(power ? self ^ 1u << step : (self + (1u << step)) % hosts);
+    return children & ~ut_bit(self) & ~ut_bit(from);
+}
+
+/* ---- options, as they are in force for an op ---- */
+
+ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq)
+{
+    const ut_job_options *o = &j->config.options;
+    ut_policy_set set = {o->policy, o->tau, o->quorum, o->probes};
+    if (seq < o->policy_from)
+        set = j->partial.before;
+    set.tau = set.tau ? set.tau : UT_TAU;
+    if (set.policy == UT_POLICY_MAJORITY)
+        set.probes = 1;
+    set.probes = UT_MIN2(set.probes ? set.probes : 2, j->world);
+    set.quorum = set.quorum ? set.quorum : (j->world + 1) / 2;
+    return set;
+}
+
+void ut_policy_tune(ut_job *j, const ut_job_options *before)
+{
+    if (before->policy_from <= j->next_open) /* else what was to come never came into force */
+        j->partial.before = (ut_policy_set){before->policy, before->tau, before->quorum, before->probes};
+    j->partial.stale = true;
+}
+
+uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host)
+{
+    const ut_job_config *c = &j->config;
+    if (c->ranks_of[c->self])
+        return c->ranks_of[host];
+    if (host == c->self)
+        return c->local_ranks;
+    uint32_t others = c->hosts - 1, rest = j->world - UT_MIN2(j->world, c->local_ranks);
+    uint32_t place = host - (host > c->self);
+    return rest / others + (place < rest % others);
+}
+
+/* ---- whether the next op starts ---- */
+
+static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint32_t *ret_place)
+{
+    uint32_t host = 0;
+    for (; host < j->config.hosts && rank >= ut_job_ranks_of(j, host); host++)
+        rank -= ut_job_ranks_of(j, host);
+    *ret_host = host;
+    *ret_place = rank;
+    if (host == j->config.self)
+        return ut_slots_present(j) >> rank & 1;
+    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial.present_of[host] >> rank & 1);
+}
+
+/* A rank of this host is among the |n| that are drawn of those that have a trainer, and it is ready. */
+static bool is_picked(const ut_job *j, uint64_t seq, uint32_t n, uint16_t ready)
+{
+#ifdef UT_PLANT_PARTIAL_ANYBODY_PICKED
+    n = j->world;
+#endif
+    draws d = draws_of(j->config.options.policy_seed, seq, j->world);
+    uint32_t rank, host, place;
+    for (uint32_t found = 0; found < n && next_draw(&d, &rank);) {
+        if (!trainer_of(j, rank, &host, &place))
+            continue;
+        found++;
+        if (host == j->config.self && (ready >> place & 1))
+            return true;
+    }
+    return false;
+}
+
+/* Ranks that are ready on all hosts, against those that it takes. */
+static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
+{
+#ifdef UT_PLANT_PARTIAL_QUORUM_OF_ONE
+    k = 1;
+#endif
+    uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_slots_present(j));
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_record *r = &j->conn[h].peer_record[seq % UT_OPS_MAX];
+        if (h == j->config.self || !ut_job_host_is_up(j, h))
+            continue;
+        uint16_t places = ut_job_places_of(j, h);
+        alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & places);
+        if (j->conn[h].peer_record_seen[seq % UT_OPS_MAX] && r->op_seq == seq)
+            sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
+    }
+    return ready && sum >= UT_MIN2(k, UT_MAX2(alive, 1));
+}
+
+static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
+{
+    uint16_t ready = ut_slots_ready(j, seq), attached = ut_slots_attached(j);
+    switch (set->policy) {
+    case UT_POLICY_FULL:
+        return ready && ready == attached;
+    case UT_POLICY_SOLO:
+        return ready;
+    case UT_POLICY_MAJORITY:
+    case UT_POLICY_SEEDED:
+        return ready && is_picked(j, seq, set->probes, ready);
+    case UT_POLICY_QUORUM:
+        return is_quorum(j, seq, set->quorum, ready);
+    default: /* PROBE: the daemon decides */
+        return false;
+    }
+}
+
+/* What a peer says of an op can be joined: it is possible at all, and it has time. */
+static bool is_joinable(const ut_job *j, const ut_conn *c, unsigned k, ut_ns now)
+{
+    const ut_record *r = &c->peer_record[k];
+    if (!c->peer_record_seen[k] || (r->flags & (UT_RECORD_ACTIVE | UT_RECORD_RX_DONE)) != UT_RECORD_ACTIVE)
+        return false;
+    if (r->dtype == 0 || r->dtype >= UT_DTYPES_END || (r->redop != UT_SUM && r->redop != UT_AVG) || r->mode == 0 ||
+        r->mode >= UT_MODES_END || r->collective != UT_ALLREDUCE ||
+        r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
+        return false;
+    return r->time_left_us == UINT32_MAX || now < c->peer_left_at[k] + r->time_left_us * UT_US;
+}
+
+/* The lowest op from the next one on that runs on a peer, and who told it first. */
+static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32_t *ret_host)
+{
+    ut_ns at = UT_NEVER;
+    *ret_seq = UINT64_MAX;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_conn *c = &j->conn[h];
+        for (unsigned k = 0; h != j->config.self && c->state == UT_CONN_UP && k < UT_OPS_MAX; k++) {
+            uint64_t seq = c->peer_record[k].op_seq;
+            if (seq < j->next_open || seq - j->next_open > UT_LAG_MAX || seq > *ret_seq || !is_joinable(j, c, k, now))
+                continue;
+            if (seq == *ret_seq && c->peer_record_at[k] >= at)
+                continue;
+            *ret_seq = seq;
+            *ret_host = h;
+            at = c->peer_record_at[k];
+        }
+    }
+    return *ret_seq != UINT64_MAX;
+}
+
+/* Ops below |seq| have no part in this host any more. */
+static void skip_to(ut_job *j, uint64_t seq, ut_ns now)
+{
+    if (seq <= j->next_open)
+        return;
+    j->next_open = seq;
+    ut_job_raise_rx_floor(j);
+    ut_job_speak(j, now);
+}
+
+static uint64_t ended_elsewhere(const ut_job *j)
+{
+    uint64_t floor = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h) && j->conn[h].peer_rx_floor <= j->next_open + UT_LAG_MAX)
+            floor = UT_MAX2(floor, j->conn[h].peer_rx_floor);
+    return floor;
+}
+
+static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
+{
+    ut_partial *p = &j->partial;
+    uint16_t ready = ut_slots_ready(j, seq);
+    if (p->told_seq == seq && p->told_ready == ready)
+        return;
+    p->told_seq = seq;
+    p->told_ready = ready; /* none, when what was given was taken back: it is told again when it comes again */
+    if (!ready)
+        return;
+    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_READY,
+                                          .job = j->number,
+                                          .session = UINT32_MAX,
+                                          .host = UINT32_MAX,
+                                          .op_seq = seq,
+                                          .a = ready});
+    if (set->policy != UT_POLICY_QUORUM)
+        return;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        j->conn[h].record_gap = UT_HOLD_NS;
+    ut_job_speak(j, now);
+}
+
+/* When |seq|, which is due since |since| and has until |end|, starts although a rank that is never there is waited for.
+ */
+static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
+{
+#ifdef UT_PLANT_PARTIAL_NO_TAU
+    tau = UINT32_MAX;
+#endif
+    if (!ut_slots_overdue(j, tau))
+        return 0;
+    ut_ns time = end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0;
+    return since + time / 4;
+}
+
+/* What a peer's record says of an op, as a submission would. */
+static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
+{
+    const ut_conn *c = &j->conn[host];
+    unsigned k = seq % UT_OPS_MAX;
+    const ut_record *r = &c->peer_record[k];
+    return (ut_submission){.op_seq = seq,
+                           .count = r->count,
+                           .deadline_ns =
+                               r->time_left_us == UINT32_MAX ? UT_NEVER : c->peer_left_at[k] + r->time_left_us * UT_US,
+                           .dtype = r->dtype,
+                           .redop = r->redop,
+                           .mode = r->mode,
+                           .flags = r->submitted & (UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE)};
+}
+
+static void start(ut_job *j, const ut_submission *shape, uint32_t from, const ut_policy_set *set, ut_ns since,
+                  ut_ns now)
+{
+    const ut_record *r = &j->conn[from].peer_record[shape->op_seq % UT_OPS_MAX];
+    uint16_t self = (uint16_t)j->config.self, initiator = from == self ? self : r->initiator;
+    if (set->policy == UT_POLICY_FULL || initiator >= j->config.hosts)
+        initiator = 0xffff;
+    ut_activation a = {.shape = *shape, .from = from, .initiator = initiator, .policy = set->policy, .since = since};
+    ut_op_activate(j, &a, now);
+}
+
+void ut_partial_look(ut_job *j, ut_ns now)
+{
+    ut_partial *p = &j->partial;
+    p->stale = false;
+    p->look_at = UT_NEVER;
+    while (!ut_partial_busy(j)) {
+        uint64_t seq = 0;
+        uint32_t from = j->config.self;
+        bool external = runs_elsewhere(j, now, &seq, &from);
+        skip_to(j, external ? seq : ended_elsewhere(j), now);
+        seq = j->next_open;
+        ut_policy_set set = ut_policy_of(j, seq);
+        tell_ready(j, seq, &set, now);
+        external = external && set.policy != UT_POLICY_FULL;
+        if (!external && !starts_here(j, seq, &set))
+            return;
+        if (p->due_seq != seq) {
+            p->due_seq = seq;
+            p->due_at = now;
+        }
+        ut_submission shape;
+        if (!external)
+            shape = ut_slots_shape(j, now);
+        else
+            shape = shape_of(j, from, seq);
+        shape.op_seq = seq;
+        p->look_at = waits_until(j, set.tau, p->due_at, shape.deadline_ns);
+        if (now < p->look_at)
+            return;
+        p->look_at = UT_NEVER;
+        ut_ns since = ut_slots_since(j, p->due_at);
+        if (external)
+            ut_slots_reshape(j, &shape);
+        start(j, &shape, external ? from : j->config.self, &set, since, now);
+    }
+}
+
+int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now)
+{
+    if (!j->partial.on)
+        return UT_ERR_ARGUMENT;
+    ut_partial_look(j, now); /* perhaps it runs elsewhere already */
+    if (seq < j->next_open)
+        return UT_OK;
+    if (seq != j->next_open || ut_partial_busy(j))
+        return UT_ERR_SEQUENCE;
+    if (!ut_slots_ready(j, seq))
+        return UT_ERR_ABSENT;
+    ut_policy_set set = ut_policy_of(j, seq);
+    ut_submission shape = ut_slots_shape(j, now);
+    shape.op_seq = seq;
+    start(j, &shape, j->config.self, &set, ut_slots_since(j, now), now);
+    ut_partial_look(j, now);
+    return UT_OK;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks' slots of a partial job. A submission here is no op: it may leave something in the slot, and it may wait
+ * for a result. Both come apart: what a rank gives is taken by the next op that starts, and its call is answered
+ * (answer.c) by the newest op that has ended, be that the same one or not.
+ *
+ * Results lie in the memory of the op that made them until a later op ends or takes that memory, so that whoever comes
+ * late still gets the newest.
+ */
+#include "core/partial/answer.h"
+
+enum { NO_SESSION = UINT32_MAX };
+
+static void store(uint64_t *p, uint64_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+void ut_slots_init(ut_job *j)
+{
+    ut_partial *p = &j->partial;
+    unsigned policy = j->config.options.policy;
+    p->on = policy > UT_POLICY_NONE;
+    p->before = (ut_policy_set){j->config.options.policy, j->config.options.tau, j->config.options.quorum,
+                                j->config.options.probes};
+    p->look_at = UT_NEVER;
+    p->told_seq = p->due_seq = UINT64_MAX;
+    memset(p->present_of, 0xff, sizeof p->present_of);
+    for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
+        p->rank[i].session = NO_SESSION;
+}
+
+/* ---- what lies in the slots ---- */
+
+static uint16_t all_places(const ut_job *j)
+{
+    return (uint16_t)((1u << j->config.local_ranks) - 1);
+}
+
+uint16_t ut_slots_attached(const ut_job *j)
+{
+    uint16_t mask = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++)
+        mask |= (uint16_t)((j->partial.rank[i].session != NO_SESSION) << i);
+    return mask;
+}
+
+uint16_t ut_slots_present(const ut_job *j)
+{
+    uint16_t mask = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++)
+        mask |= (uint16_t)(!j->partial.rank[i].gone << i);
+    return mask;
+}
+
+uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
+{
+#ifdef UT_PLANT_PARTIAL_LEFTOVERS_START
+    seq = 0;
+#endif
+    uint16_t mask = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        const ut_gift *g = &j->partial.rank[i].waiting;
+        mask |= (uint16_t)((g->there && !g->spent && (g->calls || g->arrived >= seq)) << i);
+    }
+    return mask;
+}
+
+bool ut_slots_overdue(const ut_job *j, uint32_t tau)
+{
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        const ut_rank_slot *r = &j->partial.rank[i];
+        if (r->session != NO_SESSION && !r->waiting.there && r->absent >= tau)
+            return true;
+    }
+    return false;
+}
+
+ut_ns ut_slots_since(const ut_job *j, ut_ns at)
+{
+    for (uint32_t i = 0; i < j->config.local_ranks; i++)
+        if (j->partial.rank[i].waiting.there)
+            at = UT_MIN2(at, j->partial.rank[i].waiting.at);
+    return at;
+}
+
+bool ut_slots_announce(const ut_job *j)
+{
+    if (!j->partial.on || ut_partial_busy(j))
+        return false;
+    bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
+    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_present(j) != all_places(j);
+}
+
+ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
+{
+    ut_submission shape = {0};
+    ut_ns budget = UT_NEVER;
+    uint8_t flags = 0xff;
+    for (uint32_t i = j->config.local_ranks; i-- > 0;) {
+        const ut_gift *g = &j->partial.rank[i].waiting;
+        if (!g->there)
+            continue;
+        shape = g->said;
+        flags &= g->said.flags;
+        if (g->said.deadline_ns != UT_NEVER)
+            budget = UT_MIN2(budget, g->said.deadline_ns > g->at ? g->said.deadline_ns - g->at : 0);
+    }
+    shape.flags = (uint8_t)((shape.flags & ~UT_SUBMIT_ADAPTIVE) | (flags & UT_SUBMIT_ADAPTIVE));
+    shape.deadline_ns = budget == UT_NEVER ? UT_NEVER : now + budget;
+    return shape;
+}
+
+void ut_slots_reshape(const ut_job *j, ut_submission *shape)
+{
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        const ut_gift *g = &j->partial.rank[i].waiting;
+        if (!g->there)
+            continue;
+        shape->dtype = g->said.dtype;
+        shape->redop = g->said.redop;
+        shape->mode = g->said.mode;
+        shape->count = g->said.count;
+        shape->flags = (uint8_t)((shape->flags & UT_SUBMIT_ADAPTIVE) | (g->said.flags & ~UT_SUBMIT_ADAPTIVE));
+        return;
+    }
+}
+
+/* ---- the words of the ring ---- */
+
+void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
+{
+    if (r->session == NO_SESSION)
+        return;
+    ut_completion_ring *ring = j->engine->session[r->session].memory.completions;
+    uint64_t freed = r->given;
+    if (r->waiting.there)
+        freed = UT_MIN2(freed, r->waiting.number);
+#ifndef UT_PLANT_PARTIAL_FREED_EARLY
+    if (r->in_op.there)
+        freed = UT_MIN2(freed, r->in_op.number);
+#endif
+    store(&ring->results, j->partial.results);
+    store(&ring->taken, r->taken);
+    store(&ring->freed, freed);
+}
+
+/* ---- calls ---- */
+
+/* Puts what |x| gives into the slot. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
+static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
+{
+    ut_rank_slot *r = ut_slot_of(j, session);
+    bool replace = x->flags & UT_SUBMIT_REPLACE;
+    r->given = x->op_seq + 1;
+#ifdef UT_PLANT_PARTIAL_NEVER_OVERTAKEN
+    replace = replace && r->waiting.there;
+#endif
+    if (r->waiting.there != replace)
+        return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
+    bool nowait = x->flags & UT_SUBMIT_NOWAIT;
+    ut_gift g = {.there = true,
+                 .number = x->op_seq,
+                 .given_for = nowait ? j->next_open : x->wanted,
+                 .arrived = nowait ? UINT64_MAX : x->wanted,
+                 .at = now,
+                 .src = j->engine->session[session].memory.arena + x->src,
+                 .said = *x};
+    if (replace && !r->waiting.spent) {
+        g.given_for = UT_MIN2(g.given_for, r->waiting.given_for);
+        g.arrived = UT_MAX2(g.arrived, r->waiting.arrived);
+    }
+    r->waiting = g;
+    return UT_OK;
+}
+
+void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
+{
+    ut_partial *p = &j->partial;
+    int error = x->flags & UT_SUBMIT_GIVE ? give(j, session, x, now) : UT_OK;
+    p->stale = true;
+    if (error) {
+        ut_receipt receipt = ut_answer_word(j, x, error == UT_ERR_SEQUENCE ? UT_OVERTAKEN : UT_FAILED, error);
+        if (error == UT_ERR_SEQUENCE)
+            receipt.error = UT_OK;
+        ut_answer(j, session, x, &receipt, now, now);
+    } else if (p->held && x->wanted < p->results) {
+        ut_slot_wait(j, session, x, p->result_kept + 1, now);
+        ut_slots_answer(j, now);
+    } else if (x->flags & UT_SUBMIT_NOWAIT) {
+        ut_receipt receipt = ut_answer_word(j, x, UT_EMPTY, UT_OK);
+        ut_answer(j, session, x, &receipt, now, now);
+    } else {
+        ut_slot_wait(j, session, x, 0, now);
+        if (x->flags & UT_SUBMIT_GIVE)
+            ut_slot_of(j, session)->waiting.calls = true;
+        ut_slot_tell_words(j, ut_slot_of(j, session));
+    }
+}
+
+/* ---- ops ---- */
+
+const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
+{
+    ut_part *part = &op->part[j->config.self];
+    const ut_submission *first = NULL, *other = NULL;
+    uint32_t tau = ut_policy_of(j, op->seq).tau;
+    *part = (ut_part){.heard = true};
+    j->partial.announce = false;
+    if (j->partial.held && (j->partial.results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
+        j->partial.held = false; /* its memory is the new op's */
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        ut_rank_slot *r = &j->partial.rank[i];
+        r->state = UT_SLOT_NULL;
+        if (!r->waiting.there) {
+            if (r->session != NO_SESSION) /* who was waited for in vain is not waited for again at once */
+                r->absent = r->absent < tau ? r->absent + 1 : 0;
+            continue;
+        }
+        bool stale = r->waiting.given_for < op->seq;
+#ifdef UT_PLANT_PARTIAL_STALE_IS_FRESH
+        stale = false;
+#endif
+        r->in_op = r->waiting;
+        r->waiting.spent = true;
+#ifndef UT_PLANT_PARTIAL_TAKEN_TWICE
+        r->waiting.there = r->waiting.said.flags & UT_SUBMIT_STICKY;
+#endif
+        r->absent = 0;
+        r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
+        r->state = stale ? UT_SLOT_STALE : UT_SLOT_FRESH;
+        *(stale ? &part->stale : &part->fresh) |= (uint16_t)(1u << i);
+        const ut_submission *said = &r->in_op.said;
+        part->oldest_step = part->weight++ ? UT_MIN2(part->oldest_step, said->oldest_step) : said->oldest_step;
+        first = first ? first : said;
+        bool same = said->dtype == op->dtype && said->redop == op->redop && said->count == op->count &&
+                    said->mode == op->mode && !(said->flags & UT_SUBMIT_WORLD) == !op->by_world;
+        other = other || same ? other : said;
+        ut_slot_tell_words(j, r);
+    }
+    return other;
+}
+
+unsigned ut_slots_sources(const ut_job *j, const void **ret)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < j->config.local_ranks; i++)
+        if (j->partial.rank[i].in_op.there)
+            ret[n++] = j->partial.rank[i].in_op.src;
+    return n;
+}
+
+void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
+{
+    ut_partial *p = &j->partial;
+    p->stale = true;
+    if (receipt->status != UT_FAILED) {
+        p->results = op->seq + 1;
+        p->result_kept = j->kept_count - 1;
+        p->held = true;
+        p->dtype = op->dtype;
+        p->count = op->count;
+    }
+    for (uint32_t i = 0; i < j->config.local_ranks; i++) {
+        ut_rank_slot *r = &p->rank[i];
+        r->in_op.there = false;
+        if (receipt->status != UT_FAILED)
+            r->result = r->state;
+        ut_slot_tell_words(j, r);
+    }
+    ut_slots_owe(j, op->seq, j->kept_count);
+    ut_slots_answer(j, now);
+}
+
+/* ---- trainers come and go ---- */
+
+int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place)
+{
+    if (place >= j->config.local_ranks)
+        return UT_ERR_ARGUMENT;
+    ut_rank_slot *r = &j->partial.rank[place];
+    if (r->session != NO_SESSION)
+        return UT_ERR_EXISTS;
+    j->partial.announce = j->partial.announce || r->gone;
+    *r = (ut_rank_slot){.session = session};
+    j->partial.stale = true;
+    return UT_OK;
+}
+
+void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
+{
+    ut_rank_slot *r = ut_slot_of(j, session);
+    ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
+    if (r->in_op.there && op->state == UT_OP_OPENING) {
+        ut_op_part_leaves(j, op, j->engine->session[session].memory.place);
+    } else if (r->in_op.there && op->src == r->in_op.src) {
+        /* The op goes on with it: this host still owes others their results. Hadamard is off: its memory is free. */
+        if (op->encoded_memory)
+            memcpy(op->encoded_memory, op->src, op->bytes);
+        op->src = op->encoded_memory;
+    }
+    *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
+    j->partial.stale = j->partial.announce = true;
+    ut_job_speak(j, now); /* it is not to be picked any more */
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One peer host of one job: both directions of the path. It numbers packets, counts credit, tells what was acknowledged
+ * and what is lost, and knows when it wants to speak. It knows nothing of ops but the name of the slot that a packet
+ * carried.
+ *
+ * Cut by the packet's way: conn.c (life), conn_send.c (numbers, acknowledgements, loss), conn_recv.c (window, stash,
+ * feedback).
+ */
+#ifndef UT_CONN_H
+#define UT_CONN_H
+
+#include "core/face/engine.h"
+#include "core/path/cc.h"
+#include "core/path/mtu.h"
+#include "core/path/pacer.h"
+#include "core/wire/packets.h"
+
+enum {
+    UT_REORDER_PACKETS = 48,     /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_QUANTUM_BYTES = 96 << 10, /* of news, unless the window is small: 65 full packets */
+    UT_HOLD_NS = 1000 * 1000,    /* a receiver keeps news to itself at most this long */
+    UT_PTO_MIN_NS = 1000 * 1000, /* least time before a sender probes */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000,       /* most, after doubling */
+    UT_PTO_FIRST_NS = 20 * 1000 * 1000,      /* before the first round trip was measured */
+    UT_RECORD_GAP_MAX_NS = 50 * 1000 * 1000, /* an op record that was not seen is repeated at least this often */
+};
+
+enum ut_conn_state {
+    UT_CONN_NEW,    /* we may listen, but do not know where the peer is */
+    UT_CONN_UP,     /* packets may go both ways */
+    UT_CONN_ABSENT, /* known to be gone */
+};
+
+/* What a packet number carried. */
+typedef struct ut_sent {
+    uint32_t op_seq; /* low 32 bits */
+    uint32_t slot;
+    uint32_t time_us;   /* low 32 bits of the sender's clock */
+    uint16_t bytes;     /* of the datagram */
+    uint8_t step;       /* index in the op's schedule */
+    uint8_t state : 2;  /* enum ut_sent_state */
+    uint8_t pieces : 1; /* went in pieces */
+} ut_sent;
+enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
+
+/* Called for each packet whose fate is decided. |acked|: it came; otherwise it is lost. */
+typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
+
+typedef struct ut_conn {
+    uint8_t state;     /* enum ut_conn_state */
+    uint8_t listening; /* rx_cid is valid */
+    uint8_t shut;      /* what came under it could not be true: nothing is believed before there is another */
+    uint8_t heard;     /* a valid feedback came since connect */
+    uint8_t pto_doublings;
+    uint32_t tx_cid; /* the peer's choice, on our packets */
+    uint32_t rx_cid; /* our choice, on its packets */
+    ut_addr data, feedback;
+
+    /* Sending. Invariant: in flight = packets FLYING; credit used = sent - lost. */
+    uint64_t tx_next;       /* next packet number */
+    uint64_t tx_base;       /* no packet below it is FLYING */
+    uint64_t tx_acked;      /* highest number acknowledged plus one; 0 for none */
+    uint64_t tx_bytes;      /* datagram bytes ever sent */
+    uint64_t tx_lost_bytes; /* of those, now counted as lost */
+    uint64_t tx_flying;     /* packets */
+    uint64_t tx_flying_bytes;
+    uint64_t tx_grant; /* what the peer allows in all */
+    uint64_t lost_packets, spurious_losses, acked_packets;
+    uint32_t peer_ce;    /* packets marked, as the peer last told */
+    uint64_t ce_packets; /* the same, in all */
+    ut_cc cc;
+    ut_pacer pacer;
+    ut_ns srtt, rttvar;     /* 0 before the first sample */
+    ut_ns tx_last;          /* newest data sent, or newest progress: the tail timer counts from here */
+    ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
+    ut_ns blocked_since;    /* data waits, no credit, nothing flies; UT_NEVER if not */
+    uint32_t peer_feedback; /* newest feedback number of the peer */
+    uint32_t overtaken;     /* feedbacks since it with older, but rising numbers */
+    uint32_t overtaken_to;  /* the highest of those */
+    ut_ns overtaken_since;  /* when the first of them came */
+    uint32_t peer_drops;    /* datagrams that its kernel dropped in all, by its newest word */
+    uint64_t peer_rx_floor, peer_tx_floor;
+    ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
+    bool peer_record_seen[UT_OPS_MAX];
+    ut_ns peer_record_at[UT_OPS_MAX]; /* when its op was first heard of */
+    ut_ns peer_left_at[UT_OPS_MAX];   /* when the record came, and with it the time left */
+
+    /* Receiving. */
+    uint64_t rx_next;     /* highest packet number seen plus one; 0 for none */
+    uint64_t rx_bytes;    /* datagram bytes received, each number once */
+    uint64_t rx_window;   /* bytes that we let the peer have in flight or stashed */
+    uint64_t rx_reported; /* rx_bytes when the last feedback went */
+    uint64_t rx_quantum;  /* bytes after which a feedback is due */
+    uint64_t rx_gap_due;  /* a feedback is due when rx_next reaches it; UT_NEVER if no gap is open */
+    uint32_t rx_ce;
+    uint32_t rx_time_us; /* newest packet's send time; UINT32_MAX for none */
+    ut_ns rx_time_at;    /* and when it came */
+    ut_ns rx_last;       /* when anything valid came; 0 for never */
+    ut_ns feedback_at;   /* when to send the next feedback; UT_NEVER if nothing is to be said */
+    ut_ns record_gap;    /* present distance between repeats of what a peer may not know; 0: begin anew */
+    uint32_t feedback_number;
+    uint8_t peer_incast;                   /* factor that the peer advertises; 0 for not known */
+    bool ask;                              /* the next feedback asks for an answer */
+    uint64_t rx_bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: came */
+
+    /* Early packets, {u16 length, bytes} each, kept until their op opens here. */
+    uint8_t *stash;
+    size_t stash_size, stash_len;
+    uint64_t stash_bytes; /* datagram bytes in it: received, but not granted anew */
+
+    /* Packets too large for a path: how ours go, and the unfinished ones that came. */
+    ut_mtu mtu;
+    uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
+
+    ut_sent sent[UT_SENT_MAX];
+} ut_conn;
+
+/* conn.c */
+/* |stash| holds ut_conn_stash_bytes(window). */
+size_t ut_conn_stash_bytes(uint64_t window);
+void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size);
+/* Forgets all of the path from the peer; it listens under |cid| from now on. */
+void ut_conn_listen(ut_conn *c, uint32_t cid);
+/* The peer will have |window| bytes in flight: a feedback is due after a quarter of it, but not for few packets. */
+void ut_conn_expect(ut_conn *c, uint64_t window);
+void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, uint32_t cid, ut_ns now);
+void ut_conn_absent(ut_conn *c);
+/* Earliest time at which ut_conn_tick or a feedback has something to do. */
+ut_ns ut_conn_next_wake(const ut_conn *c);
+
+/* conn_send.c */
+/* Datagrams of |bytes| that may go: by credit, by the congestion window, by the memory of what was sent. */
+uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
+/* Gives the packet its number. */
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now);
+/* A feedback of this path that no honest peer can have sent: its number is far ahead, it acknowledges what was never
+ * sent, or grants what nobody has room for. Changes nothing. */
+bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
+/* Takes the sender's half of a feedback that is not wild. */
+void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
+/* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns
+ * true if it probed. */
+bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
+/* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
+ut_ns ut_conn_silence(const ut_conn *c);
+/* The same, doubled with every probe in vain. */
+ut_ns ut_conn_pto(const ut_conn *c);
+
+/* conn_recv.c */
+enum ut_pn { UT_PN_NEW, UT_PN_SEEN, UT_PN_WILD };
+/* Expands the number on the wire and tells whether it is new; WILD: no sender can have come so far. Changes nothing. */
+enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn);
+/* A feedback is newer than all before it. */
+bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number);
+/* One came that is not. True if so many did since the newest, with numbers that rise, that the newest cannot have been
+ * the peer's own: it shuts out the true ones. */
+bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now);
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now);
+/* Keeps an early datagram. False if there is no room: then it must not be acknowledged. */
+bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
+/* A feedback goes out at |at| or earlier. */
+static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
+{
+    c->feedback_at = UT_MIN2(c->feedback_at, at);
+}
+/* Fills the conn's half of a feedback and forgets that it was due. */
+void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);
+
+#endif

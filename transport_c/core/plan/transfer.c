@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/plan/transfer.h"
+
+void ut_transfer_init(ut_transfer *t, uint64_t bytes, uint32_t payload, uint64_t *bits, uint64_t *again)
+{
+    memset(t, 0, sizeof *t);
+    t->slots = ut_slots(bytes, payload);
+    t->bytes_last = t->slots ? (uint32_t)(bytes - (uint64_t)(t->slots - 1) * payload) : 0;
+    t->bits = bits;
+    t->again = again;
+    memset(bits, 0, ut_transfer_words(t->slots) * 8);
+    if (again)
+        memset(again, 0, ut_transfer_words(t->slots) * 8);
+}
+
+bool ut_transfer_mark(ut_transfer *t, uint32_t slot)
+{
+    assert(slot < t->slots);
+    uint64_t bit = 1ULL << (slot % 64), *word = &t->bits[slot / 64];
+    if (*word & bit)
+        return false;
+    *word |= bit;
+    t->done++;
+    if (t->again && (t->again[slot / 64] & bit)) {
+        t->again[slot / 64] &= ~bit;
+        t->lost--;
+    }
+    return true;
+}
+
+void ut_transfer_lose(ut_transfer *t, uint32_t slot)
+{
+    assert(slot < t->slots && t->again);
+    uint64_t bit = 1ULL << (slot % 64);
+    if ((t->bits[slot / 64] & bit) || (t->again[slot / 64] & bit))
+        return;
+    t->again[slot / 64] |= bit;
+    t->lost_first = t->lost ? UT_MIN2(t->lost_first, slot) : slot;
+    t->lost++;
+}
+
+bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot)
+{
+    if (t->lost == 0)
+        return false;
+    for (size_t w = t->lost_first / 64; w < ut_transfer_words(t->slots); w++) {
+        if (t->again[w] == 0)
+            continue;
+        uint32_t slot = (uint32_t)(w * 64) + (uint32_t)__builtin_ctzll(t->again[w]);
+        t->again[w] &= t->again[w] - 1;
+        t->lost--;
+        t->lost_first = slot;
+        *ret_slot = slot;
+        return true;
+    }
+    assert(!"a lost slot is counted but not marked");
+    return false;
+}
+
+uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload)
+{
+    uint32_t absent = t->slots - t->done;
+    if (absent == 0)
+        return 0;
+    bool last_absent = !ut_transfer_has(t, t->slots - 1);
+    return (uint64_t)(absent - last_absent) * payload + (last_absent ? t->bytes_last : 0);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The wire: three packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * range that can be checked without knowing the job. All other files speak of these structs, never of bytes.
+ */
+#ifndef UT_WIRE_H
+#define UT_WIRE_H
+
+#include "core/view/owners.h"
+
+enum {
+    UT_WIRE_VERSION = 1,
+    UT_KIND_DATA = 1,
+    UT_KIND_FEEDBACK = 2,
+    UT_KIND_PIECE = 3,
+    UT_COVERAGE_MAX = (1 << 14) - 1,
+    UT_DATA_HEADER = 32,
+    UT_ULTIMA_HEADER = 9,
+    UT_FEEDBACK_HEADER = 96,
+    UT_PIECE_HEADER = 16,
+    UT_PIECES_MAX = 8, /* of one packet */
+    UT_OP_RECORD = 64,
+    UT_ACK_WORDS = UT_ACK_BITS / 64,
+    UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
+};
+
+enum ut_data_flag { UT_FLAG_REPAIR = 0x01, UT_FLAG_TRANSFORMED = 0x20 };
+enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
+enum ut_record_flag {
+    UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
+    UT_RECORD_RX_DONE = 0x02, /* I want no more data for it */
+    UT_RECORD_TX_DONE = 0x04, /* I send no more data for it */
+    UT_RECORD_FAILED = 0x08,
+    UT_RECORD_RESULT = 0x10, /* the masks hold */
+    UT_RECORD_DIGEST = 0x20, /* the op has ended, and the digest holds */
+    UT_RECORD_SENT = 0x80,   /* of stage 1 I send you nothing more: it came, or I gave it up */
+    UT_RECORD_ACTIVE = 0x40, /* partial jobs: the op has started; without it, the sender's ranks are ready for it */
+};
+
+/* The paper's nine bytes (SPEC 1a.1). */
+typedef struct ut_ultima {
+    uint16_t bucket;  /* op_seq mod 65536 */
+    uint32_t offset;  /* bytes into the bucket */
+    uint16_t timeout; /* units of 100 us, 0xffff saturated, 0 none */
+    uint8_t last;     /* Last%ile, 0 .. 15 */
+    uint8_t incast;   /* 0 .. 15 */
+} ut_ultima;
+
+typedef struct ut_data {
+    uint8_t flags;
+    uint8_t stage;     /* 1 or 2 */
+    uint16_t coverage; /* stage 1: ranks in it; stage 2: ranks missing; 0 .. UT_COVERAGE_MAX */
+    uint32_t cid;
+    uint32_t pn;      /* low 32 bits */
+    uint32_t op_seq;  /* low 32 bits; on the wire their high half, for `ultima.bucket` is the low one */
+    uint16_t owners;  /* tag of those that the sender cut the bucket among, see owners.h */
+    uint32_t time_us; /* low 24 bits */
+    ut_ultima ultima;
+    uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
+} ut_data;
+
+/* A part of a data packet that was too large for the path. */
+typedef struct ut_piece {
+    uint8_t index;  /* from 0 */
+    uint16_t whole; /* bytes of the packet */
+    uint32_t cid;
+    uint32_t pn; /* of the packet, low 32 bits */
+} ut_piece;
+
+typedef struct ut_record {
+    uint64_t op_seq;
+    uint64_t count;
+    uint8_t dtype, redop, mode, flags;
+    uint16_t weight;
+    uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
+    uint8_t agree;         /* 1: submitted with UT_SUBMIT_AGREE */
+    uint8_t algorithm;     /* enum ut_algorithm */
+    uint8_t collective;    /* enum ut_collective */
+    uint8_t root;          /* of a broadcast, else 0; `redop` is 0 then */
+    uint32_t time_left_us; /* UINT32_MAX for none */
+    uint32_t digest;       /* of the sender's result */
+    uint64_t full_mask, any_mask; /* with `field`: the two values instead */
+    /* Partial jobs, else 0. The ranks of the sender's host in it, bit per place; before it is ACTIVE, that are ready.
+     */
+    uint16_t fresh, stale;
+    uint32_t oldest_step; /* of what they contribute */
+    uint16_t initiator;   /* host; 0xffff: none known */
+    uint8_t policy;       /* enum ut_policy in force for this op */
+    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
+    uint16_t attached;    /* places of the sender's host but those whose trainer has left */
+    uint16_t owners;      /* of all jobs: tag of those that the sender cut the bucket among */
+} ut_record;
+
+typedef struct ut_feedback {
+    uint8_t flags, records, incast;
+    uint32_t cid;
+    uint32_t number;
+    uint64_t grant, received, rx_floor, tx_floor;
+    uint32_t highest_pn;
+    uint32_t ce_packets;
+    uint32_t kernel_drops;
+    uint32_t echo_us; /* UINT32_MAX if none */
+    uint32_t hold_us;
+    uint8_t ack_words;
+    uint16_t hadamard; /* a decision or a loss, see hadamard.c */
+    ut_owners_word owners;
+    ut_record record[UT_OPS_MAX];
+    uint64_t ack[UT_ACK_WORDS];
+} ut_feedback;
+
+void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
+void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
+
+/* Reads the connection id of a datagram of |kind| that is at least |least| bytes long, and nothing else: a stranger's
+ * datagram must not cost a checksum. UT_ERR_MALFORMED if it is shorter, or of another version or kind. */
+int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least, uint32_t *ret_cid);
+
+/* Writes the header of a data packet, checksum over header and payload included. */
+void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
+/* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
+int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len);
+
+/* Writes the header of a piece that consists of |a| and then |b|. */
+void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
+                     size_t b_len);
+int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len);
+
+/* Returns the bytes written, at most UT_FEEDBACK_MAX. */
+size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f);
+int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len);
+
+/* The full number nearest to |expected| whose low 32 bits are |low|. */
+uint64_t ut_expand32(uint64_t expected, uint32_t low);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/wire/pieces.h"
+
+/* An unfinished packet. Another packet number in the same place begins anew: an old one that lost a piece, or a number
+ * that was made up, must not keep the place. So does another path: when one is opened anew its numbers begin again. */
+typedef struct place {
+    uint32_t cid;
+    uint32_t pn;    /* low 32 bits */
+    uint16_t whole; /* bytes of the packet; 0: free */
+    uint8_t came;   /* bit per piece */
+    uint8_t reserved;
+    uint8_t bytes[];
+} place;
+
+uint32_t ut_piece_bytes(uint32_t packet_bytes)
+{
+    uint32_t pieces = 2;
+    while (packet_bytes / pieces + UT_PIECE_HEADER > UT_PATH_MIN)
+        pieces *= 2;
+    assert(packet_bytes % pieces == 0 && pieces <= UT_PIECES_MAX);
+    return packet_bytes / pieces;
+}
+
+uint32_t ut_pieces_burst(uint32_t packet_bytes)
+{
+    uint32_t pieces = packet_bytes / ut_piece_bytes(packet_bytes);
+    return UT_MIN2(UT_SEGMENTS_MAX / pieces, UT_BURST_BYTES / (packet_bytes + pieces * UT_PIECE_HEADER));
+}
+
+static size_t place_bytes(uint32_t packet_bytes)
+{
+    return (sizeof(place) + packet_bytes + 7) & ~(size_t)7;
+}
+
+size_t ut_pieces_memory(uint32_t packet_bytes)
+{
+    return packet_bytes > UT_PATH_MIN ? UT_PIECES_ROOM * place_bytes(packet_bytes) : 0;
+}
+
+uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len, uint32_t each)
+{
+    /* In the burst's memory: the first piece's header, the packet's own, then the headers of the other pieces. */
+    uint8_t *first = b->headers + (size_t)b->segments * UT_DATA_HEADER, *inner = first + UT_PIECE_HEADER;
+    ut_data_encode(inner, h, len);
+    ut_piece p = {.whole = (uint16_t)(UT_DATA_HEADER + len), .cid = h->cid, .pn = h->pn};
+    size_t piece = UT_MIN2(len, each - UT_DATA_HEADER);
+    ut_piece_encode(first, &p, inner, UT_DATA_HEADER, payload, piece);
+    b->iov[b->iovs++] = (ut_iov){first, UT_PIECE_HEADER + UT_DATA_HEADER};
+    b->iov[b->iovs++] = (ut_iov){payload, piece};
+    uint8_t *header = inner + UT_DATA_HEADER;
+    for (size_t at = piece; at < len; at += piece, header += UT_PIECE_HEADER) {
+        piece = UT_MIN2(len - at, (size_t)each);
+        p.index++;
+        ut_piece_encode(header, &p, payload + at, piece, NULL, 0);
+        b->iov[b->iovs++] = (ut_iov){header, UT_PIECE_HEADER};
+        b->iov[b->iovs++] = (ut_iov){payload + at, piece};
+    }
+    uint32_t pieces = p.index + 1u;
+    b->segments += pieces;
+    b->bytes += (uint32_t)(UT_DATA_HEADER + len) + pieces * UT_PIECE_HEADER;
+    return pieces;
+}
+
+const uint8_t *ut_pieces_put(uint8_t *memory, uint32_t packet_bytes, const ut_piece *h, const uint8_t *bytes,
+                             size_t len, int *ret_error)
+{
+    *ret_error = UT_ERR_MALFORMED;
+    if (packet_bytes <= UT_PATH_MIN || h->whole <= UT_DATA_HEADER || h->whole > packet_bytes)
+        return NULL;
+    uint32_t each = ut_piece_bytes(packet_bytes), pieces = (h->whole + each - 1) / each, at = h->index * each;
+    if (h->index >= pieces || len != UT_MIN2(each, h->whole - at))
+        return NULL;
+    *ret_error = UT_OK;
+    place *p = (place *)(void *)(memory + h->pn % UT_PIECES_ROOM * place_bytes(packet_bytes));
+    if (p->whole != h->whole || p->pn != h->pn || p->cid != h->cid) {
+        p->cid = h->cid;
+        p->pn = h->pn;
+        p->whole = h->whole;
+        p->came = 0;
+    }
+    memcpy(p->bytes + at, bytes, len);
+    p->came |= (uint8_t)(1u << h->index);
+    if (p->came != (1u << pieces) - 1)
+        return NULL;
+    p->whole = 0;
+    return p->bytes;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints
+ * (every set of ranks is read back, and each kind of damage is seen), and the network alone, with no engine.
+ */
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+static int failures;
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            printf("selftest: %s:%d: %s\n", __func__, __LINE__, #condition);                                           \
+            failures++;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+static void rng__vectors_and_ranges(void)
+{
+    CHECK(sim_mix(0) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64's published first output for 0 */
+    sim_rng rng = sim_rng_for(1, 2), same = sim_rng_for(1, 2), other = sim_rng_for(1, 3);
+    CHECK(sim_next(&rng) == sim_next(&same) && sim_next(&rng) != sim_next(&other));
+    uint32_t seen[7] = {0}, chances = 0;
+    for (int i = 0; i < 70000; i++) {
+        seen[sim_below(&rng, 7)]++;
+        chances += sim_chance(&rng, 250000);
+        uint64_t x = sim_octaves(&rng, 3, 1000), y = sim_between(&rng, 5, 6);
+        CHECK(x >= 3 && x <= 1000 && y >= 5 && y <= 6);
+    }
+    for (int i = 0; i < 7; i++)
+        CHECK(seen[i] > 9500 && seen[i] < 10500);
+    CHECK(chances > 17000 && chances < 18000);
+    CHECK(!sim_chance(&rng, 0) && sim_chance(&rng, 1000000) && sim_below(&rng, 0) == 0);
+}
+
+static sim_world *world_of(sim_plan *plan)
+{
+    sim_world *w = sim_alloc(sizeof *w);
+    sim_world_init(w, 7, plan, false);
+    return w;
+}
+
+static void heap__gives_time_order_and_keeps_ties(void)
+{
+    sim_plan *plan = sim_alloc(sizeof *plan);
+    sim_world *w = world_of(plan);
+    for (uint32_t i = 0; i < 3000; i++)
+        sim_push(w, sim_below(&w->rng_net, 50), SIM_EV_END, i, 0, 0, 0, NULL);
+    sim_event last = {0}, e;
+    uint32_t n = 0;
+    for (; sim_pop(w, &e); n++, last = e)
+        CHECK(n == 0 || e.at > last.at || (e.at == last.at && e.a > last.a));
+    CHECK(n == 3000 && !sim_pop(w, &e));
+    sim_world_free(w);
+    free(w);
+    free(plan);
+}
+
+/* Every set of ranks has its own bits, in every unit of every dtype, and is read back as itself. */
+static void code__reads_every_set(void)
+{
+    for (unsigned dtype = 1; dtype < UT_DTYPES_END; dtype++)
+        for (unsigned redop = UT_SUM; redop <= UT_AVG; redop++) {
+            uint32_t most = UT_MIN2(sim_code_ranks_max(dtype, redop), 10u);
+            for (uint32_t ranks = 1; ranks <= most; ranks++) {
+                sim_code code = {.seed = 11, .job = 1, .ranks = ranks, .op_seq = 5, .dtype = (uint8_t)dtype};
+                code.redop = (uint8_t)redop;
+                for (uint64_t element = 0; element < (ranks > 7 ? 6 : 60); element++)
+                    for (uint32_t set = 1; set < 1u << ranks; set++) {
+                        uint8_t value[8];
+                        const char *reason = "";
+                        sim_code_expect(&code, element, set, value);
+                        CHECK(sim_code_read(&code, element, value, 0, &reason) == set);
+                    }
+            }
+        }
+}
+
+/* The sum of what the ranks write is what is expected of them: fill and expect agree, for all dtypes that C can add. */
+static void code__fill_adds_up(void)
+{
+    sim_code code = {.seed = 3, .ranks = 6, .op_seq = 9, .redop = UT_SUM};
+    double f64[6][50], sum;
+    int32_t i32[6][50], whole;
+    code.dtype = UT_FLOAT64;
+    for (uint32_t r = 0; r < 6; r++)
+        sim_code_fill(&code, r, f64[r], 50);
+    code.dtype = UT_INT32;
+    for (uint32_t r = 0; r < 6; r++)
+        sim_code_fill(&code, r, i32[r], 50);
+    for (uint32_t i = 0; i < 50; i++) {
+        double expected;
+        int32_t expected32;
+        code.dtype = UT_FLOAT64;
+        sum = f64[0][i] + f64[3][i] + f64[5][i];
+        sim_code_expect(&code, i, 1 | 8 | 32, &expected);
+        CHECK(sum == expected);
+        code.dtype = UT_INT32;
+        whole = i32[0][i] + i32[3][i] + i32[5][i];
+        sim_code_expect(&code, i, 1 | 8 | 32, &expected32);
+        CHECK(whole == expected32);
+    }
+}
+
+static void code__sees_damage(void)
+{
+    sim_code code = {.seed = 3, .ranks = 5, .op_seq = 9, .dtype = UT_INT64, .redop = UT_SUM}, earlier = code;
+    earlier.op_seq = 8;
+    int64_t a[200], b[200], old[200];
+    const char *reason = "";
+    unsigned stale = 0, moved = 0;
+    sim_code_fill(&code, 0, a, 200);
+    sim_code_fill(&code, 3, b, 200);
+    sim_code_fill(&earlier, 3, old, 200);
+    for (unsigned i = 0; i < 200; i++) {
+        int64_t good = a[i] + b[i], twice = a[i] + b[i] + b[i], stranger = a[i] + 64 * b[i], nothing = 0;
+        CHECK(sim_code_read(&code, i, &good, 0, &reason) == (1 | 8));
+        CHECK(sim_code_read(&code, i, &twice, 1 | 8, &reason) == 0 && strstr(reason, "more than once"));
+        CHECK(sim_code_read(&code, i, &stranger, 0, &reason) == 0);
+        CHECK(sim_code_read(&code, i, &nothing, 0, &reason) == 0);
+        int64_t with_old = a[i] + old[i], elsewhere = a[i] + b[(i + 8) % 200];
+        stale += sim_code_read(&code, i, &with_old, 0, &reason) == 0;
+        moved += sim_code_read(&code, i, &elsewhere, 0, &reason) == 0;
+    }
+    CHECK(stale > 180 && moved > 180); /* two elements share a unit now and then; a packet never does in all of them */
+}
+
+/* Runs the network's own events until none is left; returns what arrived at host 1. */
+static unsigned drain(sim_world *w, ut_ns *last)
+{
+    sim_event e;
+    while (sim_pop(w, &e)) {
+        w->now = e.at;
+        if (e.kind == SIM_EV_SWITCH)
+            sim_net_switch(w, e.p);
+        else if (e.kind == SIM_EV_ARRIVE)
+            sim_net_arrive(w, e.p);
+    }
+    unsigned n = 0;
+    *last = w->now;
+    for (sim_packet *packet = w->host[1].queue[0]; packet; packet = packet->next)
+        n++;
+    return n;
+}
+
+static void net_plan(sim_plan *p)
+{
+    memset(p, 0, sizeof *p);
+    p->hosts = 2;
+    p->rate_up = p->rate_down = 125000000;
+    p->queue_up = p->queue_down = 1 << 20;
+    p->delay_min = p->delay_max = 100 * UT_US;
+    p->mark_above = UINT64_MAX;
+    p->receive_real = p->receive_buffer = 64 << 20;
+    p->packet_bytes = 1472;
+}
+
+static sim_world *net_world(sim_plan *plan)
+{
+    sim_world *w = world_of(plan);
+    for (unsigned h = 0; h < 2; h++) {
+        w->host[h].alive = true;
+        w->host[h].life = 1;
+    }
+    sim_net_start(w);
+    return w;
+}
+
+static void send_many(sim_world *w, unsigned n, uint32_t len)
+{
+    for (unsigned i = 0; i < n; i++)
+        sim_net_send(w, sim_packet_make(w, 0, 1, UT_PORT_DATA, len));
+}
+
+static void net__rate_and_delay(void)
+{
+    sim_plan *plan = sim_alloc(sizeof *plan);
+    net_plan(plan);
+    sim_world *w = net_world(plan);
+    ut_ns last;
+    send_many(w, 100, 1184); /* 1250 bytes on the wire: 10 us each */
+    CHECK(drain(w, &last) == 100);
+    CHECK(last == (100 * 10 + 100 + 10) * UT_US);
+    CHECK(w->books.sent.packets == 100 && w->books.lost.packets == 0);
+    sim_world_free(w);
+    free(w);
+    free(plan);
+}
+
+static void net__queue_loss_and_books(void)
+{
+    sim_plan *plan = sim_alloc(sizeof *plan);
+    net_plan(plan);
+    plan->queue_up = 100 * 1250;
+    plan->loss = 100000;
+    plan->duplicate = 200000;
+    plan->corrupt = 100000;
+    plan->resize = 100000;
+    plan->reorder = 100000;
+    plan->reorder_by = UT_MS;
+    sim_world *w = net_world(plan);
+    ut_ns last;
+    for (unsigned i = 0; i < 20; i++) {
+        send_many(w, 150, 1184);
+        drain(w, &last);
+    }
+    const sim_net_books *b = &w->books;
+    CHECK(w->cover[SIM_link_queue_full] == 20 * 50);
+    CHECK(w->cover[SIM_loss] > 150 && w->cover[SIM_loss] < 250);
+    CHECK(w->cover[SIM_duplicate] > 250 && w->cover[SIM_corrupt] > 100 && w->cover[SIM_truncate] > 50 &&
+          w->cover[SIM_extend] > 30);
+    w->host[0].alive = w->host[1].alive = false; /* there are no engines to ask: only the network's books */
+    if (setjmp(w->failed) == 0)
+        sim_account_world(w);
+    CHECK(w->failure[0] == 0);
+    CHECK(b->sent.packets == 3000);
+    sim_world_free(w);
+    free(w);
+    free(plan);
+}
+
+int sim_selftest(void)
+{
+    rng__vectors_and_ranges();
+    heap__gives_time_order_and_keeps_ties();
+    code__reads_every_set();
+    code__fill_adds_up();
+    code__sees_damage();
+    net__rate_and_delay();
+    net__queue_loss_and_books();
+    printf("selftest: %d failures\n", failures);
+    return failures;
+}

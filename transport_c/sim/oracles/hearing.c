@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * O9 incast: in a quiet world a host hears no more senders at once than the factor allows, by the packets that reach
+ * it. A sender is heard from when a trickle has passed until its tail is there, unless it pauses. One more may be let
+ * in for one that was silent, and at a change of turns two may overlap: so it is the mean over the packets that is held
+ * against the factor, plus one.
+ */
+#include "sim/sim.h"
+
+enum { TRICKLE = 2 * 4 /* packets: before the op opens, and after */, LATELY = 200000 /* ns */ };
+
+void sim_incast_note(sim_world *w, const sim_packet *packet)
+{
+    const uint8_t *b = packet->bytes;
+    if (!w->plan.quiet || packet->port != UT_PORT_DATA || packet->flags || packet->len < 33 || w->calming)
+        return;
+    sim_hearing *s = &w->hearing[packet->to][packet->from];
+    uint64_t op_stage = (uint64_t)b[12] << 32 | (uint64_t)b[13] << 24 | b[14] << 16 | b[15] << 8 | b[2] >> 6;
+    if (s->op_stage != op_stage)
+        *s = (sim_hearing){.op_stage = op_stage};
+    s->packets++;
+    s->at = w->now;
+    s->going = s->packets > TRICKLE && b[31] >> 4 == 0;
+    if (!s->going)
+        return;
+    w->heard_packets++;
+    for (uint32_t h = 0; h < w->plan.hosts; h++)
+        w->heard_senders += w->hearing[packet->to][h].going && w->now - w->hearing[packet->to][h].at < LATELY;
+}
+
+void sim_incast_check(sim_world *w)
+{
+    uint64_t factor = w->plan.job[0].options.incast;
+    if (w->heard_packets < 500)
+        return;
+    w->cover[SIM_incast_seen]++;
+    if (w->heard_senders > (factor + 1) * w->heard_packets)
+        sim_fail(w, "O9 incast", 0, "%" PRIu64 ".%02" PRIu64 " senders were heard at once, the factor is %" PRIu64,
+                 w->heard_senders / w->heard_packets, w->heard_senders * 100 / w->heard_packets % 100, factor);
+}

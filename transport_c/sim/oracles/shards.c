@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who makes which part of a result, found again without the core's schedules.
+ */
+#include "sim/sim.h"
+
+uint32_t sim_least_factor(uint32_t n)
+{
+    uint32_t p = 2;
+    while (p < n && n % p)
+        p++;
+    return p;
+}
+
+bool sim_direct(const sim_job_plan *j)
+{
+    return sim_algorithm(j) == UT_TAR || sim_algorithm(j) == UT_PS || j->hosts <= 2 ||
+           (sim_algorithm(j) == UT_BCUBE && sim_least_factor(j->hosts) == j->hosts);
+}
+
+void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
+               uint64_t *to)
+{
+    uint32_t all = 0, place = 0;
+    for (uint32_t h = 0; h < j->hosts; h++) {
+        place += h < host && (owners >> h & 1);
+        all += owners >> h & 1;
+    }
+    uint32_t shard = (uint32_t)((place + op_seq) % UT_MAX2(all, 1));
+    bool ps = sim_algorithm(j) == UT_PS, one = owners >> host & 1;
+    *from = ps || !one ? 0 : sim_shard_begin(count, all, shard);
+    *to = ps ? (host == 0 ? count : 0) : one ? sim_shard_begin(count, all, shard + 1) : 0;
+}

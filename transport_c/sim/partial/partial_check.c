@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The result of a partial op, byte by byte, against what went into it (partial_watch.c) and what the receipt says:
+ *
+ *   O2 fingerprint   each element holds whole hosts' contributions to this op, by the ranks that the receipt names
+ *   fresh and stale, or is the host's own, or zero where it has none; COMPLETE: all that are included, everywhere
+ *
+ *   O3 conservation  expected = used + missing, row by row, and the missing bytes are those that the result lacks
+ *
+ *   O4 agreement     all COMPLETE results of an op are the same
+ *
+ *   O15 nothing lost at the end, where nothing went wrong: each contribution is in one op and in its result, or was
+ *   replaced, or taken back, or waits in its slot
+ */
+#include "sim/partial/partial.h"
+#include "sim/world/liar.h"
+
+typedef struct view {
+    sim_world *w;
+    sim_job *job;
+    const sim_rank *rank;
+    const ut_receipt *r;
+    const sim_part_op *op;
+    const uint8_t *result;
+    uint32_t self, hosts;
+    size_t element;
+    uint32_t named;                       /* ranks that the rows say are in it */
+    uint32_t unheard;                     /* of hosts whose word did not come, though their data may have */
+    uint32_t least, everywhere, anywhere; /* ranks of the thinnest element; in all; in some */
+    uint64_t lacks[2][SIM_HOSTS];         /* elements of our shard without this host; of its shard without it */
+    uint64_t digest;
+} view;
+
+#define FAIL(oracle, format, ...)                                                                                      \
+    sim_fail(v->w, oracle, v->rank->host, "job %u rank %u op_seq %" PRIu64 " (status %u): " format, v->rank->job,      \
+             v->rank->index, v->r->op_seq, v->r->status, __VA_ARGS__)
+
+static uint32_t ranks_at_places(const view *v, uint32_t host, uint32_t places)
+{
+    return places << __builtin_ctz(v->job->host_ranks[host]);
+}
+
+/* What each host is said to have put in, against what it did. */
+static void check_names(view *v)
+{
+    uint32_t included = 0;
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        const ut_receipt_peer *row = &v->r->peer[h];
+        uint32_t fresh = ranks_at_places(v, h, row->fresh), stale = ranks_at_places(v, h, row->stale);
+        included += (uint32_t)__builtin_popcount(row->fresh | row->stale);
+        v->named |= fresh | stale;
+        if ((fresh | stale) & ~v->job->host_ranks[h] || fresh & stale)
+            FAIL("O2 fingerprint", "host %u: ranks %#x fresh, %#x stale", h, fresh, stale);
+        v->unheard |= fresh | stale ? 0 : v->job->host_ranks[h];
+        if (!(fresh | stale) || v->job->shaken[h])
+            continue;
+        uint32_t in = 0, mask = v->job->host_ranks[h] & ~v->op->unsure;
+        for (uint32_t k = 0; k < v->job->ranks; k++)
+            in |= (uint32_t)(v->op->gift[k] != 0) << k;
+        if ((fresh | stale) != (in & v->job->host_ranks[h]))
+            FAIL("O2 fingerprint", "host %u is said to have put in ranks %#x, it has put in %#x", h, fresh | stale,
+                 in & v->job->host_ranks[h]);
+        if ((stale & mask) != (v->op->stale & in & mask))
+            FAIL("O2 fingerprint", "host %u: ranks %#x are said to be stale, %#x are", h, stale & mask,
+                 v->op->stale & in & mask);
+    }
+    if (v->r->included != included)
+        FAIL("O2 fingerprint", "%u ranks are said to be included, the rows name %u", v->r->included, included);
+    uint32_t bit = 1u << v->rank->index, own = v->op->gift[v->rank->index];
+    bool stale = v->op->stale & bit;
+    unsigned slot = !own ? UT_SLOT_NULL : stale ? UT_SLOT_STALE : UT_SLOT_FRESH;
+    bool mine = own && own > v->rank->giver->first; /* of this life of the trainer */
+    if ((mine || !own) && v->op->life[v->self] == v->w->host[v->rank->host].life && v->r->slot != slot &&
+        !(v->op->unsure & bit && v->r->slot != UT_SLOT_NULL))
+        FAIL("O2 fingerprint", "the caller's slot is said to have been %u, it was %u", v->r->slot, slot);
+}
+
+static uint32_t owner_of(const view *v, uint64_t element, uint64_t *ret_end)
+{
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        uint64_t from, to;
+        sim_owned(v->job->plan, v->r->op_seq, v->r->owners, v->job->plan->part.count, h, &from, &to);
+        if (element >= from && element < to) {
+            *ret_end = to;
+            return h;
+        }
+    }
+    *ret_end = 0;
+    return 0;
+}
+
+static uint32_t own_ranks(const view *v)
+{
+    uint32_t ranks = 0;
+    for (uint32_t k = 0; k < v->job->ranks; k++)
+        if (v->job->host_ranks[v->self] >> k & 1 && v->op->gift[k])
+            ranks |= 1u << k;
+    return ranks;
+}
+
+static void check_element(view *v, uint64_t i, uint32_t owner, uint32_t ranks)
+{
+    uint32_t own = own_ranks(v);
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        uint32_t part = ranks & v->job->host_ranks[h], whole = 0;
+        for (uint32_t k = 0; k < v->job->ranks; k++)
+            whole |= (uint32_t)(v->job->host_ranks[h] >> k & 1 && v->op->gift[k]) << k;
+        if (part && part != whole && !v->job->shaken[h])
+            FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x of host %u, which put in %#x", i, part, h,
+                 whole);
+    }
+    /* What lacks its owner's own is filled in here. */
+    uint32_t owners = v->named & v->job->host_ranks[owner];
+    if (owner != v->self && owners && !(ranks & owners) && ranks != own && !v->job->shaken[owner] &&
+        !v->job->shaken[v->self])
+        FAIL("O2 fingerprint", "element %" PRIu64 " of host %u's shard holds ranks %#x: neither its result nor our own",
+             i, owner, ranks);
+    if (v->r->status == UT_COMPLETE && (v->named & ~ranks || ranks & ~(v->named | v->unheard)))
+        FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x, ranks %#x are included", i, ranks, v->named);
+    if (v->r->status == UT_INSUFFICIENT && ranks & ~v->job->host_ranks[v->self])
+        FAIL("O2 fingerprint", "element %" PRIu64 " holds ranks %#x", i, ranks);
+}
+
+static void read_result(view *v)
+{
+    sim_gift_code code = sim_gift_code_of(v->w, v->rank->job);
+    uint64_t count = v->job->plan->part.count, shard_end = 0;
+    uint32_t hint = v->named, owner = 0, checked = 0;
+    v->everywhere = UINT32_MAX;
+    v->least = v->job->ranks;
+    for (uint64_t i = 0; i < count; i++) {
+        const char *reason = "";
+        const uint8_t *at = v->result + i * v->element;
+        uint32_t ranks;
+        if (!sim_gift_read(&code, v->op, i, at, hint, &ranks, &reason))
+            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " (dtype %u, redop %u, %.17g) %s", i, count,
+                 code.dtype, code.redop, sim_code_real(code.dtype, at), reason);
+        bool border = i == shard_end;
+        if (border)
+            owner = owner_of(v, i, &shard_end);
+        if (border || ranks != checked)
+            check_element(v, i, owner, ranks);
+        checked = hint = ranks;
+        v->least = UT_MIN2(v->least, (uint32_t)__builtin_popcount(ranks));
+        v->everywhere &= ranks;
+        v->anywhere |= ranks;
+        uint64_t x = 0;
+        memcpy(&x, at, v->element);
+        v->digest = sim_mix(v->digest ^ x);
+        for (uint32_t h = 0; h < v->hosts; h++) {
+            bool without = !(ranks & v->job->host_ranks[h]);
+            v->lacks[0][h] += without && owner == v->self;
+            v->lacks[1][h] += without && owner == h;
+        }
+    }
+}
+
+static void check_rows(view *v)
+{
+    const ut_receipt *r = v->r;
+    uint64_t expected = 0, missing = 0, count = v->job->plan->part.count;
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        const ut_receipt_peer *row = &r->peer[h];
+        uint64_t from, to, own_from, own_to;
+        sim_owned(v->job->plan, r->op_seq, r->owners, count, h, &from, &to);
+        sim_owned(v->job->plan, r->op_seq, r->owners, count, v->self, &own_from, &own_to);
+        uint64_t shard[2] = {(own_to - own_from) * v->element, (to - from) * v->element};
+        bool gives = row->fresh | row->stale;
+        for (unsigned stage = 0; stage < 2; stage++) {
+            bool none = h == v->self;
+            if (row->missing[stage] > row->expected[stage] ||
+                (row->expected[stage] != (none ? 0 : shard[stage]) && (row->expected[stage] != 0 || stage == 1)))
+                FAIL("O3 conservation", "host %u stage %u: %" PRIu64 " bytes expected of %" PRIu64 ", %u missing", h,
+                     stage + 1, row->expected[stage], shard[stage], row->missing[stage]);
+            expected += row->expected[stage];
+            missing += row->missing[stage];
+        }
+        if (row->missing[0] + row->missing[1] && row->why == UT_MISSING_NOTHING)
+            FAIL("O3 conservation", "host %u: %u and %u bytes are missing for no reason", h, row->missing[0],
+                 row->missing[1]);
+        if (h == v->self || !gives || v->job->shaken[h])
+            continue;
+        if (row->missing[0] != v->lacks[0][h] * v->element)
+            FAIL("O3 conservation", "host %u stage 1: %u bytes are said to be missing, %" PRIu64 " are", h,
+                 row->missing[0], v->lacks[0][h] * v->element);
+        if (row->missing[1] != v->lacks[1][h] * v->element)
+            FAIL("O3 conservation", "host %u stage 2: %u bytes are said to be missing, %" PRIu64 " are", h,
+                 row->missing[1], v->lacks[1][h] * v->element);
+    }
+    if (r->bytes_expected != expected || r->bytes_missing != missing || r->bytes_used + missing != expected)
+        FAIL("O3 conservation",
+             "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " missing; rows: %" PRIu64 ", %" PRIu64,
+             r->bytes_expected, r->bytes_used, r->bytes_missing, expected, missing);
+    if (count && r->weight_min != v->least)
+        FAIL("O3 conservation", "the thinnest element is said to hold %u ranks, it holds %u", r->weight_min, v->least);
+}
+
+static uint32_t hosts_of(const view *v, uint32_t ranks)
+{
+    uint32_t mask = 0;
+    for (uint32_t h = 0; h < v->hosts; h++)
+        if (ranks & v->job->host_ranks[h])
+            mask |= 1u << h;
+    return mask;
+}
+
+static void check_whole(view *v, sim_part_op *op)
+{
+    const ut_receipt *r = v->r;
+    bool some = v->job->plan->part.count > 0;
+    if (some && r->full_mask & ~(uint64_t)hosts_of(v, v->everywhere) & hosts_of(v, v->named))
+        FAIL("O2 fingerprint", "hosts %#" PRIx64 " are said to be everywhere, %#x are", r->full_mask,
+             hosts_of(v, v->everywhere));
+    if (some && r->any_mask & ~(uint64_t)hosts_of(v, v->anywhere) & hosts_of(v, v->named))
+        FAIL("O2 fingerprint", "hosts %#" PRIx64 " are said to be somewhere, %#x are", r->any_mask,
+             hosts_of(v, v->anywhere));
+    if (r->status == UT_COMPLETE) {
+        if (r->bytes_missing)
+            FAIL("O3 conservation", "%" PRIu64 " bytes are missing", r->bytes_missing);
+        if (op->complete && op->digest != v->digest)
+            FAIL("O4 agreement", "COMPLETE with ranks %#x, elsewhere with %#x and other bytes", v->named,
+                 op->complete_ranks);
+        op->complete = true;
+        op->digest = v->digest;
+        op->complete_ranks = v->job->plan->part.count ? v->everywhere : v->named;
+    }
+}
+
+/* Where nothing goes wrong (any more) it is COMPLETE, if all take part who must. Best effort may end early. */
+static void check_calm(view *v)
+{
+    const ut_receipt *r = v->r;
+    bool calm = v->w->calming && v->op->first > v->w->calm_since, all = true, gone = false;
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        gone = gone || v->w->host[v->job->plan->host[h]].gone;
+        all = all && v->op->started[h] < v->op->first + v->job->plan->part.deadline / 2;
+    }
+    v->w->cover[SIM_PART_calm_good] += calm && r->status == UT_COMPLETE;
+    if (r->policy == UT_POLICY_FULL && !all)
+        return; /* there all wait for all, who may be slow or through */
+    if (r->status == UT_COMPLETE || gone || v->job->plan->part.mode == UT_BEST_EFFORT)
+        return;
+    if (calm || v->w->plan.faultless)
+        FAIL("O10 calm", "%" PRIu64 " bytes missing, policy %u, %s", r->bytes_missing, r->policy,
+             calm ? "long after the last fault" : "in a world without faults");
+}
+
+/* As in calm.c: in the end those that are there, and they alone, own all. */
+static void check_owners(view *v)
+{
+    const ut_receipt *r = v->r;
+    sim_part *part = v->job->part;
+    uint64_t here = 0, all = UINT64_MAX >> (64 - v->hosts);
+    bool started = true;
+    part->thinned = part->thinned || r->owners != all;
+    if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
+        return;
+    part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
+    if (r->op_seq + 1 < part->calm_from + SIM_OWNERS_OPS)
+        return;
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        bool gone = v->w->host[v->job->plan->host[h]].gone;
+        here |= (uint64_t)!gone << h;
+        started = started && (gone || v->op->started[h] < v->op->first + v->job->plan->part.deadline / 2);
+    }
+    bool whole = v->job->plan->part.mode == UT_BOUNDED && started;
+    if (r->owners != here || (whole && r->bytes_missing))
+        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there; %" PRIu64 " bytes are missing",
+             r->owners, here, r->bytes_missing);
+    v->w->cover[SIM_PART_owner_gone] += here != all;
+    v->w->cover[SIM_PART_owner_back] += here == all && part->thinned;
+}
+
+static void check_policy(view *v, const ut_submission *e)
+{
+    const ut_receipt *r = v->r;
+    const sim_part *part = v->job->part;
+    bool heard = !part->changed || part->tuned[v->self];
+    const ut_job_options *options = sim_part_options(v->w, v->rank->job, r->op_seq);
+    if (heard && r->policy != options->policy)
+        FAIL("O14 policy", "went by policy %u, %u was in force", r->policy, options->policy);
+    if (r->op_seq < e->wanted || v->rank->completions->results < r->op_seq + 1)
+        FAIL("O13 slots", "answers a call for op_seq %" PRIu64 "; the ring says that %" PRIu64 " have ended", e->wanted,
+             v->rank->completions->results);
+    if (v->rank->giver->results_then > e->wanted && r->op_seq + 1 < v->rank->giver->results_then)
+        FAIL("O13 slots", "answers a call when op_seq %" PRIu64 " had ended", v->rank->giver->results_then - 1);
+    if (v->op->life[v->self] == 0)
+        FAIL("O13 slots", "host %u of the job never started it", v->self);
+    if (r->initiator != 0xffff && (r->initiator >= v->hosts || !(v->op->initiators >> r->initiator & 1)) &&
+        options->policy != UT_POLICY_FULL && !v->job->shaken[r->initiator < v->hosts ? r->initiator : 0])
+        FAIL("O14 policy", "host %u is said to have started it, hosts %#x did", r->initiator, v->op->initiators);
+}
+
+static void check_failure(view *v)
+{
+    const ut_receipt *r = v->r;
+    if ((r->error == UT_ERR_TIMEOUT || r->error == UT_ERR_ABSENT) && v->job->plan->part.mode == UT_RELIABLE) {
+        v->w->cover[SIM_PART_failed]++;
+        return;
+    }
+    FAIL("receipt", "error %d", r->error);
+}
+
+/* An answer that holds the result of an op, or says why there is none. */
+void sim_part_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    view whole = {.w = w, .job = &w->job[rank->job], .rank = rank, .r = r}, *v = &whole;
+    v->self = v->job->index_of[rank->host];
+    v->hosts = v->job->plan->hosts;
+    v->element = ut_dtype_bytes(v->job->plan->part.dtype);
+    v->result = rank->arena + ask->entry.dst;
+    if (r->status == UT_FAILED) {
+        check_failure(v);
+        return;
+    }
+    if (r->status < UT_COMPLETE || r->status > UT_INSUFFICIENT || r->hosts != v->hosts || r->self != v->self ||
+        r->error)
+        FAIL("receipt", "%u hosts, self %u, error %d", r->hosts, r->self, r->error);
+    sim_part_op *op = sim_part_op_of(w, rank->job, r->op_seq);
+    v->op = op;
+    w->cover[r->status == UT_COMPLETE  ? SIM_PART_complete
+             : r->status == UT_PARTIAL ? SIM_PART_partial
+                                       : SIM_PART_insufficient]++;
+    check_policy(v, &ask->entry);
+    check_names(v);
+    read_result(v);
+    check_rows(v);
+    check_whole(v, op);
+    check_calm(v);
+    check_owners(v);
+}
+
+/* Oracle O16: what honest hosts hold of each other where one lies. */
+void sim_part_check_among_liars(sim_world *w, const sim_rank *r, const ut_receipt *receipt)
+{
+    const sim_job *job = &w->job[r->job];
+    uint32_t self = job->index_of[r->host];
+    uint64_t steady = sim_steady(w, r->job), expected = 0, missing = 0;
+    if (!sim_liar_of(w, job) || sim_is_liar(w, r->host) || receipt->hosts == 0)
+        return;
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        for (unsigned stage = 0; stage < 2; stage++) {
+            expected += receipt->peer[h].expected[stage];
+            missing += receipt->peer[h].missing[stage];
+        }
+    if (receipt->bytes_expected != expected || receipt->bytes_missing != missing ||
+        receipt->bytes_used + missing != expected)
+        SIM_PART_FAIL(w, "O3 conservation", r,
+                      "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " missing; rows: %" PRIu64 ", %" PRIu64,
+                      receipt->bytes_expected, receipt->bytes_used, receipt->bytes_missing, expected, missing);
+    if (receipt->owners && steady >> self & 1 && steady & ~receipt->owners)
+        SIM_PART_FAIL(w, "O16 among liars", r,
+                      "hosts %#" PRIx64 " own the bucket of op_seq %" PRIu64 ", not all of %#" PRIx64
+                      ", who were there all the time",
+                      receipt->owners, receipt->op_seq, steady);
+}
+
+/* ---- the end ---- */
+
+static void check_gift(sim_world *w, sim_rank *r, uint32_t number)
+{
+    const sim_gift *gift = &r->giver->gift[number];
+    if (gift->state != SIM_TAKEN || gift->sticky)
+        return;
+    const sim_part_op *op = sim_part_op_of(w, r->job, gift->op);
+    if (op->gift[r->index] != number + 1)
+        SIM_PART_FAIL(w, "O15 nothing lost", r, "contribution %u was taken by op_seq %" PRIu64 ", which holds %d",
+                      number, gift->op, (int)op->gift[r->index] - 1);
+    if (op->complete && !(op->complete_ranks >> r->index & 1))
+        SIM_PART_FAIL(w, "O15 nothing lost", r,
+                      "contribution %u was taken by op_seq %" PRIu64 ", whose COMPLETE result lacks it", number,
+                      gift->op);
+    w->cover[SIM_PART_whole_conserved]++;
+}
+
+void sim_part_check_end(sim_world *w)
+{
+    for (uint32_t job = 0; job < w->plan.jobs; job++) {
+        if (!sim_is_partial(&w->plan.job[job]) || !w->plan.faultless)
+            continue;
+        for (uint32_t k = 0; k < w->job[job].ranks; k++)
+            for (uint32_t n = 0; n < w->job[job].rank[k].giver->gifts; n++)
+                check_gift(w, &w->job[job].rank[k], n);
+    }
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hostile host of a world: its engine is honest code, and what leaves it is lied about before it enters the
+ * network, with the right connection id and checksum. In each world it lies about some things only, more or less often:
+ * one that lies about everything at once is found out at once.
+ *
+ * What it contributes is zero while it lies. So a sum tells of the honest hosts as ever, wherever it makes the others
+ * put its bytes, and however many ranks it says are in them.
+ */
+#include "sim/world/liar.h"
+#include "sim/world/plan_later.h"
+
+#include "core/wire/packets.h"
+#include "kernels/kernels.h"
+
+/* What it lies about: bits of sim_liar.about. */
+enum {
+    OWNERS,
+    HADAMARD,
+    NUMBERS,  /* of feedback: its own, grant, floors */
+    ACKS,     /* what it received, and when */
+    WHICH_OP, /* records: number, size, kind */
+    STATE,    /* records: flags, ranks, masks, digest, time */
+    PARTIAL,  /* records: what only partial jobs use */
+    CUT,      /* records and data: tag of the owners */
+    PLACE,    /* data: op, stage, offset, coverage, flags */
+    TIMES,    /* data: packet number, time, the paper's header */
+    PIECES,
+    AGAIN, /* old packets */
+    ABOUTS
+};
+
+/* So that what it has done to the owners has time to heal. */
+static void lengthen_calm(sim_job_plan *j)
+{
+    enum { OPS_MOST = SIM_OPS - SIM_CALM_LONG };
+    if (j->calm || j->hosts < 2 || sim_algorithm(j) != UT_TAR)
+        return;
+    if (j->ops > OPS_MOST) {
+        memmove(&j->op[OPS_MOST], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
+        j->ops = OPS_MOST;
+    }
+    sim_plan_lengthen_calm(j);
+}
+
+/* Without the |dying| hosts each job still has one that remembers where it stands. */
+static bool remembered(const sim_plan *p, uint32_t dying)
+{
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        uint32_t hosts = 0;
+        for (uint32_t i = 0; i < p->job[n].hosts; i++)
+            hosts |= 1u << p->job[n].host[i];
+        if (p->job[n].hosts > 1 && !(hosts & ~dying))
+            return false;
+    }
+    return true;
+}
+
+void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
+{
+    enum { DEADLINE_MOST = 5 };
+    sim_rng rng = sim_rng_for(seed, 16);
+    bool hostile = sim_chance(&rng, 120000);
+    if (always) {
+        p->faultless = p->quiet = p->evil = false;
+        p->inject &= ~(UINT64_C(1) << SIM_evil);
+    }
+    if (p->hosts < 2 || p->faultless || p->evil || !(hostile || always))
+        return;
+    p->hostile = true;
+    sim_liar *l = &p->liar;
+    l->host = (uint32_t)sim_below(&rng, p->hosts);
+    l->often = (uint32_t)sim_octaves(&rng, 2000, 600000);
+    l->until = sim_chance(&rng, 700000) ? UT_NEVER : sim_octaves(&rng, UT_MS, 200 * UT_MS);
+    for (unsigned i = 0; i < ABOUTS; i++)
+        l->about |= (uint32_t)sim_chance(&rng, 350000) << i;
+    l->about |= sim_chance(&rng, 300000) ? 1u << OWNERS : 1u << sim_below(&rng, ABOUTS);
+    uint32_t kept = 0, dying = 1u << l->host; /* in the end; until then it is there all the time */
+    for (uint32_t i = 0; i < p->items; i++) {
+        const sim_item *item = &p->item[i];
+        bool dies = item->kind == SIM_DAEMON_DEATH;
+        if (dies && (item->host == l->host || !remembered(p, dying | 1u << item->host)))
+            continue;
+        dying |= dies ? 1u << item->host : 0;
+        p->item[kept++] = *item;
+    }
+    p->items = kept;
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        sim_job_plan *j = &p->job[n];
+        lengthen_calm(j);
+        j->base = 0; /* a new job: of one that they join all at once nobody knows anything but what a liar says */
+        for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
+            j->op[k].deadline =
+                k < j->ops ? UT_MIN2(j->op[k].deadline, DEADLINE_MOST * UT_SECOND) : 12 * DEADLINE_MOST * UT_SECOND;
+    }
+}
+
+/* ---- numbers ---- */
+
+static uint64_t absurd(sim_rng *rng, uint64_t was)
+{
+    static const uint64_t tempting[] = {0,
+                                        1,
+                                        2,
+                                        63,
+                                        64,
+                                        255,
+                                        0xffff,
+                                        0x7fffffff,
+                                        0x80000000,
+                                        UINT32_MAX,
+                                        UINT64_C(1) << 32,
+                                        UINT64_C(1) << 63,
+                                        UINT64_MAX - 1,
+                                        UINT64_MAX};
+    unsigned shift = (unsigned)sim_below(rng, 64);
+    switch (sim_below(rng, 5)) {
+    case 0:
+        return tempting[sim_below(rng, sizeof tempting / sizeof *tempting)];
+    case 1:
+        return was + 1 + sim_below(rng, 20);
+    case 2:
+        return was - 1 - sim_below(rng, 20);
+    case 3:
+        return was ^ UINT64_C(1) << shift;
+    default:
+        return sim_next(rng) >> shift;
+    }
+}
+
+#define LIE(rng, field) ((field) = (__typeof__(field))absurd(rng, (uint64_t)(field)))
+
+static uint64_t some_hosts(sim_rng *rng)
+{
+    return sim_chance(rng, 800000) ? 1 + sim_below(rng, UINT16_MAX) : sim_next(rng);
+}
+
+/* ---- feedback ---- */
+
+/* Plans that could be: for an op soon, among hosts that are. */
+static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_owners_word *word)
+{
+    ut_owners_plan *p = &word->plan;
+    uint64_t me = UINT64_C(1) << self;
+    switch (sim_below(rng, 6)) {
+    case 0:
+        *p = (ut_owners_plan){me, me, UINT64_MAX};
+        break;
+    case 1:
+        *p = (ut_owners_plan){p->before, me, next + sim_below(rng, 20)};
+        break;
+    case 2:
+        *p = (ut_owners_plan){me, p->after, next + sim_below(rng, 20)};
+        break;
+    case 3:
+        p->before = some_hosts(rng);
+        p->after = some_hosts(rng);
+        p->from = next + sim_below(rng, 20);
+        break;
+    case 4:
+        LIE(rng, p->from);
+        break;
+    default:
+        p->after ^= UINT64_C(1) << sim_below(rng, 8);
+        p->from = next + sim_below(rng, 18);
+    }
+    if (sim_chance(rng, 700000))
+        word->decider = (uint8_t)(sim_chance(rng, 500000) ? 0 : self);
+    else if (sim_chance(rng, 300000))
+        word->decider = (uint8_t)sim_next(rng);
+}
+
+static void lie_of_numbers(sim_rng *rng, ut_feedback *f)
+{
+    switch (sim_below(rng, 6)) {
+    case 0:
+        LIE(rng, f->number);
+        break;
+    case 1:
+        LIE(rng, f->grant);
+        break;
+    case 2:
+        LIE(rng, f->received);
+        break;
+    case 3:
+        LIE(rng, f->rx_floor);
+        break;
+    case 4:
+        LIE(rng, f->tx_floor);
+        break;
+    default:
+        LIE(rng, f->flags);
+    }
+}
+
+static void lie_of_acks(sim_rng *rng, ut_feedback *f)
+{
+    switch (sim_below(rng, 8)) {
+    case 0:
+        LIE(rng, f->highest_pn);
+        break;
+    case 1:
+        LIE(rng, f->ce_packets);
+        break;
+    case 2:
+        LIE(rng, f->kernel_drops);
+        break;
+    case 3:
+        LIE(rng, f->echo_us);
+        break;
+    case 4:
+        LIE(rng, f->hold_us);
+        break;
+    case 5:
+        LIE(rng, f->incast);
+        break;
+    case 6:
+        f->ack_words = (uint8_t)sim_below(rng, UT_ACK_WORDS + 1);
+        for (unsigned i = 0; i < f->ack_words; i++)
+            f->ack[i] = sim_chance(rng, 500000) ? UINT64_MAX : sim_next(rng);
+        break;
+    default:
+        if (f->ack_words)
+            LIE(rng, f->ack[0]);
+    }
+}
+
+static void lie_of_which_op(sim_rng *rng, ut_record *r)
+{
+    switch (sim_below(rng, 9)) {
+    case 0:
+        LIE(rng, r->op_seq);
+        break;
+    case 1:
+        LIE(rng, r->count);
+        break;
+    case 2:
+        LIE(rng, r->dtype);
+        break;
+    case 3:
+        LIE(rng, r->redop);
+        break;
+    case 4:
+        LIE(rng, r->mode);
+        break;
+    case 5:
+        r->collective = (uint8_t)sim_below(rng, 8);
+        break;
+    case 6:
+        r->algorithm = (uint8_t)sim_below(rng, 16);
+        break;
+    case 7:
+        r->agree = !r->agree;
+        break;
+    default:
+        LIE(rng, r->root);
+    }
+}
+
+static void lie_of_state(sim_rng *rng, ut_record *r)
+{
+    switch (sim_below(rng, 8)) {
+    case 0:
+        r->flags ^= (uint8_t)(1u << sim_below(rng, 8));
+        break;
+    case 1:
+        LIE(rng, r->flags);
+        break;
+    case 2:
+        LIE(rng, r->weight);
+        break;
+    case 3:
+        LIE(rng, r->field);
+        break;
+    case 4:
+        LIE(rng, r->full_mask);
+        break;
+    case 5:
+        LIE(rng, r->any_mask);
+        break;
+    case 6:
+        LIE(rng, r->digest);
+        break;
+    default:
+        LIE(rng, r->time_left_us);
+    }
+}
+
+static void lie_of_partial(sim_rng *rng, ut_record *r)
+{
+    switch (sim_below(rng, 7)) {
+    case 0:
+        LIE(rng, r->fresh);
+        break;
+    case 1:
+        LIE(rng, r->stale);
+        break;
+    case 2:
+        LIE(rng, r->oldest_step);
+        break;
+    case 3:
+        LIE(rng, r->initiator);
+        break;
+    case 4:
+        LIE(rng, r->policy);
+        break;
+    case 5:
+        LIE(rng, r->submitted);
+        break;
+    default:
+        LIE(rng, r->attached);
+    }
+}
+
+static void lie_in_record(sim_rng *rng, uint32_t about, ut_record *r)
+{
+    if (about >> WHICH_OP & 1 && sim_chance(rng, 500000))
+        lie_of_which_op(rng, r);
+    if (about >> STATE & 1)
+        lie_of_state(rng, r);
+    if (about >> PARTIAL & 1)
+        lie_of_partial(rng, r);
+    if (about >> CUT & 1)
+        LIE(rng, r->owners);
+}
+
+static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len)
+{
+    ut_feedback f;
+    if (ut_feedback_decode(&f, bytes, len))
+        return len;
+    if (about >> OWNERS & 1)
+        lie_of_owners(rng, self, f.tx_floor, &f.owners);
+    if (about >> HADAMARD & 1)
+        LIE(rng, f.hadamard);
+    if (about >> NUMBERS & 1)
+        lie_of_numbers(rng, &f);
+    if (about >> ACKS & 1)
+        lie_of_acks(rng, &f);
+    for (unsigned i = 0; i < f.records; i++)
+        lie_in_record(rng, about, &f.record[i]);
+    return (uint32_t)ut_feedback_encode(bytes, &f);
+}
+
+/* ---- data ---- */
+
+static void lie_of_place(sim_rng *rng, ut_data *h, size_t payload)
+{
+    switch (sim_below(rng, 6)) {
+    case 0:
+        LIE(rng, h->op_seq);
+        h->ultima.bucket = (uint16_t)h->op_seq;
+        break;
+    case 1:
+        h->stage = (uint8_t)(3 - h->stage);
+        break;
+    case 2:
+        LIE(rng, h->coverage);
+        break;
+    case 3:
+        LIE(rng, h->ultima.offset);
+        break;
+    case 4:
+        h->ultima.offset += (uint32_t)((sim_below(rng, 9) - 4) * payload); /* another slot, perhaps another's shard */
+        break;
+    default:
+        LIE(rng, h->flags);
+    }
+    h->coverage = h->coverage & UT_COVERAGE_MAX ? h->coverage & UT_COVERAGE_MAX : 1;
+}
+
+static void lie_of_times(sim_rng *rng, ut_data *h)
+{
+    switch (sim_below(rng, 5)) {
+    case 0:
+        LIE(rng, h->pn);
+        break;
+    case 1:
+        LIE(rng, h->time_us);
+        break;
+    case 2:
+        LIE(rng, h->ultima.timeout);
+        break;
+    case 3:
+        h->ultima.last = (uint8_t)sim_below(rng, 16);
+        break;
+    default:
+        h->ultima.incast = (uint8_t)sim_below(rng, 16);
+    }
+}
+
+static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, uint32_t len)
+{
+    ut_data h;
+    size_t payload = len - UT_DATA_HEADER;
+    if (ut_data_decode(&h, bytes, len))
+        return;
+    if (h.stage == 1)
+        memset(bytes + UT_DATA_HEADER, 0, payload);
+    h.payload_crc = ut_crc32c(0, bytes + UT_DATA_HEADER, payload);
+    if (now && about >> PLACE & 1)
+        lie_of_place(rng, &h, payload);
+    if (now && about >> TIMES & 1)
+        lie_of_times(rng, &h);
+    if (now && about >> CUT & 1 && sim_chance(rng, 300000))
+        LIE(rng, h.owners);
+    ut_data_encode(bytes, &h, payload);
+}
+
+static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len)
+{
+    ut_piece p;
+    if (ut_piece_decode(&p, bytes, len))
+        return;
+    switch (sim_below(rng, 3)) {
+    case 0:
+        LIE(rng, p.index);
+        break;
+    case 1:
+        LIE(rng, p.whole);
+        break;
+    default:
+        LIE(rng, p.pn);
+    }
+    ut_piece_encode(bytes, &p, bytes + UT_PIECE_HEADER, len - UT_PIECE_HEADER, NULL, 0);
+}
+
+/* ---- the whole ---- */
+
+static sim_packet *copy_of(sim_world *w, const sim_packet *packet, uint32_t len)
+{
+    sim_packet *copy = sim_packet_make(w, packet->from, packet->to, packet->port, len);
+    memcpy(copy->bytes, packet->bytes, UT_MIN2(len, packet->len));
+    copy->flags = packet->flags;
+    return copy;
+}
+
+/* One of its old packets, if it has one to this host. */
+static void send_again(sim_world *w, const sim_packet *now)
+{
+    sim_packet **old = &w->lie_before[sim_below(&w->rng_liar, SIM_LIES)];
+    if (*old && (*old)->to == now->to && sim_chance(&w->rng_liar, 300000)) {
+        sim_packet *again = copy_of(w, *old, (*old)->len);
+        again->flags |= SIM_AGAIN | SIM_EVIL;
+        sim_net_send(w, again);
+    }
+    if (*old)
+        sim_packet_free(*old);
+    *old = copy_of(w, now, now->len);
+}
+
+sim_packet *sim_lie(sim_world *w, sim_packet *packet)
+{
+    const sim_liar *l = &w->plan.liar;
+    sim_rng *rng = &w->rng_liar;
+    if (!sim_is_liar(w, packet->from) || !w->faults || w->now >= l->until)
+        return packet;
+    uint8_t bytes[UT_PACKET_MAX + UT_FEEDBACK_MAX];
+    uint32_t len = packet->len;
+    bool lies = sim_chance(rng, l->often), piece = packet->port == UT_PORT_DATA && packet->bytes[0] == 0x13;
+    memcpy(bytes, packet->bytes, len);
+    if (lies && l->about >> AGAIN & 1)
+        send_again(w, packet);
+    if (packet->port == UT_PORT_FEEDBACK && lies) {
+        for (uint32_t job = 0; job < w->plan.jobs; job++) /* as it is called in the job; in any of them */
+            if (w->job[job].index_of[l->host] != UINT32_MAX && (job == 0 || sim_chance(rng, 500000)))
+                len = lie_in_feedback(rng, l->about, w->job[job].index_of[l->host], bytes, len);
+    } else if (packet->port == UT_PORT_DATA && !piece) {
+        lie_in_data(rng, l->about, lies, bytes, len);
+    } else if (piece && lies && l->about >> PIECES & 1) {
+        lie_in_piece(rng, bytes, len);
+    }
+    packet->flags |= piece ? SIM_EVIL : 0; /* with one that lies a true one makes a packet that is refused */
+    if (len == packet->len && memcmp(bytes, packet->bytes, len) == 0)
+        return packet;
+    sim_packet *other = packet;
+    if (len != packet->len) {
+        other = copy_of(w, packet, len);
+        sim_packet_free(packet);
+    }
+    memcpy(other->bytes, bytes, len);
+    other->flags |= SIM_EVIL;
+    w->cover[w->plan.partial ? SIM_PART_lie : SIM_lie]++;
+    return other;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that is lent to the core, between guards. The canary bytes show a stray write in any build; under ASan the
+ * guards are poisoned as well, so that a stray read stops the run at the guilty line.
+ */
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+#define CANARY 0xc5
+
+void *sim_alloc(size_t bytes)
+{
+    void *mem = calloc(1, bytes ? bytes : 1);
+    if (!mem) {
+        fprintf(stderr, "sim: out of memory for %zu bytes\n", bytes);
+        exit(2);
+    }
+    return mem;
+}
+
+/* The core asks for zeroed memory at 64 bytes; calloc gives fresh pages that cost nothing until they are touched. */
+void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes)
+{
+    (void)w;
+    g->bytes = bytes;
+    g->whole = sim_alloc(bytes + 2 * SIM_GUARD + 64);
+    g->mem = g->whole + SIM_GUARD + (64 - (uintptr_t)(g->whole + SIM_GUARD) % 64) % 64;
+    memset(g->mem - SIM_GUARD, CANARY, SIM_GUARD);
+    memset(g->mem + bytes, CANARY, SIM_GUARD);
+    ASAN_POISON_MEMORY_REGION(g->mem - SIM_GUARD, SIM_GUARD);
+    ASAN_POISON_MEMORY_REGION(g->mem + bytes, SIM_GUARD);
+}
+
+static void unpoison(const sim_guarded *g)
+{
+    ASAN_UNPOISON_MEMORY_REGION(g->mem - SIM_GUARD, SIM_GUARD);
+    ASAN_UNPOISON_MEMORY_REGION(g->mem + g->bytes, SIM_GUARD);
+}
+
+/* Oracle O5. */
+void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const char *what)
+{
+    unpoison(g);
+    for (size_t i = 0; i < SIM_GUARD; i++) {
+        if (g->mem[-1 - (ptrdiff_t)i] != CANARY)
+            sim_fail(w, "O5 bounded memory", host, "%s: byte %zu before its %zu bytes was written", what, i + 1,
+                     g->bytes);
+        if (g->mem[g->bytes + i] != CANARY)
+            sim_fail(w, "O5 bounded memory", host, "%s: byte %zu behind its %zu bytes was written", what, i, g->bytes);
+    }
+    ASAN_POISON_MEMORY_REGION(g->mem - SIM_GUARD, SIM_GUARD);
+    ASAN_POISON_MEMORY_REGION(g->mem + g->bytes, SIM_GUARD);
+}
+
+void sim_guarded_free(sim_guarded *g)
+{
+    if (!g->whole)
+        return;
+    unpoison(g);
+    free(g->whole);
+    *g = (sim_guarded){0};
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network: each host has an up-link to one switch and a down-link from it, each with a rate and a bounded queue, so
+ * incast fills the receiver's down-link as in life. What the plan wants lost, spoilt, copied or held back happens on
+ * the way to the switch. Queues are not lists: a link is the time until which it is busy, and its backlog follows from
+ * that.
+ *
+ * Every datagram that enters leaves by exactly one way, and is counted there (sim_net_books); account.c adds it up.
+ */
+#include "sim/sim.h"
+
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+
+sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t port, uint32_t len)
+{
+    uint32_t shift = (uint32_t)sim_below(&w->rng_net, 8);
+    sim_packet *packet = sim_alloc(sizeof *packet + shift + len);
+    packet->bytes = (uint8_t *)(packet + 1) + shift;
+    packet->len = len;
+    packet->from = (uint16_t)from;
+    packet->to = (uint16_t)to;
+    packet->port = (uint8_t)port;
+    packet->life = w->host[to].life;
+    packet->age = (uint32_t)w->receipts;
+    return packet;
+}
+
+void sim_packet_free(sim_packet *packet)
+{
+    free(packet);
+}
+
+static sim_packet *copy_of(sim_world *w, const sim_packet *packet)
+{
+    sim_packet *copy = sim_packet_make(w, packet->from, packet->to, packet->port, packet->len);
+    if (packet->len)
+        memcpy(copy->bytes, packet->bytes, packet->len);
+    copy->flags = packet->flags;
+    copy->life = packet->life;
+    copy->age = packet->age;
+    return copy;
+}
+
+static void count(sim_tally *tally, const sim_packet *packet)
+{
+    tally->packets++;
+    tally->bytes += packet->len;
+}
+
+static void drop(sim_world *w, sim_packet *packet, sim_tally *tally)
+{
+    count(tally, packet);
+    sim_trace_packet(w, SIM_TR_DROP, packet);
+    sim_packet_free(packet);
+}
+
+void sim_net_start(sim_world *w)
+{
+    const sim_plan *p = &w->plan;
+    for (uint32_t a = 0; a < p->hosts; a++)
+        for (uint32_t b = 0; b < p->hosts; b++)
+            w->delay[a][b] = sim_between(&w->rng_net, p->delay_min, p->delay_max);
+    if (p->inject_every)
+        sim_push(w, w->now + p->inject_every, SIM_EV_INJECT, 0, 0, 0, 0, NULL);
+}
+
+static ut_ns wire_ns(uint64_t bytes, uint64_t rate)
+{
+    return bytes * UT_SECOND / rate;
+}
+
+/* Ethernet, IP and UDP headers, check sequence, preamble and gap around a datagram. */
+static uint64_t on_wire(const sim_packet *packet)
+{
+    return packet->len + 66;
+}
+
+static uint64_t backlog(const sim_world *w, ut_ns free_at, uint64_t rate)
+{
+    return free_at > w->now ? (free_at - w->now) * (rate / 1000) / 1000000 : 0;
+}
+
+/* The rate of a host's link now, |whole| as a rule. */
+static uint64_t rate_now(const sim_world *w, const sim_host *h, uint64_t whole)
+{
+    const sim_plan *p = &w->plan;
+    bool slow = p->slow_hosts >> h->index & 1 && w->faults && w->now >= p->slow_from && w->now < p->slow_until;
+    if (p->odd.rate_part && p->odd.host == h->index)
+        whole /= p->odd.rate_part;
+    return slow ? whole / p->slow_by : whole;
+}
+
+uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h)
+{
+    return rate_now(w, h, w->plan.rate_up);
+}
+
+uint64_t sim_net_backlog(const sim_world *w, const sim_host *h)
+{
+    return backlog(w, h->up_free, sim_net_rate_up(w, h));
+}
+
+/* Puts the packet on a link that is busy until |free_at|. Returns when it has left it. */
+static ut_ns occupy(const sim_world *w, ut_ns *free_at, const sim_packet *packet, uint64_t rate)
+{
+    *free_at = UT_MAX2(*free_at, w->now) + wire_ns(on_wire(packet), rate);
+    return *free_at;
+}
+
+static void flip_bits(sim_world *w, sim_packet *packet)
+{
+    uint64_t flips = 1 + sim_below(&w->rng_net, 3); /* CRC32C sees up to three at any place in a datagram */
+    uint64_t first = sim_below(&w->rng_net, packet->len * 8);
+    for (uint64_t i = 0; i < flips; i++) {
+        uint64_t bit = (first + i * (1 + first % 97)) % (packet->len * 8);
+        packet->bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    packet->flags |= SIM_SPOILT;
+    w->cover[SIM_corrupt]++;
+}
+
+/* Cuts the packet, or adds bytes to it. */
+static sim_packet *resize(sim_world *w, sim_packet *packet)
+{
+    bool cut = packet->len > 0 && sim_chance(&w->rng_net, 600000);
+    uint32_t len =
+        cut ? (uint32_t)sim_below(&w->rng_net, packet->len) : packet->len + 1 + (uint32_t)sim_below(&w->rng_net, 64);
+    sim_packet *other = sim_packet_make(w, packet->from, packet->to, packet->port, len);
+    memcpy(other->bytes, packet->bytes, UT_MIN2(len, packet->len));
+    for (uint32_t i = packet->len; i < len; i++)
+        other->bytes[i] = (uint8_t)sim_next(&w->rng_net);
+    other->flags = packet->flags | SIM_SPOILT;
+    other->life = packet->life;
+    other->age = packet->age;
+    if (cut)
+        w->books.shrunk.bytes += packet->len - len;
+    else
+        w->books.grown.bytes += len - packet->len;
+    w->cover[cut ? SIM_truncate : SIM_extend]++;
+    sim_packet_free(packet);
+    return other;
+}
+
+static bool lost_on_the_way(sim_world *w, const sim_packet *packet)
+{
+    const sim_plan *p = &w->plan;
+    bool *bad = &w->burst_bad[packet->from][packet->to];
+    if (p->burst_enter && sim_chance(&w->rng_net, *bad ? p->burst_leave : p->burst_enter))
+        *bad = !*bad;
+    if (*bad && sim_chance(&w->rng_net, p->burst_loss)) {
+        w->cover[SIM_burst]++;
+        return true;
+    }
+    if (sim_chance(&w->rng_net, p->loss)) {
+        w->cover[SIM_loss]++;
+        return true;
+    }
+    return false;
+}
+
+static void remember(sim_world *w, const sim_packet *packet)
+{
+    uint64_t at = w->saved_seen++ < SIM_SAVED ? w->saved_seen - 1 : sim_below(&w->rng_net, w->saved_seen * 2);
+    if (at >= SIM_SAVED)
+        return;
+    if (w->saved[at])
+        sim_packet_free(w->saved[at]);
+    w->saved[at] = copy_of(w, packet);
+}
+
+/* Towards the switch, |late| after the usual time. Without |late| the order of a pair is kept. */
+static void travel(sim_world *w, sim_packet *packet, ut_ns left, ut_ns late)
+{
+    ut_ns at = left + w->delay[packet->from][packet->to] + late;
+    if (w->plan.jitter && w->faults) {
+        at += sim_below(&w->rng_net, w->plan.jitter);
+        w->cover[SIM_jitter]++;
+    }
+    ut_ns *last = &w->last_at[packet->from][packet->to];
+    if (late == 0)
+        *last = at = UT_MAX2(at, *last);
+    sim_push(w, at, SIM_EV_SWITCH, 0, 0, 0, 0, packet);
+}
+
+void sim_net_send(sim_world *w, sim_packet *packet)
+{
+    const sim_plan *p = &w->plan;
+    sim_host *from = &w->host[packet->from];
+    count(&w->books.sent, packet);
+    sim_trace_packet(w, SIM_TR_SEND, packet);
+    if (!p->backpressure && sim_net_backlog(w, from) + packet->len > p->queue_up) {
+        w->cover[SIM_link_queue_full]++;
+        drop(w, packet, &w->books.lost);
+        return;
+    }
+    uint64_t rate = sim_net_rate_up(w, from);
+    w->cover[SIM_slow_link] += rate != p->rate_up;
+    ut_ns left = occupy(w, &from->up_free, packet, rate), late = 0;
+    if (w->cut[packet->from] >> packet->to & 1) {
+        drop(w, packet, &w->books.lost);
+        return;
+    }
+    if (p->hole_bytes && packet->len > p->hole_bytes && p->hole_hosts >> packet->to & 1 && w->now >= p->hole_from &&
+        w->now < p->hole_until) {
+        w->cover[SIM_black_hole]++;
+        drop(w, packet, &w->books.lost);
+        return;
+    }
+    if (w->faults) {
+        if (p->inject)
+            remember(w, packet);
+        if (lost_on_the_way(w, packet)) {
+            drop(w, packet, &w->books.lost);
+            return;
+        }
+        if (sim_chance(&w->rng_net, p->duplicate)) {
+            sim_packet *again = copy_of(w, packet);
+            again->flags |= SIM_AGAIN;
+            count(&w->books.duplicated, again);
+            w->cover[SIM_duplicate]++;
+            travel(w, again, left, 1 + sim_below(&w->rng_net, 2 * p->delay_max));
+        }
+        if (packet->len && sim_chance(&w->rng_net, p->corrupt))
+            flip_bits(w, packet);
+        if (sim_chance(&w->rng_net, p->resize))
+            packet = resize(w, packet);
+        if (sim_chance(&w->rng_net, p->reorder)) {
+            w->cover[SIM_reorder]++;
+            late = 1 + sim_below(&w->rng_net, p->reorder_by);
+        }
+    }
+    travel(w, packet, left, late);
+}
+
+void sim_net_switch(sim_world *w, sim_packet *packet)
+{
+    const sim_plan *p = &w->plan;
+    sim_host *to = &w->host[packet->to];
+    uint64_t rate = rate_now(w, to, p->rate_down), waiting = backlog(w, to->down_free, rate);
+    uint64_t room = w->faults && !p->faultless ? p->queue_down : 64 << 20;
+    if (waiting + packet->len > room) {
+        w->cover[SIM_link_queue_full]++;
+        drop(w, packet, &w->books.lost);
+        return;
+    }
+    if (waiting > p->mark_above) {
+        packet->ce = true;
+        w->cover[SIM_congestion_mark]++;
+    }
+    sim_push(w, occupy(w, &to->down_free, packet, rate), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
+}
+
+void sim_net_arrive(sim_world *w, sim_packet *packet)
+{
+    sim_host *h = &w->host[packet->to];
+    unsigned port = packet->port;
+    if (!h->alive) {
+        drop(w, packet, &w->books.lost_dead);
+        return;
+    }
+    uint64_t room = w->faults ? w->plan.receive_real : w->plan.receive_buffer;
+    if (w->plan.odd.receive && w->plan.odd.host == h->index)
+        room = w->plan.odd.receive;
+    if (h->queued_bytes[port] + packet->len > room) {
+        h->drops++;
+        w->cover[SIM_host_queue_full]++;
+        drop(w, packet, &w->books.lost_host);
+        return;
+    }
+    packet->next = NULL;
+    *h->queue_end[port] = packet;
+    h->queue_end[port] = &packet->next;
+    h->queued_bytes[port] += packet->len;
+    sim_host_readable(w, h);
+}
+
+/* Changes a few bytes of a true packet and makes its check good again (PROTOCOL.md: byte 19 of data, byte 12 of
+ * feedback). */
+static bool make_evil(sim_world *w, sim_packet *packet)
+{
+    uint32_t check = packet->port == UT_PORT_DATA ? 19 : 12;
+    uint8_t kind = packet->port == UT_PORT_DATA ? 0x11 : 0x12;
+    if (packet->flags || packet->len < 33 || packet->bytes[0] != kind)
+        return false;
+    static const uint8_t tempting[] = {0, 1, 0x7f, 0x80, 0xff};
+    for (uint64_t n = 1 + sim_below(&w->rng_net, 3); n > 0; n--) {
+        uint32_t reach =
+            sim_chance(&w->rng_net, 700000) ? 32 : 300; /* the header, or records and acknowledgements too */
+        uint64_t at = sim_below(&w->rng_net, UT_MIN2(packet->len, reach));
+        uint64_t to = sim_below(&w->rng_net, 10);
+        if (at >= 4 && at < 8)
+            continue; /* with another connection id it would be a stranger's */
+        packet->bytes[at] = to < 5 ? tempting[to] : (uint8_t)sim_next(&w->rng_net);
+    }
+    memset(packet->bytes + check, 0, 4);
+    uint32_t crc = ut_crc32c(0, packet->bytes, packet->len);
+    for (unsigned i = 0; i < 4; i++)
+        packet->bytes[check + i] = (uint8_t)(crc >> (24 - 8 * i));
+    packet->flags |= SIM_EVIL;
+    return true;
+}
+
+/* A datagram that no engine sent now. |kind| is one of those in sim_net_inject. */
+static sim_packet *made_up(sim_world *w, uint32_t kind)
+{
+    sim_rng *rng = &w->rng_net;
+    uint32_t hosts = w->plan.hosts;
+    sim_packet *old = w->saved_seen ? w->saved[sim_below(rng, UT_MIN2(w->saved_seen, (uint64_t)SIM_SAVED))] : NULL;
+    sim_packet *packet;
+    uint32_t to = (uint32_t)sim_below(rng, hosts), from = (uint32_t)sim_below(rng, hosts),
+             port = (uint32_t)sim_below(rng, 2);
+    if (kind == SIM_empty) {
+        packet = sim_packet_make(w, from, to, port, 0);
+        packet->flags = SIM_SPOILT;
+    } else if (kind == SIM_garbage) {
+        static const uint32_t most[] = {40, 1472, 9216};
+        packet = sim_packet_make(w, from, to, port, 1 + (uint32_t)sim_below(rng, most[sim_below(rng, 3)]));
+        for (uint32_t i = 0; i < packet->len; i++)
+            packet->bytes[i] = (uint8_t)sim_next(rng);
+        packet->flags = SIM_SPOILT;
+    } else if (!old) {
+        return NULL;
+    } else if (kind ==
+               SIM_forged) { /* a true packet with some bytes of its header changed, and the check left as it was */
+        packet = copy_of(w, old);
+        uint32_t head = UT_MIN2(packet->len, 32u);
+        if (head == 0) {
+            sim_packet_free(packet);
+            return NULL;
+        }
+        uint32_t at = (uint32_t)sim_below(rng, head);
+        packet->bytes[at] ^= (uint8_t)(1 + sim_below(rng, 255));
+        packet->flags |= SIM_SPOILT;
+    } else if (kind == SIM_evil) {
+        packet = copy_of(w, old);
+        if (!make_evil(w, packet)) {
+            sim_packet_free(packet);
+            return NULL;
+        }
+    } else if (kind == SIM_misdeliver) {
+        packet = copy_of(w, old);
+        if (hosts > 1 && sim_chance(rng, 500000))
+            packet->to = (uint16_t)((old->to + 1 + sim_below(rng, hosts - 1)) % hosts);
+        else
+            packet->port ^= 1;
+        packet->flags |= SIM_STRAY;
+    } else {
+        packet = copy_of(w, old);
+        packet->flags |= SIM_AGAIN;
+        if (packet->age != (uint32_t)w->receipts)
+            w->cover[SIM_replay_old_op]++;
+    }
+    w->cover[kind]++;
+    return packet;
+}
+
+void sim_net_inject(sim_world *w)
+{
+    if (!w->faults)
+        return;
+    static const uint32_t kinds[] = {SIM_replay, SIM_misdeliver, SIM_garbage, SIM_forged, SIM_empty, SIM_evil};
+    uint32_t kind = kinds[sim_below(&w->rng_net, 6)];
+    if (w->plan.inject >> kind & 1) {
+        sim_packet *packet = made_up(w, kind);
+        if (packet) {
+            count(&w->books.injected, packet);
+            sim_trace_packet(w, SIM_TR_INJECT, packet);
+            sim_push(w, w->now + w->plan.delay_min, SIM_EV_SWITCH, 0, 0, 0, 0, packet);
+        }
+    }
+    /* Rarer while nothing moves, so that a long wait is not filled with injections. */
+    ut_ns wait = 1 + sim_below(&w->rng_net, 2 * w->plan.inject_every);
+    sim_push(w, w->now + wait + wait * (w->books.injected.packets / 2000) * 20, SIM_EV_INJECT, 0, 0, 0, 0, NULL);
+}

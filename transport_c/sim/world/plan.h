@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a seed draws: the plan of a world, before anything of it lives.
+ */
+#ifndef SIM_PLAN_H
+#define SIM_PLAN_H
+
+#include "core/face/engine.h"
+
+enum {
+    SIM_HOSTS = 32, /* hosts of a world; a drawn one has 16 at most */
+    SIM_JOBS = 3,   /* jobs of a world */
+    SIM_LOCAL = 3,  /* ranks of a job on one host */
+    SIM_RANKS = 32, /* ranks of a job; a drawn one has SIM_RANKS_DRAWN at most */
+    SIM_RANKS_DRAWN = 16,
+    SIM_OPS = 34,        /* ops of a job: up to 32 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2,    /* ops after the faults have stopped: they must be perfect */
+    SIM_CALM_LONG = 24,  /* where hosts died, sometimes so many: in the end those that are there own all */
+    SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
+    SIM_AHEAD = 4,       /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_SAVED = 64,      /* old datagrams kept for replay */
+    SIM_LIES = 16,       /* old datagrams that the hostile host keeps */
+    SIM_ITEMS = 40,      /* timed faults of a plan */
+    SIM_GUARD = 4096,    /* canary bytes on each side of memory lent to the core */
+    SIM_TAIL = 4096,     /* trace records kept for a failure */
+    SIM_TAIL_SHOWN = 40,
+};
+
+enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH };
+typedef struct sim_item {
+    ut_ns at, lasts; /* lasts: pause and partition; after a death, until the return; UT_NEVER: not before the calm */
+    uint32_t kind;   /* enum sim_item_kind */
+    uint32_t host;
+    uint32_t job, rank;
+    uint32_t hosts; /* partition: mask of one side */
+    bool one_way;
+    bool told;     /* daemon death: the others are told that it is absent */
+    bool for_good; /* daemon death: not even the calm brings it back; the others are told */
+    ut_ns told_after;
+} sim_item;
+
+typedef struct sim_op {
+    uint64_t count; /* elements */
+    uint8_t dtype, redop, mode, collective, root;
+    bool nonfinite;    /* some elements are Inf on all ranks */
+    bool agree;        /* UT_SUBMIT_AGREE */
+    ut_ns deadline;    /* after the submission; UT_NEVER for none */
+    uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
+    uint8_t odd_field; /* enum ut_field */
+} sim_op;
+
+/* How a trainer of a partial job behaves. */
+enum sim_style {
+    SIM_EAGER,  /* gives and waits, op after op, as eager-SGD does */
+    SIM_RNA,    /* gives and goes on; takes a result when there is one */
+    SIM_STICKY, /* as RNA, but what it gave stays in the slot */
+    SIM_READER, /* only ever takes results */
+    SIM_SLEEPER /* calls nothing before the calm */
+};
+/* One change of policy while the job runs. */
+typedef struct sim_part_change {
+    ut_ns at; /* 0: none */
+    uint32_t ahead;
+    ut_job_options options;
+} sim_part_change;
+typedef struct sim_part_plan {
+    uint64_t count; /* elements; all ops are alike */
+    uint8_t dtype, redop, mode;
+    bool world;     /* UT_SUBMIT_WORLD */
+    ut_ns deadline; /* of every call */
+    uint32_t steps; /* calls of each rank with faults; then those of the calm */
+    uint8_t style[SIM_RANKS];
+    ut_ns late[SIM_RANKS]; /* what a rank takes longer than the others for each step */
+    ut_ns period;          /* not 0: all begin each step together, so far apart; `late` after that it calls (skew.c) */
+    sim_part_change change;
+    uint32_t probe_lost, probe_twice, probe_lie; /* ppm */
+    ut_ns probe_late;                            /* at most, on the way */
+    bool two_controllers;                        /* the second host believes for a while that it is the first */
+} sim_part_plan;
+
+typedef struct sim_job_plan {
+    uint32_t hosts;
+    uint8_t host[SIM_HOSTS];  /* index in the job -> host of the world */
+    uint8_t local[SIM_HOSTS]; /* ranks there */
+    uint32_t ops, ahead;
+    uint32_t calm; /* ops of the calm; 0: SIM_CALM_OPS */
+    ut_job_options options;
+    uint64_t base;         /* op_seq of the first op */
+    uint8_t hadamard_then; /* enum ut_hadamard from op `hadamard_at` on, as an operator says it; 0: no change */
+    uint32_t hadamard_at;
+    uint64_t rate; /* bytes per second, 0 unlimited */
+    ut_ns compute_min, compute_max, skew;
+    sim_op op[SIM_OPS];
+    uint64_t bucket_max;
+    sim_part_plan part; /* of a partial job: options.policy is another than NONE */
+} sim_job_plan;
+
+/* One host that is unlike the others; all zero for none. */
+typedef struct sim_odd {
+    uint32_t host;
+    uint32_t rate_part; /* its link has this part of the rate; 0: all of it */
+    ut_ns late;         /* its trainer calls each op so much later */
+    ut_ns packet_cost;  /* CPU of each packet that it receives, besides the usual */
+    uint64_t receive;   /* bytes that really fit into its socket; 0: as elsewhere */
+} sim_odd;
+
+/* The hostile host. */
+typedef struct sim_liar {
+    uint32_t host;
+    uint32_t about; /* mask, see liar.c */
+    uint32_t often; /* ppm of its packets */
+    ut_ns until;    /* then it is honest; at the latest when the faults stop, and its daemon begins a new life */
+} sim_liar;
+
+typedef struct sim_plan {
+    uint32_t hosts, jobs;
+    sim_job_plan job[SIM_JOBS];
+    ut_ns clock[SIM_HOSTS]; /* the host's clock at the world's 0 */
+    /* links */
+    uint64_t rate_up, rate_down;   /* bytes per second */
+    uint64_t queue_up, queue_down; /* bytes */
+    ut_ns delay_min, delay_max;    /* one way, per pair */
+    ut_ns jitter;                  /* and at most so much more, per packet; the order of a pair is kept */
+    uint32_t slow_hosts;           /* mask: their links have the rate divided by slow_by for a while */
+    uint32_t slow_by;
+    ut_ns slow_from, slow_until;
+    uint32_t hole_bytes;         /* datagrams above this vanish on the way to `hole_hosts`; 0 for none */
+    uint32_t hole_hosts;         /* mask */
+    ut_ns hole_from, hole_until; /* UT_NEVER: the calm has to live with it */
+    uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
+    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
+    /* what the network does, parts per million */
+    uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
+    ut_ns reorder_by;
+    /* injections */
+    ut_ns inject_every; /* mean; 0 for none */
+    uint64_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty, evil */
+    /* hosts */
+    uint32_t packet_bytes, segments_max, receive_buffer;
+    uint64_t receive_real;   /* bytes that really fit */
+    ut_ns wake_max;          /* scheduler delay */
+    ut_ns packet_cost;       /* CPU per packet received */
+    uint32_t batch_max;      /* packets that one receive call coalesces */
+    uint32_t receive_budget; /* receive calls per turn */
+    uint32_t bad_submission; /* ppm */
+    sim_odd odd;
+    bool evil;    /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
+    bool hostile; /* one host lies about all it sends; what the others have of each other must be true all the same */
+    sim_liar liar;
+    bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
+    bool partial;   /* it was drawn to have partial jobs */
+    bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
+    uint32_t items;
+    sim_item item[SIM_ITEMS];
+} sim_plan;
+
+/* plan.c: draws a world; and the fixed one of the performance floor. */
+void sim_plan_draw(sim_plan *plan, uint64_t seed);
+void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
+/* partial_plan.c: that world with partial jobs in it. */
+void sim_plan_draw_partial(sim_plan *plan, uint64_t seed);
+
+static inline bool sim_is_partial(const sim_job_plan *j)
+{
+    return j->options.policy > UT_POLICY_NONE;
+}
+
+static inline uint32_t sim_calm_ops(const sim_job_plan *j)
+{
+    return j->calm ? j->calm : SIM_CALM_OPS;
+}
+
+#endif

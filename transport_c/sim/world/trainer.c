@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer: computes, writes a bucket into its arena, submits, takes receipts in order. It does what a real one may do
+ * and what hurts a careless engine: submits ahead, changes its buffers the moment it has the receipt, and when it dies
+ * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
+ */
+#include "sim/partial/partial.h"
+#include "sim/world/liar.h"
+#include "sim/world/moves.h"
+
+#include "core/op/op.h"
+
+#include <stdlib.h>
+
+enum { MARGIN = 64, MARGIN_BYTE = 0x5a, FILL_BYTE = 0xee, SPENT_BYTE = 0xa5 };
+
+static sim_host *host_of(sim_world *w, const sim_rank *r)
+{
+    return &w->host[r->host];
+}
+
+static uint32_t ops_now(const sim_world *w, const sim_rank *r)
+{
+    const sim_job_plan *j = &w->plan.job[r->job];
+    return w->calming ? j->ops + sim_calm_ops(j) : j->ops;
+}
+
+bool sim_trainer_done(const sim_world *w, const sim_rank *r)
+{
+    if (sim_is_partial(&w->plan.job[r->job]))
+        return sim_part_done(w, r);
+    if (r->session == UINT32_MAX)
+        return r->dead && !r->planned_return;
+    return r->out == 0 && r->next >= ops_now(w, r);
+}
+
+static void be_ready(sim_world *w, sim_rank *r, ut_ns in)
+{
+    if (r->ready_pending)
+        return;
+    r->ready_pending = true;
+    sim_push(w, w->now + in, SIM_EV_READY, r->job, r->index, r->born, 0, NULL);
+}
+
+static ut_ns compute_time(sim_world *w, const sim_rank *r)
+{
+    const sim_job_plan *j = &w->plan.job[r->job];
+    ut_ns in = sim_between(&w->rng_trainer, j->compute_min, j->compute_max);
+    if (w->plan.odd.host == r->host)
+        in += w->plan.odd.late;
+    if (j->skew && sim_chance(&w->rng_trainer, 150000))
+        in += sim_below(&w->rng_trainer, j->skew);
+    return in;
+}
+
+uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq)
+{
+    const sim_job_plan *j = &w->plan.job[job];
+    uint32_t called = j->ops + sim_calm_ops(j);
+    if (!w->plan.hostile || sim_is_partial(j))
+        return op_seq;
+    while (called > 0 && w->job[job].submitted[called - 1] == 0)
+        called--;
+    return UT_MIN2(op_seq, j->base + called);
+}
+
+void sim_trainer_attach(sim_world *w, sim_rank *r)
+{
+    sim_host *h = host_of(w, r);
+    const sim_job_plan *j = &w->plan.job[r->job];
+    if (sim_is_partial(j)) {
+        sim_part_attach(w, r);
+        return;
+    }
+    r->slot_bytes = (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
+    r->arena_bytes = r->slot_bytes * j->ahead;
+    r->arena = sim_alloc(r->arena_bytes);
+    r->submissions = sim_alloc(sizeof *r->submissions);
+    r->completions = sim_alloc(sizeof *r->completions);
+    ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, 0, 0};
+    uint64_t seq = sim_truly_called(w, r->job, UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), j->base));
+    uint32_t session;
+    int error = ut_engine_session_add(h->engine, r->job, &memory, seq, &session);
+    if (error || session >= UT_SESSIONS_MAX || h->by_session[session])
+        sim_fail(w, "attach", r->host, "rank %u of job %u gets error %d, session %u", r->index, r->job, error, session);
+    if (seq - j->base > j->ops + sim_calm_ops(j))
+        sim_fail(w, "attach", r->host, "the job's next op is %" PRIu64 ", which nobody has ever called", seq);
+    h->by_session[session] = r;
+    r->session = session;
+    r->next = (uint32_t)(seq - j->base);
+    r->out = 0;
+    r->dead = r->planned_return = r->rung = r->ready_pending = false;
+    r->taken_seen = 0;
+    r->born++;
+    sim_trace(w, SIM_TR_RETURN, r->host, r->job, r->index, seq, session);
+    be_ready(w, r, compute_time(w, r));
+}
+
+void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
+{
+    sim_host *h = host_of(w, r);
+    if (r->session == UINT32_MAX)
+        return;
+    if (tell_engine) {
+        ut_engine_session_remove(h->engine, r->session, sim_local(w, h));
+        h->sessions_removed = true;
+    }
+    if (sim_is_partial(&w->plan.job[r->job]))
+        sim_part_detach(w, r);
+    h->by_session[r->session] = NULL;
+    r->session = UINT32_MAX;
+    r->out = 0;
+    r->born++;
+    r->ready_pending = false;
+    free(r->arena);
+    free(r->submissions);
+    free(r->completions);
+    r->arena = NULL;
+    r->submissions = NULL;
+    r->completions = NULL;
+}
+
+/* The op as this rank calls it: as planned, or with the one field different. */
+static sim_op as_called(const sim_op *op, uint32_t rank)
+{
+    sim_op as = *op;
+    if (op->odd_rank != rank)
+        return as;
+    switch (op->odd_field) {
+    case UT_FIELD_DTYPE:
+        as.dtype = op->dtype != UT_FLOAT32 ? UT_FLOAT32 : op->mode == UT_BEST_EFFORT ? UT_FLOAT64 : UT_INT32;
+        as.nonfinite = false;
+        if (ut_dtype_bytes(as.dtype) > ut_dtype_bytes(op->dtype))
+            as.count = op->count / (ut_dtype_bytes(as.dtype) / ut_dtype_bytes(op->dtype));
+        break;
+    case UT_FIELD_REDOP:
+        as.redop = op->redop == UT_SUM ? UT_AVG : UT_SUM;
+        break;
+    case UT_FIELD_COUNT:
+        as.count = op->count ? op->count - 1 : 1;
+        break;
+    case UT_FIELD_AGREE:
+        as.agree = !op->agree;
+        break;
+    default:
+        as.mode = op->mode == UT_BOUNDED ? UT_RELIABLE : UT_BOUNDED;
+    }
+    return as;
+}
+
+static void count_kind(sim_world *w, const sim_rank *r, const sim_op *op, bool in_place)
+{
+    static const uint8_t redops[] = {0, SIM_redop_sum, SIM_redop_avg, SIM_redop_min, SIM_redop_max, SIM_redop_prod};
+    static const uint8_t dtypes[] = {0,
+                                     SIM_dtype_float32,
+                                     SIM_dtype_float64,
+                                     SIM_dtype_float16,
+                                     SIM_dtype_bfloat16,
+                                     SIM_dtype_int32,
+                                     SIM_dtype_int64};
+    static const uint8_t modes[] = {0, SIM_mode_bounded, SIM_mode_best_effort, SIM_mode_reliable};
+    static const uint8_t algorithms[] = {0, SIM_algorithm_tar, SIM_algorithm_ring, SIM_algorithm_bcube,
+                                         SIM_algorithm_ps};
+    const sim_job_plan *j = &w->plan.job[r->job];
+    w->cover[redops[op->redop]]++;
+    w->cover[op->dtype == UT_BYTES ? (unsigned)SIM_barrier : dtypes[op->dtype]]++;
+    static const uint8_t others[] = {0, SIM_reduce_scatter, SIM_all_gather, SIM_broadcast, SIM_all_to_all};
+    if (op->collective != UT_ALLREDUCE && op->collective != UT_BARRIER)
+        w->cover[others[op->collective]]++;
+    w->cover[modes[op->mode]]++;
+    w->cover[algorithms[sim_algorithm(j)]]++;
+    w->cover[SIM_in_place] += in_place;
+    w->cover[SIM_empty_bucket] += op->count == 0;
+    w->cover[SIM_fewer_elements_than_hosts] += op->count > 0 && op->count < j->hosts;
+    w->cover[SIM_nonfinite] += op->nonfinite;
+    w->cover[SIM_submitted_ahead] += r->out > 0;
+    w->cover[SIM_several_jobs] += w->plan.jobs > 1;
+    w->cover[SIM_several_local_ranks] += j->local[w->job[r->job].index_of[r->host]] > 1;
+    w->cover[SIM_desync] += op->odd_rank == r->index;
+    w->cover[SIM_tight_deadline] += op->deadline < 200 * UT_MS && op->deadline > UT_US;
+    w->cover[SIM_past_deadline] += op->deadline <= UT_US;
+}
+
+static void ring(sim_world *w, sim_rank *r)
+{
+    r->rung = true;
+    sim_host_readable(w, host_of(w, r));
+}
+
+/* A request that must be refused, and must not hurt what follows it. Returns whether it has used up the op's number:
+ * all do but those that have the number wrong. */
+static bool submit_badly(sim_world *w, sim_rank *r, const sim_ask *good)
+{
+    sim_rng *rng = &w->rng_trainer;
+    sim_ask bad = *good;
+    ut_submission *e = &bad.entry;
+    uint64_t how = sim_below(rng, 7);
+    switch (how) {
+    case 0:
+        e->dtype = sim_chance(rng, 500000) ? 0 : UT_DTYPES_END;
+        break;
+    case 1:
+        e->redop = sim_chance(rng, 500000) ? 0 : UT_REDOPS_END;
+        break;
+    case 2:
+        e->mode = sim_chance(rng, 500000) ? 0 : UT_MODES_END;
+        break;
+    case 3:
+        e->count = sim_chance(rng, 500000) ? UINT64_MAX / 2 : r->arena_bytes;
+        break;
+    case 4:
+        e->src = sim_chance(rng, 500000) ? UINT64_MAX - 63 : r->arena_bytes + 64;
+        break;
+    case 5:
+        e->dst = sim_chance(rng, 500000) ? UINT64_MAX - 63 : r->arena_bytes + 64;
+        break;
+    default:
+        e->op_seq += sim_chance(rng, 500000) ? 1 : UINT64_MAX;
+    }
+    bad.expect_error = 1;
+    if (ut_ring_submit(r->submissions, r->completions, e))
+        sim_fail(w, "submit", r->host, "rank %u of job %u finds its ring full with %u out", r->index, r->job, r->out);
+    r->ask[r->out++] = bad;
+    w->cover[SIM_bad_submission]++;
+    return how < 6;
+}
+
+/* A part of the arena that no op which is out uses: ops may end in another order than they began. */
+static uint64_t free_slot(const sim_rank *r)
+{
+    for (uint32_t slot = 0;; slot++) {
+        bool used = false;
+        for (uint32_t i = 0; i < r->out; i++)
+            used = used || r->ask[i].slot == slot * r->slot_bytes;
+        if (!used)
+            return slot * r->slot_bytes;
+    }
+}
+
+static void submit(sim_world *w, sim_rank *r)
+{
+    sim_host *h = host_of(w, r);
+    sim_job *job = &w->job[r->job];
+    const sim_job_plan *j = job->plan;
+    sim_rng *rng = &w->rng_trainer;
+    sim_op op = as_called(&j->op[r->next], r->index);
+    size_t element = ut_dtype_bytes(op.dtype);
+    uint64_t bytes = op.count * element, slot = free_slot(r);
+    sim_layout layout = sim_layout_of(job, job->index_of[r->host], &op);
+    bool in_place = (sim_chance(rng, 500000) && !layout.apart) || layout.in_place;
+    uint64_t src = slot + MARGIN + sim_below(rng, 64 / element) * element;
+    uint64_t dst =
+        in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
+    src = src / element * element;
+    dst = dst / element * element;
+    memset(r->arena + slot, MARGIN_BYTE, r->slot_bytes);
+    uint64_t seq = j->base + r->next;
+    if (j->hadamard_then && r->next == j->hadamard_at) {
+        ut_job_options options = j->options;
+        options.hadamard = j->hadamard_then;
+        ut_engine_job_tune(h->engine, r->job, &options);
+    }
+    sim_code code = sim_code_of(w, r->job, seq, &op);
+    if (op.dtype != UT_BYTES)
+        sim_code_fill(&code, r->index, r->arena + src, op.count);
+    if (layout.src_bytes < bytes) { /* of the rest it has nothing */
+        memset(r->arena + src, MARGIN_BYTE, layout.src_from);
+        memset(r->arena + src + layout.src_from + layout.src_bytes, MARGIN_BYTE,
+               bytes - layout.src_from - layout.src_bytes);
+    }
+    src += layout.src_from;
+    dst += layout.dst_from;
+    if (!in_place)
+        memset(r->arena + dst, FILL_BYTE, layout.dst_bytes);
+    sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .slot = slot};
+    ask.deadline = op.deadline == UT_NEVER ? UT_NEVER : sim_local(w, h) + op.deadline;
+    ask.entry = (ut_submission){.op_seq = seq,
+                                .src = src,
+                                .dst = dst,
+                                .count = op.count,
+                                .deadline_ns = ask.deadline,
+                                .dtype = op.dtype,
+                                .redop = ut_op_reduces(op.collective) ? op.redop : 0,
+                                .collective = op.collective,
+                                .root = op.root,
+                                .mode = op.mode,
+                                .flags = op.agree ? UT_SUBMIT_AGREE : 0};
+    if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
+        op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
+        r->next++;
+        ring(w, r);
+        return;
+    }
+    if (ut_ring_submit(r->submissions, r->completions, &ask.entry))
+        sim_fail(w, "submit", r->host, "rank %u of job %u finds its ring full with %u out", r->index, r->job, r->out);
+    sim_trace(w, SIM_TR_SUBMIT, r->host, r->job, r->index, seq, bytes);
+    count_kind(w, r, &op, in_place);
+    w->cover[SIM_sequence_wrap_16] += seq == UINT64_C(1) << 16;
+    w->cover[SIM_sequence_wrap_32] += seq == UINT64_C(1) << 32;
+    w->cover[SIM_clock_wrap_32us] += ask.deadline - op.deadline < UINT64_C(4294967296) * 1000 &&
+                                     op.deadline != UT_NEVER && ask.deadline >= UINT64_C(4294967296) * 1000;
+    w->cover[SIM_clock_wrap_63] +=
+        ask.deadline - op.deadline < UINT64_C(1) << 63 && op.deadline != UT_NEVER && ask.deadline >= UINT64_C(1) << 63;
+    job->submitted[r->next] |= 1u << r->index;
+    r->ask[r->out++] = ask;
+    r->next++;
+    ring(w, r);
+}
+
+/* SIM_EV_READY: the trainer has computed something. */
+void sim_trainer_ready(sim_world *w, sim_rank *r)
+{
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_ready(w, r);
+        return;
+    }
+    r->ready_pending = false;
+    sim_trainer_go_on(w, r);
+}
+
+/* Submits if there is an op to submit and room for it, and comes back after computing the next. */
+void sim_trainer_go_on(sim_world *w, sim_rank *r)
+{
+    sim_host *h = host_of(w, r);
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_go_on(w, r);
+        return;
+    }
+    if (r->session == UINT32_MAX || r->ready_pending || r->next >= ops_now(w, r))
+        return;
+    if (h->paused) { /* the whole host stands still */
+        be_ready(w, r, h->resumes - w->now + UT_US);
+        return;
+    }
+    if (r->out >= w->plan.job[r->job].ahead)
+        return; /* the next receipt goes on */
+    submit(w, r);
+    if (r->out < w->plan.job[r->job].ahead)
+        be_ready(w, r, compute_time(w, r));
+}
+
+/* Nothing outside the result may have changed. */
+static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
+{
+    const ut_submission *e = &ask->entry;
+    uint64_t slot = ask->slot;
+    uint64_t bytes = e->count * ut_dtype_bytes(e->dtype);
+    const sim_job *job = &w->job[r->job];
+    sim_layout layout = sim_layout_of(job, job->index_of[r->host], &ask->as);
+    for (uint64_t i = slot; i < slot + r->slot_bytes; i++) {
+        bool in_src = i >= e->src && i < e->src + layout.src_bytes;
+        bool in_dst = i >= e->dst && i < e->dst + layout.dst_bytes;
+        if (in_src || in_dst)
+            i = in_src ? e->src + layout.src_bytes - 1 : e->dst + layout.dst_bytes - 1;
+        else if (r->arena[i] != MARGIN_BYTE)
+            sim_fail(w, "O5 bounded memory", r->host,
+                     "op_seq %" PRIu64 " wrote byte %" PRIu64 " of the arena; src %" PRIu64 ", dst %" PRIu64
+                     ", %" PRIu64 " bytes",
+                     e->op_seq, i, e->src, e->dst, bytes);
+    }
+    if (e->src - layout.src_from == e->dst - layout.dst_from)
+        return;
+    sim_code code = sim_code_of(w, r->job, e->op_seq, &ask->as);
+    uint8_t *again = sim_alloc(bytes);
+    sim_code_fill(&code, r->index, again, e->count);
+    bool same = bytes == 0 || memcmp(again + layout.src_from, r->arena + e->src, layout.src_bytes) == 0;
+    free(again);
+    if (!same)
+        sim_fail(w, "O5 bounded memory", r->host, "op_seq %" PRIu64 " changed its source", e->op_seq);
+}
+
+static bool answers(const ut_receipt *receipt, const sim_ask *ask)
+{
+    bool refusal = receipt->hosts == 0; /* it speaks of no host */
+    return ask->taken && ask->entry.op_seq == receipt->op_seq && refusal == (ask->expect_error != 0);
+}
+
+/* Ops end in the order of their data and deadlines, so a receipt is found by its number. */
+static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
+{
+    uint32_t at = 0;
+    while (at < r->out && !answers(receipt, &r->ask[at]))
+        at++;
+    if (at == r->out)
+        sim_fail(w, "O1 deadline", r->host,
+                 "rank %u of job %u got a receipt for op_seq %" PRIu64 ", which it does not wait for", r->index, r->job,
+                 receipt->op_seq);
+    sim_ask ask = r->ask[at];
+    r->out--;
+    memmove(r->ask + at, r->ask + at + 1, (r->out - at) * sizeof *r->ask);
+    sim_trace(w, SIM_TR_RECEIPT, r->host, r->job, r->index, receipt->op_seq, receipt->status);
+    if (ask.expect_error) {
+        if (receipt->status != UT_FAILED || receipt->error == UT_OK)
+            sim_fail(w, "submit", r->host, "a bad request for op_seq %" PRIu64 " got status %u, error %d",
+                     receipt->op_seq, receipt->status, receipt->error);
+        return;
+    }
+    w->receipts++;
+    check_arena(w, r, &ask);
+    bool told_lies = sim_is_liar(w, r->host) && ask.op < w->plan.job[r->job].ops; /* which it has provoked itself */
+    if (!w->plan.evil && !told_lies)
+        sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
+    if (w->calming && !w->plan.evil)
+        sim_check_calm(w, r, &ask, receipt);
+    /* The buffer is the trainer's again. */
+    memset(r->arena + ask.slot, SPENT_BYTE, r->slot_bytes);
+}
+
+void sim_trainer_collect(sim_world *w, sim_rank *r)
+{
+    ut_receipt receipt;
+    uint32_t got = 0;
+    if (sim_is_partial(&w->plan.job[r->job])) {
+        sim_part_collect(w, r);
+        return;
+    }
+    while (ut_ring_take_completion(r->submissions, r->completions, &receipt)) {
+        take_receipt(w, r, &receipt);
+        got++;
+    }
+    if (got == 0)
+        sim_fail(w, "wake-up", r->host, "rank %u of job %u was woken for nothing", r->index, r->job);
+    be_ready(w, r, compute_time(w, r));
+}
