@@ -9,7 +9,11 @@
 Public names only; each module says what it is for. `ultima.testing` has a daemon for tests, `ultima.torch` the backend.
 """
 
-from .errors import (
+from ultima.api.handle import Handle
+from ultima.api.job import Job, connect
+from ultima.api.partial import Partial, Result
+from ultima.api.sync import SyncResult
+from ultima.base.errors import (
     ClosedHandle,
     DaemonError,
     DaemonLost,
@@ -29,12 +33,8 @@ from .errors import (
     UltimaError,
     Unsupported,
 )
-from .handle import Handle
-from .options import Options
-from .partial import Partial, Result
-from .receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
-from .session import Job, connect
-from .sync import SyncResult
+from ultima.base.receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
+from ultima.settings.options import Options
 
 __all__ = [
     "ClosedHandle",

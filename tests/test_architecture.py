@@ -80,7 +80,7 @@ def test_imports__are_read_as_python_reads_them(tmp_path: Path, monkeypatch: pyt
 
 def test_arrows__one_file_a_side_imports_the_extension() -> None:
     """cffi's `lib` and `ffi` are untyped and can crash the process: two files hold them, typed for the rest."""
-    for folder, door in (("daemon", "daemon/engine.py"), ("client", "client/rings.py")):
+    for folder, door in (("daemon", "daemon/engine/engine.py"), ("client", "client/session/rings.py")):
         users = _who_imports(ROOT / folder, ("ultima._native",))
         assert set(users) == {door}, users
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ultima.errors import InvalidArgument, UltimaError
+from ultima.base.errors import InvalidArgument, UltimaError
 
 
 class Backend(StrEnum):

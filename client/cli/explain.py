@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ultima.receipt import Host, Receipt
+    from ultima.base.receipt import Host, Receipt
     from ultima.v1 import admin_pb2
 
 
@@ -23,10 +23,10 @@ def explain(
         str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
     ] = None,
 ) -> None:
-    from ultima.admin import get_receipts
-    from ultima.config import DEFAULT_SOCKET, socket_path
-    from ultima.errors import InvalidArgument
-    from ultima.explain import explain as lines_of
+    from ultima.admin.calls import get_receipts
+    from ultima.admin.sentences import explain as lines_of
+    from ultima.base.errors import InvalidArgument
+    from ultima.settings.config import DEFAULT_SOCKET, socket_path
 
     if op is not None and (last or op < 0):
         raise InvalidArgument("OP", op, "0 or more, and not together with --last")
@@ -43,8 +43,8 @@ def explain(
 
 def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host], int]:
     """The receipt, the hosts of its job, and the host that made it."""
-    from ultima.receipt import Host
-    from ultima.rings import decode_receipt
+    from ultima.base.receipt import Host
+    from ultima.session.rings import decode_receipt
 
     hosts = [Host(host.index, host.address, tuple(sorted(host.ranks))) for host in answer.hosts]
     (raw,) = answer.receipts

@@ -3,7 +3,7 @@
 
 Exit status: 0 done, 1 it failed, 2 it was asked wrongly, 3 no daemon could be reached. A failure is one sentence on
 standard error, never a trace. When you add a verb: write its file, add its row here, test it in
-`tests/client/test_cli.py`, and name it in the README.
+`tests/client/cli/test_cli.py`, and name it in the README.
 
 Verbs import what is slow (gRPC, torch) when they run, not when this table is built: `ultima version` answers at once.
 """
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import typer
 
+from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
 from ultima.cli import demo, explain, perf, run, set_options, status, version
-from ultima.errors import DaemonUnavailable, InvalidArgument, UltimaError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

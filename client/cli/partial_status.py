@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def lines(job: admin_pb2.JobStatus) -> list[str]:
     """What holds, what came of it in the newest ops, and the straggler, a line each."""
-    from ultima.options import policy_text
+    from ultima.settings.options import policy_text
     from ultima.v1 import types_pb2
 
     text = f"policy of {job.job}: {policy_text(job.options, job.world_size)}"

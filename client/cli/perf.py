@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.errors import InvalidArgument, UltimaError
+from ultima.base.errors import InvalidArgument, UltimaError
 
 if TYPE_CHECKING:
     import ultima
@@ -82,8 +82,8 @@ def perf(
     types = _chosen("-d", SYNONYMS.get(datatype, datatype), tuple(TYPES))
     ops = _chosen("-o", op, OPS)
     import ultima
+    from ultima.base.durations import deadline_s
     from ultima.cli.perf_bench import Plan, scratch_bytes
-    from ultima.durations import deadline_s
 
     if deadline is not None:
         deadline_s(deadline, "--deadline")
@@ -214,7 +214,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def options_of(said: dict[str, str | None]) -> ultima.Options:
     """The job's options out of flags. Raises InvalidArgument naming the flag."""
-    from ultima.options import BY_NAME, Options
+    from ultima.settings.options import BY_NAME, Options
 
     for name, text in said.items():
         if text is not None:

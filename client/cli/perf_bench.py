@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultima import Job, Receipt, Status
+from ultima.base.words import RELIABLE_ONLY
 from ultima.cli.perf_table import Half, Row, Tail, Told, quantile
 from ultima.cli.perf_values import TYPES, Array, contribution, expected, wrong
-from ultima.words import RELIABLE_ONLY
 
 SCRATCH_BYTES_MIN = 4096
 STATUSES = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.errors import InvalidArgument
+from ultima.base.errors import InvalidArgument
 
 RANKS_MAX, NODES_MAX = 16, 64
 MASTER_PORT = 29500
@@ -30,8 +30,8 @@ def run(
         bool, typer.Option("--insecure", help="Let a private daemon serve other hosts, on a network of your own.")
     ] = False,
 ) -> None:
-    from ultima.launch import Plan, launch
-    from ultima.processes import free_port
+    from ultima.launch.launcher import Plan, launch
+    from ultima.launch.processes import free_port
 
     if node_rank >= nnodes:
         raise InvalidArgument("--node-rank", node_rank, f"0 to {nnodes - 1}, as --nnodes is {nnodes}")

@@ -16,9 +16,9 @@ def set_options(
         str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
     ] = None,
 ) -> None:
-    from ultima.admin import tune
-    from ultima.config import DEFAULT_SOCKET, socket_path
-    from ultima.options import changes, words
+    from ultima.admin.calls import tune
+    from ultima.settings.config import DEFAULT_SOCKET, socket_path
+    from ultima.settings.options import changes, words
 
     said = changes(pairs)
     named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET

@@ -26,8 +26,8 @@ def status(
         str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
     ] = None,
 ) -> None:
-    from ultima.admin import get_status
-    from ultima.config import DEFAULT_SOCKET, socket_path
+    from ultima.admin.calls import get_status
+    from ultima.settings.config import DEFAULT_SOCKET, socket_path
 
     named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
     answer = get_status(socket_path(named, "--socket" if socket else "ULTIMA_SOCKET"), job)
@@ -135,7 +135,7 @@ def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
     from rich import box
     from rich.table import Table
 
-    from ultima.receipt import ranks_text
+    from ultima.base.receipt import ranks_text
     from ultima.v1 import types_pb2
 
     table = Table(title="Hosts", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -170,7 +170,7 @@ def ports_text(engine: admin_pb2.EngineStatus) -> str:
 
 def options_text(options: types_pb2.JobOptions) -> str:
     """All options in force, in words; what is of partial jobs only of those."""
-    from ultima.options import PARTIAL, is_partial, words
+    from ultima.settings.options import PARTIAL, is_partial, words
 
     hidden = () if is_partial(options) else PARTIAL
     return ", ".join(f"{name} {word}" for name, word in words(options).items() if name not in hidden)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ultima.processes import answers, dies_with_parent, free_port
+from ultima.launch.processes import answers, dies_with_parent, free_port
 
 DAEMON_START_S = 20.0
 STOP_S = 5.0
@@ -71,7 +71,7 @@ class Cluster:
             folder.mkdir(mode=0o700)
             arguments = ["--runtime-dir", str(folder), "--port", "0", "--log-level", "warning"]
             arguments += ["--bind", "127.0.0.1", "--insecure"]
-            command = [sys.executable, "-m", "ultima.daemon.main", *arguments]
+            command = [sys.executable, "-m", "ultima.daemon.process.main", *arguments]
             self._daemons.append(self._start(f"daemon {index}", command, dict(os.environ)))
             self.sockets.append(folder / "ultimad.sock")
         limit = time.monotonic() + DAEMON_START_S

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ultima.durations import duration_s
-from ultima.errors import InvalidArgument
+from ultima.base.durations import duration_s
+from ultima.base.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ultima.torch import PartialState, ReceiptSummary
-    from ultima.torch.rounds import PartialSummary
+    from ultima.torch.partial.rounds import PartialSummary
 
 MOMENTUM = 0.9
 RNA_POLICIES = ("probe", "seeded")

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ultima.receipt import Receipt
-from ultima.torch.backend import UltimaProcessGroup, group_of, register
-from ultima.torch.capabilities import Capability, capabilities
-from ultima.torch.eager import EagerSGD
-from ultima.torch.elements import PIECE_BYTES_MAX
-from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard
-from ultima.torch.partial_hook import PartialState, partial_hook
-from ultima.torch.receipts import ReceiptSummary
-from ultima.torch.rna import RNA
+from ultima.base.receipt import Receipt
+from ultima.torch.backend.capabilities import Capability, capabilities
+from ultima.torch.backend.elements import PIECE_BYTES_MAX
+from ultima.torch.backend.group import UltimaProcessGroup, group_of, register
+from ultima.torch.backend.receipt_log import ReceiptSummary
+from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard, trace
+from ultima.torch.partial.eager import EagerSGD
+from ultima.torch.partial.partial_hook import PartialState, partial_hook
+from ultima.torch.partial.rna import RNA
 
 __all__ = [
     "PIECE_BYTES_MAX",
@@ -38,6 +38,7 @@ __all__ = [
     "last_receipts",
     "partial_hook",
     "receipt_summary",
+    "trace",
 ]
 
 register()

@@ -79,7 +79,7 @@ def measure(hosts: int, ops: int, seconds: float, size: int, pause_s: float) -> 
 
 def _start(kind: str, job: str, sockets: list[Path], *arguments: object) -> list[subprocess.Popen[str]]:
     """A rank on each daemon."""
-    from ultima.admin import get_status
+    from ultima.admin.calls import get_status
 
     port = get_status(str(sockets[0])).grpc_port
     shared = [kind, job, len(sockets), f"127.0.0.1:{port}" if len(sockets) > 1 else "", *arguments]
@@ -110,7 +110,7 @@ def _end(ranks: list[subprocess.Popen[str]], seconds: float) -> list[str]:
 def _small(
     sockets: list[Path], job: str, ops: int, seconds: float, pause_s: float, status_ms: list[float] | None
 ) -> list[float]:
-    from ultima.admin import get_status
+    from ultima.admin.calls import get_status
 
     ranks = _start("small", job, sockets, ops, seconds, pause_s)
     while status_ms is not None and (ranks[0].poll() is None or len(status_ms) < STATUS_MIN):

@@ -31,8 +31,8 @@ import numpy as np
 import ultima
 from tests.daemon.fake_engine import picks
 from tests.e2e.hosts import DaemonProcess, Hosts, ranks, running
-from ultima.admin import get_status
-from ultima.daemon.peers import peer
+from ultima.admin.calls import get_status
+from ultima.daemon.hosts.peers import peer
 from ultima.v1 import peer_pb2
 
 SEED = 42

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from ultima import rings
+from ultima.session import rings
 from ultima.v1 import admin_pb2_grpc, trainer_pb2, trainer_pb2_grpc, types_pb2
 
 ARENA_BYTES = 65536

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ultima import Job, config
-from ultima.attachment import Attachment
-from ultima.config import Settings
+from ultima import Job
+from ultima.session.attachment import Attachment
+from ultima.settings import config
+from ultima.settings.config import Settings
 from ultima.testing import FakeDaemon
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from ultima.daemon.engine import (
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from ultima.daemon.base.options import Options
+from ultima.daemon.engine.engine import (
     NEVER,
     NOBODY,
     EngineConfig,
@@ -32,8 +34,6 @@ from ultima.daemon.engine import (
     Snapshot,
     Status,
 )
-from ultima.daemon.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from ultima.daemon.options import Options
 from ultima.v1 import admin_pb2
 
 SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424

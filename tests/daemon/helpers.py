@@ -23,9 +23,9 @@ import grpc
 import grpc.aio
 
 from tests.daemon.fake_engine import FakeEngine
-from ultima.daemon.config import DaemonConfig, load
-from ultima.daemon.server import Daemon
-from ultima.daemon.users import METADATA_KEY
+from ultima.daemon.base.config import DaemonConfig, load
+from ultima.daemon.process.server import Daemon
+from ultima.daemon.trainers.users import METADATA_KEY
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2_grpc, trainer_pb2, trainer_pb2_grpc
 
 HOSTS_SECONDS = 10.0  # for what should happen at once; generous, because the machine is shared

@@ -10,8 +10,8 @@ import os
 import sys
 
 from tests.daemon.fake_engine import FakeEngine
-from ultima.daemon.engine import EngineConfig
-from ultima.daemon.main import main
+from ultima.daemon.engine.engine import EngineConfig
+from ultima.daemon.process.main import main
 
 
 def open_engine(config: EngineConfig) -> FakeEngine:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ultima
-from ultima.admin import get_status
+from ultima.admin.calls import get_status
 
 ADDRESS = "127.0.0.1"
 START_S = 30.0
@@ -82,7 +82,7 @@ class DaemonProcess:
 
     def launch(self) -> None:
         """Starts it; `wait_until_ready` is a second step so that several start at once."""
-        command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(self.folder / "run")]
+        command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(self.folder / "run")]
         command += ["--port", str(self.port), *self.flags()]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
         environment |= {"ULTIMAD_ENGINE_LANES": str(self.lanes), **self.environment}

@@ -10,9 +10,9 @@ import pytest
 import ultima
 from tests.e2e.hosts import Hosts, everywhere, ranks
 from ultima import Receipt, Status
-from ultima.buffers import AnyArray
-from ultima.reference import bfloat16_bits, bfloat16_values, reduce_arrays
-from ultima.words import DTYPES, OPS, DType
+from ultima.base.buffers import AnyArray
+from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
+from ultima.base.words import DTYPES, OPS, DType
 
 # Payload of a full packet at MTU 1500, bytes: 1472 less a header of 32.
 PACKET_PAYLOAD = 1440

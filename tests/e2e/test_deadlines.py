@@ -14,9 +14,9 @@ import pytest
 import ultima
 from tests.e2e.hosts import Hosts, everywhere, ranks
 from ultima import Receipt, StageEnd, Status
-from ultima.config import DEFAULT_DEADLINE_S
-from ultima.durations import DURATION_MAX_S
-from ultima.errors import DaemonLost, DeadlineExceeded, NotDone
+from ultima.base.durations import DURATION_MAX_S
+from ultima.base.errors import DaemonLost, DeadlineExceeded, NotDone
+from ultima.settings.config import DEFAULT_DEADLINE_S
 
 TEN_YEARS = timedelta(days=3652)
 WARM_UP = 20  # ops of each lane: transport_c/core/op/deadline.h

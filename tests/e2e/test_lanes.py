@@ -10,7 +10,7 @@ import pytest
 import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, ranks, running
 from ultima import Status
-from ultima.admin import get_status
+from ultima.admin.calls import get_status
 
 
 def lanes_of(host: DaemonProcess) -> list[dict[str, int]]:

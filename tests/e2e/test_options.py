@@ -6,8 +6,8 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, new_job_name, ranks
-from ultima.admin import get_status, tune
-from ultima.options import words
+from ultima.admin.calls import get_status, tune
+from ultima.settings.options import words
 
 
 def test_options__are_in_force_on_all_hosts_and_change_while_the_job_runs(four: Hosts) -> None:

@@ -14,7 +14,7 @@ import ultima
 from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks
 from tests.e2e.test_trouble import ends_within, until
 from ultima import Job, Options, Receipt, Slot, Status
-from ultima.reference import picks
+from ultima.base.reference import picks
 
 Daemons = Callable[[int], Hosts]
 COUNT = 3000

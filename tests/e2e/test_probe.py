@@ -14,7 +14,7 @@ import pytest
 import ultima
 from tests.daemon.fake_engine import picks
 from tests.e2e.hosts import DaemonProcess, Hosts, connect_all, everywhere, new_job_name, ranks
-from ultima.admin import get_status, tune
+from ultima.admin.calls import get_status, tune
 from ultima.v1 import admin_pb2, types_pb2
 
 SEED = 42

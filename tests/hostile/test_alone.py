@@ -20,9 +20,9 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import DaemonProcess, running
-from ultima.admin import get_status
-from ultima.daemon.meeting import ALONE
-from ultima.reach import daemon_reach
+from ultima.admin.calls import get_status
+from ultima.daemon.hosts.meeting import ALONE
+from ultima.launch.reach import daemon_reach
 
 
 class Lonely(DaemonProcess):
@@ -136,7 +136,7 @@ def test_job__whose_other_ranks_do_not_come_is_told_why(lonely: Lonely) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "0.0.0.0"])
 def test_start__any_address_needs_a_word_of_permission(tmp_path: Path, address: str) -> None:
     """On loopback too: every user of the machine can reach it."""
-    command = [sys.executable, "-m", "ultima.daemon.main", "--runtime-dir", str(tmp_path), "--bind", address]
+    command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(tmp_path), "--bind", address]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 2 and done.stderr.count("\n") == 1

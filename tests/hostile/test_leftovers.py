@@ -15,7 +15,7 @@ import pytest
 
 from tests.daemon.conftest import folder, house  # noqa: F401
 from tests.daemon.helpers import HOSTS_SECONDS, House, attach, engine, eventually, local_channel, proof
-from ultima.daemon.server import Daemon
+from ultima.daemon.process.server import Daemon
 from ultima.v1 import admin_pb2, admin_pb2_grpc, trainer_pb2, trainer_pb2_grpc, types_pb2
 
 ROUNDS = 5

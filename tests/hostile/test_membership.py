@@ -11,14 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
-import ultima.attach
-import ultima.config
+import ultima.session.attach
+import ultima.settings.config
 from tests.daemon.helpers import House, engine, eventually, peer
 from tests.hostile.peer import host, hostile_peer, membership, restore
 from ultima._native import lib
-from ultima.daemon import config, links, options
-from ultima.daemon.membership import membership as checked
-from ultima.daemon.server import Daemon
+from ultima.daemon.base import config, options
+from ultima.daemon.hosts.membership import membership as checked
+from ultima.daemon.jobs import links
+from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2, types_pb2
 
 LANE = types_pb2.Lane(data_port=2, feedback_port=3)
@@ -218,9 +219,9 @@ def test_limits__are_the_same_in_c_and_in_python() -> None:
         (config.PACKET_BYTES_MIN, lib.UT_PACKET_MIN),
         (config.PACKET_BYTES_MAX, lib.UT_PACKET_MAX),
         (config.BUCKET_BYTES_MAX, lib.UT_BUCKET_MAX),
-        (config.LANES_MAX, ultima.attach.LANES_MAX),
-        (config.WORLD_SIZE_MAX, ultima.config.WORLD_SIZE_MAX),
-        (config.BUCKET_BYTES_MAX, ultima.config.BUCKET_MAX_BYTES),
+        (config.LANES_MAX, ultima.session.attach.LANES_MAX),
+        (config.WORLD_SIZE_MAX, ultima.settings.config.WORLD_SIZE_MAX),
+        (config.BUCKET_BYTES_MAX, ultima.settings.config.BUCKET_MAX_BYTES),
         (options.WORLD_SIZE_MAX, config.WORLD_SIZE_MAX),
     ]
     assert [here for here, _ in pairs] == [there for _, there in pairs]

@@ -16,9 +16,9 @@ import pytest
 from tests.daemon.conftest import folder, house  # noqa: F401
 from tests.daemon.fake_engine import JOB_BYTES
 from tests.daemon.helpers import House, Trainer, attach, connect_as, engine, eventually
-from tests.daemon.test_jobs import refused
-from ultima.daemon.attach import SILENT_MAX
-from ultima.daemon.server import Daemon
+from tests.daemon.jobs.test_jobs import refused
+from ultima.daemon.process.server import Daemon
+from ultima.daemon.trainers.attach import SILENT_MAX
 
 CODE = grpc.StatusCode
 GREEDY, OTHER = 65533, 65534

@@ -12,8 +12,8 @@ import pytest
 
 from tests.daemon.conftest import folder, house  # noqa: F401
 from tests.daemon.helpers import House
-from ultima.daemon.errors import StartupError
-from ultima.daemon.runtime_dir import RuntimeDir
+from ultima.daemon.base.errors import StartupError
+from ultima.daemon.process.runtime_dir import RuntimeDir
 
 OTHER = 65534
 

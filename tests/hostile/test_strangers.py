@@ -15,8 +15,8 @@ import pytest
 
 from tests.daemon.helpers import House, eventually, peer
 from tests.hostile.peer import ADDRESS, host, restore
-from ultima.daemon import rendezvous as coordinators
-from ultima.daemon import watchers
+from ultima.daemon.hosts import rendezvous as coordinators
+from ultima.daemon.jobs import watchers
 from ultima.v1 import peer_pb2, types_pb2
 
 CODE = grpc.StatusCode

@@ -11,12 +11,12 @@ import grpc.aio
 import pytest
 
 from tests.daemon.helpers import House, engine, eventually, peer, status, wired
-from ultima.daemon.errors import InvalidArgument
-from ultima.daemon.options import DEFAULTS, InForce, Options
-from ultima.daemon.ranges import WINDOW
-from ultima.daemon.server import Daemon
-from ultima.daemon.standing import Standing
-from ultima.daemon.waiting import Changes
+from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.options import DEFAULTS, InForce, Options
+from ultima.daemon.base.ranges import WINDOW
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.hosts.standing import Standing
+from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2, types_pb2
 
 CODE = grpc.StatusCode

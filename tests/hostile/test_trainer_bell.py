@@ -20,7 +20,7 @@ import pytest
 from tests.e2e.hosts import DaemonProcess, new_job_name
 from tests.hostile.bystander import Bystander
 from tests.hostile.trainer import HostileTrainer
-from ultima.admin import get_status
+from ultima.admin.calls import get_status
 
 ATTACK_S = 4.0
 LINGER_S = 3

@@ -9,7 +9,7 @@ from tests.e2e.hosts import DaemonProcess, new_job_name
 from tests.hostile.bystander import Bystander
 from tests.hostile.trainer import HostileTrainer
 from ultima._native import lib
-from ultima.admin import get_status
+from ultima.admin.calls import get_status
 
 ARENA = 128 << 20
 OPS = lib.UT_RING_ENTRIES

@@ -15,9 +15,9 @@ import pytest
 
 from tests.daemon.conftest import folder, house  # noqa: F401
 from tests.daemon.helpers import HOSTS_SECONDS, House, attach, engine, eventually, local_channel, proof, status
-from tests.daemon.test_recorder import raw_receipt
-from ultima.daemon.server import Daemon
-from ultima.daemon.users import TOKENS_PER_UID_MAX
+from tests.daemon.observe.test_recorder import raw_receipt
+from ultima.daemon.process.server import Daemon
+from ultima.daemon.trainers.users import TOKENS_PER_UID_MAX
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
 CODE = grpc.StatusCode

@@ -11,9 +11,9 @@ import pytest
 
 from tests.daemon.helpers import House, config, engine, eventually, peer, wired
 from tests.hostile.peer import ADDRESS, feedback, host, hostile_peer, send
-from ultima.daemon.engine import EventKind, NativeEngine
-from ultima.daemon.server import Daemon
-from ultima.daemon.waiting import BACKOFF_SECONDS_MAX, PEACE_SECONDS, Backoff
+from ultima.daemon.base.waiting import BACKOFF_SECONDS_MAX, PEACE_SECONDS, Backoff
+from ultima.daemon.engine.engine import EventKind, NativeEngine
+from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2, types_pb2
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 
 from ultima._native import ffi, lib
-from ultima.attach import PROTOCOL_VERSION
+from ultima.session.attach import PROTOCOL_VERSION
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 
 RING_ENTRIES: int = lib.UT_RING_ENTRIES

@@ -24,7 +24,7 @@ import ultima
 import ultima.torch
 from tests.patience import be_patient
 from tests.torch.in_turn import in_turn
-from ultima.torch.work import UltimaWork
+from ultima.torch.backend.work import UltimaWork
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 be_patient()

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 import ultima
-from ultima.torch.backend import UltimaProcessGroup
-from ultima.torch.receipts import ReceiptLog
-from ultima.torch.work import Finishers
+from ultima.torch.backend.group import UltimaProcessGroup
+from ultima.torch.backend.receipt_log import ReceiptLog
+from ultima.torch.backend.work import Finishers
 
 
 class FakeGroup(UltimaProcessGroup):

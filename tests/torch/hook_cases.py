@@ -23,9 +23,17 @@ import ultima
 import ultima.torch
 from tests.torch.cases import RANK, WORLD
 from tests.torch.in_turn import in_turn
-from ultima.op import Op
+from ultima.session.op import Op
 from ultima.torch import trace
-from ultima.torch.hooks import BucketOptions, HookState, LossBudget, allreduce_hook, average_hook, guard, hook_fsdp
+from ultima.torch.hooks import (
+    BucketOptions,
+    HookState,
+    LossBudget,
+    allreduce_hook,
+    average_hook,
+    guard,
+    hook_fsdp,
+)
 
 LATE_S = 1.2
 SHORT = "200ms"

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.torch.cases import RANK, WORLD
 from tests.torch.hook_cases import data, gradients, loss_of, mean_gradients, network, off
 from tests.torch.in_turn import in_turn
-from ultima.errors import InvalidArgument
+from ultima.base.errors import InvalidArgument
 from ultima.torch import RNA, EagerSGD, PartialState, partial_hook
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.lab.cluster import BIN
 from tests.lab.cluster import Cluster as LabCluster
 from tests.lab.lab import Lab
-from ultima.admin import get_status
+from ultima.admin.calls import get_status
 from ultima.demo.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]

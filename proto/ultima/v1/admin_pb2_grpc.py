@@ -64,7 +64,7 @@ class AdminServiceServicer:
 
     def Tune(self, request, context):
         """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-        in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+        in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
         PERMISSION_DENIED when the job is another user's.
 
         Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.

@@ -38,7 +38,7 @@ class AdminServiceStub:
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]
     """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-    in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+    in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
     PERMISSION_DENIED when the job is another user's.
 
     Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
@@ -55,7 +55,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _aio.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]  # type: ignore[assignment]
     """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-    in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+    in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
     PERMISSION_DENIED when the job is another user's.
 
     Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
@@ -81,7 +81,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.TuneResponse, _abc.Awaitable[_admin_pb2.TuneResponse]]:
         """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-        in its metadata, as "ultima-token" (daemon/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
+        in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
         PERMISSION_DENIED when the job is another user's.
 
         Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.

@@ -125,7 +125,7 @@ def run(ops: int = 400, seconds: float = 12.0) -> Study:
         study.rows.append(Row("U1, U3, U4", "Table 1", reason, "-", None))
         return study
     names = [GLOO, TAR, OWN]
-    if importlib.util.find_spec("ultima.options") is not None:
+    if importlib.util.find_spec("ultima.settings.options") is not None:
         names[1:1] = [RING, BCUBE]
     environments = {name: {"ULTIMA_ALGORITHM": name.split()[1]} for name in (RING, BCUBE)}
     modes = dict.fromkeys((RING, BCUBE, TAR), "reliable")

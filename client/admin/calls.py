@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the daemon on this host how it is and tells it what to change: for `ultima status` and `ultima set`, and for the
+process group that must learn its own daemon's address before it can tell it to the other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import grpc
+
+from ultima.base.errors import DaemonUnavailable, InvalidArgument, ProtocolError, UltimaError
+from ultima.session.caller import proof
+from ultima.settings import options
+from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
+
+STATUS_TIMEOUT_S = 5.0
+TUNE_TIMEOUT_S = 20.0
+# Answers to what was asked, not trouble with the daemon.
+_REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
+
+
+def get_receipts(
+    socket: str, job: str = "", op_seq: int | None = None, timeout_s: float = STATUS_TIMEOUT_S
+) -> admin_pb2.GetReceiptsResponse:
+    """The receipt of one op, None for the newest, that the daemon remembers of a job ("" for the only one).
+
+    Only the job's user, root and the daemon's own user may read it. Raises as `get_status`; UltimaError when it
+    remembers no such job or op, or they are another user's.
+    """
+    request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
+    who = proof(socket, timeout_s)
+    with _channel(socket) as channel:
+        try:
+            response: admin_pb2.GetReceiptsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetReceipts(
+                request, timeout=timeout_s, metadata=who
+            )
+        except grpc.RpcError as error:
+            if error.code() in _REFUSALS:
+                raise UltimaError(str(error.details())) from None
+            raise _failure(socket, error, timeout_s) from None
+    return response
+
+
+def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) -> admin_pb2.GetStatusResponse:
+    """The daemon's status, of one job or of all ("").
+
+    |socket| is the path of its gRPC socket. Raises DaemonUnavailable when nobody answers there within |timeout_s|
+    seconds, and ProtocolError when somebody does who does not know the question.
+    """
+    with _channel(socket) as channel:
+        try:
+            response: admin_pb2.GetStatusResponse = admin_pb2_grpc.AdminServiceStub(channel).GetStatus(
+                admin_pb2.GetStatusRequest(job=job), timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            raise _failure(socket, error, timeout_s) from None
+    return response
+
+
+def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = TUNE_TIMEOUT_S) -> types_pb2.JobOptions:
+    """Changes options of a job on all its hosts; returns those that are in force then.
+
+    |changes| are numbers by field of JobOptions. Raises InvalidArgument for a job that is not here and for a value that
+    it cannot have, UltimaError when some host could not be told (the message names it; doing it again is safe) and when
+    the job is another user's, and what `get_status` raises.
+    """
+    request = admin_pb2.TuneRequest(job=job, options=options.message(changes))
+    who = proof(socket, timeout_s)
+    with _channel(socket) as channel:
+        try:
+            response: admin_pb2.TuneResponse = admin_pb2_grpc.AdminServiceStub(channel).Tune(
+                request, timeout=timeout_s, metadata=who
+            )
+        except grpc.RpcError as error:
+            text = str(error.details())
+            match error.code():
+                case grpc.StatusCode.NOT_FOUND:
+                    raise InvalidArgument("JOB", job, f"a job on this host ({text})") from None
+                case grpc.StatusCode.INVALID_ARGUMENT:
+                    raise InvalidArgument("KEY=VALUE", "refused", text) from None
+                case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
+                    raise UltimaError(text) from None
+            raise _failure(socket, error, timeout_s) from None
+    return response.options
+
+
+def _channel(socket: str) -> grpc.Channel:
+    return grpc.insecure_channel(f"unix:{socket}", options=(("grpc.enable_http_proxy", 0),))
+
+
+def _failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError:
+    code = error.code()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        how = "no daemon answers" if code is grpc.StatusCode.UNAVAILABLE else f"no answer within {timeout_s:g} s"
+        return DaemonUnavailable(f"{how} on {socket}; is ultimad running, and does ULTIMA_SOCKET name it?")
+    return ProtocolError(f"the daemon on {socket} answered {code.name}: {error.details()}")

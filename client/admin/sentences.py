@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A receipt in plain English: what went into the result, what did not and why, and who is to blame.
+
+Pure text from a `Receipt`; `ultima explain` prints it for ops that the daemon remembers, and a program may for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ultima.base.receipt import (
+    Host,
+    PeerReceipt,
+    Receipt,
+    StageEnd,
+    Status,
+    Trouble,
+    Why,
+    ranks_text,
+    size_text,
+)
+
+_STATUS = {
+    Status.COMPLETE: "complete: every element holds every rank",
+    Status.PARTIAL: "partial: usable, but not every rank is in every element",
+    Status.INSUFFICIENT: "insufficient: nothing of any other host is in it, the result is this host's own value",
+    Status.FAILED: "failed: there is no result",
+}
+_STATUS_WITH_POLICY = _STATUS | {
+    Status.COMPLETE: "complete: every element holds all that was given for it",
+    Status.PARTIAL: "partial: usable, but not all that was given for it is in every element",
+}
+_ENDS = {
+    StageEnd.NONE: "did not end",
+    StageEnd.COMPLETE: "ended complete",
+    StageEnd.DEADLINE: "was ended by its time limit",
+    StageEnd.ABSENT: "ended because all that was missing belongs to hosts that are gone",
+    StageEnd.EARLY: "was ended early: nearly all was there, and the rest was overdue",
+}
+_WHYS = {
+    Why.NOTHING: "for no reason that is known",
+    Why.ABSENT: "for the host is gone",
+    Why.SILENT: "for none of it ever came",
+    Why.LOST: "for it did not come through in time",
+    Why.CLOSED: "for the host went on without sending it",
+}
+
+
+def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
+    """Lines of text. |hosts| of the job by index; |here| is the host that made the receipt."""
+    with_policy = receipt.policy != "none"
+    status = (_STATUS_WITH_POLICY if with_policy else _STATUS)[receipt.status]
+    lines = [
+        f"Op {receipt.op_seq}, as host {here} saw it, is {status}. It took {_ms(receipt.elapsed_s)} "
+        f"from {'its start' if with_policy else 'the first call'} on this host{_of(receipt.deadline_s)}."
+    ]
+    if with_policy:
+        lines += [_start(receipt, hosts), _slots(receipt)]
+    if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
+        lines.append(_contents(receipt))
+    if receipt.bytes_expected:
+        lines += [f"Stage {i + 1} ({name}) {_stage(receipt, i)}" for i, name in enumerate(("reduce", "broadcast"))]
+    if receipt.bytes_missing:
+        lines.append(
+            f"Missing: {size_text(receipt.bytes_missing)} of {size_text(receipt.bytes_expected)} "
+            f"({100 * receipt.loss:.3g} %)."
+        )
+        lines += [_missing(peer) for peer in receipt.peers if any(peer.missing_bytes)]
+    lines.append(_blame(receipt, hosts, here))
+    lines += _repairs(receipt)
+    if receipt.status is not Status.FAILED:
+        lines.append(f"The digest of this result is {receipt.digest:016x}.")
+    lines.append(_agreement(receipt))
+    return lines
+
+
+def _start(receipt: Receipt, hosts: Sequence[Host]) -> str:
+    """By what and by whom an op of a partial job was started, and how long that took."""
+    host = next((host for host in hosts if receipt.initiator and host.ranks == receipt.initiator), None)
+    if host is not None:
+        who = f"host {host.index} at {host.address} started it, for {ranks_text(host.ranks)}"
+    elif receipt.policy == "full":
+        who = "each host started it when all its ranks had given"
+    else:
+        who = "who started it is not known"
+    return (
+        f"By the policy {receipt.policy}, {who}; "
+        f"that was {_ms(receipt.waited_s)} after this host had something to give, or was told of it."
+    )
+
+
+def _slots(receipt: Receipt) -> str:
+    """Whose contribution an op of a partial job took."""
+    included = {*receipt.fresh, *receipt.stale}
+    absent = [rank for rank in range(receipt.world_size) if rank not in included]
+    told = ", ".join(f"rank {rank} from its step {step} on" for rank, step in receipt.stale_steps.items())
+    steps = f" ({told})" if told else ""
+    return (
+        f"Included: {len(included)} of {receipt.world_size} ranks. Fresh: {ranks_text(receipt.fresh)}; "
+        f"stale: {ranks_text(receipt.stale)}{steps}; absent: {ranks_text(absent)}."
+    )
+
+
+def _contents(receipt: Receipt) -> str:
+    with_policy = receipt.policy != "none"
+    if receipt.complete and not with_policy:
+        text = (
+            f"In the result: all {receipt.world_size} ranks"
+            if receipt.world_size > 1
+            else "In the result: the only rank"
+        )
+    else:
+        text = f"In every element of the result: {ranks_text(receipt.contributors)}"
+        if receipt.partly:
+            text += f"; in some elements, or not known to be in all: {ranks_text(receipt.partly)}"
+        if not receipt.complete:
+            whole = receipt.included if with_policy else receipt.world_size
+            text += f". The least covered element holds {receipt.weight_min} of {whole}"
+    if receipt.nonfinite:
+        text += f". {receipt.nonfinite} elements are NaN or Inf"
+    return text + "."
+
+
+def _stage(receipt: Receipt, stage: int) -> str:
+    text = _ENDS[receipt.stage_ends[stage]]
+    if receipt.stage_ends[stage] is not StageEnd.NONE:
+        text += f", {_ms(receipt.stage_s[stage])} after the start"
+    expected = receipt.t_c_s[stage]
+    limits = [f"{_ms(expected)} were usual"] if expected else []
+    limits += [f"{_ms(receipt.t_b_s)} were allowed"] if receipt.t_b_s else []
+    return text + (f" ({', '.join(limits)})." if limits else ".")
+
+
+def _missing(peer: PeerReceipt) -> str:
+    parts = [
+        f"{size_text(missing)} of {size_text(expected)} of {what}"
+        for missing, expected, what in zip(
+            peer.missing_bytes, peer.expected_bytes, ("its contribution", "the shard that it reduced"), strict=True
+        )
+        if missing
+    ]
+    first = f"its data came from {_ms(peer.first_s)} on" if peer.first_s is not None else "no data of it came"
+    last = f", the last at {_ms(peer.last_s)}" if peer.last_s is not None else ""
+    return f"  host {peer.host} ({ranks_text(peer.ranks)}): {' and '.join(parts)}, {_WHYS[peer.why]}; {first}{last}."
+
+
+def _blame(receipt: Receipt, hosts: Sequence[Host], here: int) -> str:
+    host = next((host for host in hosts if host.ranks == receipt.culprit), None) if receipt.culprit else None
+    if host is None:
+        return "Nobody is to blame."
+    peer = next((peer for peer in receipt.peers if peer.host == host.index), None)
+    who = f"host {host.index} at {host.address} ({ranks_text(host.ranks)})" + (
+        ", this host itself" if host.index == here else ""
+    )
+    if receipt.trouble is Trouble.NONE or peer is None:
+        return f"To blame: {who}."
+    return f"To blame: {who}: {receipt.trouble}{_evidence(receipt, peer, host.index == here)}."
+
+
+def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
+    """What made this kind of trouble the likeliest (transport_c/core/account/culprit.h)."""
+    if receipt.trouble is Trouble.GONE:
+        return "; it is known to be gone, or not a word of it came during the op"
+    if itself:
+        return {
+            Trouble.SENDER: "; it called the op when all others had waited for long",
+            Trouble.RECEIVER: f"; its kernel dropped {receipt.drops_host} datagrams that had arrived",
+        }.get(receipt.trouble, "; nearly all other hosts look slow from here, which they do not from elsewhere")
+    if receipt.trouble is Trouble.RECEIVER:
+        return f"; its kernel dropped {peer.drops} datagrams that had arrived, {peer.lost_packets} of them were ours"
+    if receipt.trouble is Trouble.SENDER:
+        if peer.opened_s is None:
+            return "; it never called the op, though its daemon answers"
+        if peer.opened_s >= peer.quiet_s:
+            return f"; it called the op {_ms(peer.opened_s)} after this host"
+        return f"; it stood still for {_ms(peer.quiet_s)}, and nothing was lost meanwhile"
+    return (
+        f"; it sent in time, but {size_text(peer.repaired_bytes)} from it and {peer.lost_packets} packets to it "
+        f"had to be sent again, and its slowest packet took {_ms(peer.delay_s)} longer than its fastest"
+    )
+
+
+def _repairs(receipt: Receipt) -> list[str]:
+    lines = []
+    if receipt.bytes_repaired:
+        lines.append(f"Repaired: {size_text(receipt.bytes_repaired)} were lost first and came again in time.")
+    if receipt.bytes_duplicate:
+        lines.append(f"Came twice, and was used once: {size_text(receipt.bytes_duplicate)}.")
+    if receipt.drops_host:
+        lines.append(f"This host's kernel dropped {receipt.drops_host} datagrams meanwhile: raise net.core.rmem_max.")
+    return lines
+
+
+def _agreement(receipt: Receipt) -> str:
+    if receipt.agreed_op is None:
+        return "No earlier op has been compared with all other hosts yet."
+    if receipt.differ:
+        return f"Of op {receipt.agreed_op}, {ranks_text(receipt.differ)} held another result than this host."
+    return f"Of op {receipt.agreed_op}, the newest that was compared, all hosts held the same result."
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _of(deadline_s: float | None) -> str:
+    return f", of {_ms(deadline_s)} that it had" if deadline_s else ""

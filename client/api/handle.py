@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The caller's end of an op that is under way."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from ultima.base.durations import Duration, duration_s
+from ultima.base.errors import NotDone
+from ultima.base.receipt import Receipt
+from ultima.session.op import Op
+from ultima.session.session import Link
+
+
+class Handle:
+    """An op that was started with `Job.allreduce_async` or one of its kind.
+
+    Until wait() has returned, or done() has said True, the arrays of the op belong to it: neither write nor read them.
+    As a context manager it waits at the end of the block.
+    """
+
+    __slots__ = ("_link", "_op")
+
+    def __init__(self, link: Link, op: Op) -> None:
+        self._link = link
+        self._op = op
+
+    @property
+    def op_seq(self) -> int:
+        """Number of the op in the job."""
+        return self._op.seq
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the op's bucket, in bytes."""
+        return self._op.nbytes
+
+    def wait(self, timeout: Duration | None = None) -> Receipt:
+        """The receipt, once the op has ended; by then the result is in its array. May be called again.
+
+        By default waits for the op's own deadline (and at most 50 ms longer); with `timeout` (seconds, or text such as
+        "250ms") raises NotDone when the op goes on after that. Raises what became of the op otherwise: Desync,
+        DeadlineExceeded (reliable mode), DaemonLost, ClosedHandle, ForkedHandle.
+        """
+        op = self._op
+        until_ns = op.expires_ns if timeout is None else time.monotonic_ns() + int(duration_s(timeout, "timeout") * 1e9)
+        try:
+            if not self._link.wait(op, until_ns):
+                raise NotDone(f"op {op.seq} has not ended within the timeout of its wait; it goes on")
+        except KeyboardInterrupt:
+            self._link.abandon(op)
+            raise
+        return self._outcome()
+
+    def done(self) -> bool:
+        """True once the op has ended, well or not; then the result is in its array. Does not wait."""
+        return self._link.poll(self._op)
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt of an op that has ended. Raises NotDone before that, and what wait() raises if it failed."""
+        if not self.done():
+            raise NotDone(f"op {self._op.seq} has not ended; wait() for it")
+        return self._outcome()
+
+    @property
+    def result(self) -> object:
+        """The object that holds the result: `out` if it was given, else the array. Raises as `receipt` does."""
+        if not self.done():
+            raise NotDone(f"op {self._op.seq} has not ended; wait() for it")
+        self._outcome()
+        return self._op.result
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.wait()
+
+    def __repr__(self) -> str:
+        return f"<ultima.Handle op {self._op.seq} {self._op.state.name.lower()}>"
+
+    def _outcome(self) -> Receipt:
+        if self._op.failure is not None:
+            raise self._op.failure.with_traceback(None)
+        assert self._op.receipt is not None
+        return self._op.receipt

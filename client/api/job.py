@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`connect` and the Job that it returns: what a training program uses.
+
+A Job outlives the daemon. When the daemon is lost, the op that notices raises DaemonLost; the next one attaches again
+within its own deadline, takes the number at which the job stands by then, and goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ultima.api.collectives import Collectives
+from ultima.api.handle import Handle
+from ultima.api.partial import Partial
+from ultima.api.sync import SyncResult, sync_model
+from ultima.base.buffers import AnyArray, dtype_named, elements
+from ultima.base.durations import DURATION_MAX_S, Duration, deadline_s, duration_s
+from ultima.base.errors import DaemonLost, InvalidArgument, ResourceExhausted, Unsupported
+from ultima.base.receipt import Host, Receipt
+from ultima.base.words import (
+    ADAPTIVE,
+    AGREE,
+    COLLECTIVE_BY_CODE,
+    INTEGERS,
+    MODES,
+    NEVER,
+    OPS,
+    RELIABLE_ONLY,
+    DType,
+)
+from ultima.session.attachment import ENGINE_SHARE, GRACE_NS, Connector
+from ultima.session.op import Op
+from ultima.session.session import Link, LinkState
+from ultima.settings import config
+from ultima.settings.config import Settings, Size
+from ultima.settings.options import Options
+
+# How long connect() keeps trying while no daemon answers at all: it may be starting.
+START_PATIENCE_NS = 2_000_000_000
+LEAVE_TIMEOUT_S = 1.0
+
+_OPS_ALLOWED = "one of " + ", ".join(OPS)
+SLOT_OPS = ("avg", "sum")
+_MODES_ALLOWED = "one of " + ", ".join(MODES)
+
+# The fake of `ultima.testing` puts itself here for the time of a test.
+connector_override: Connector | None = None
+
+
+def connect(
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    rendezvous: str | None = None,
+    *,
+    rank_addresses: Sequence[str] | None = None,
+    timeout: Duration | None = None,
+    deadline: Duration | None = None,
+    arena: Size | None = None,
+    bucket_bytes_max: Size | None = None,
+    rate: Size | None = None,
+    reconnect: bool | None = None,
+    options: Options | None = None,
+) -> Job:
+    """Attaches to the daemon on this host and joins a job as one of its ranks; returns when all ranks are there.
+
+    What is not given comes from the environment, as torchrun sets it, and then from defaults;
+    `ultima.settings.config` has the table.
+
+    job: name, the same on all ranks. rank, world_size: of this process. socket: of the daemon. rendezvous: "host:port"
+    of the daemon of rank 0, "" when all ranks are on this host. rank_addresses: instead, one "address:port" per rank.
+    timeout: of all that this call does (60 s). deadline: of ops that are not given one ("none" for none); without this
+    they follow what the engine measures, and take 30 s at most. arena:
+    bytes of memory to share with the daemon.
+    bucket_bytes_max: largest array. rate: this job's share of the link, bytes per second. reconnect: whether an op
+    after DaemonLost attaches again. options: how the job behaves, the same on all ranks.
+
+    Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
+    Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
+    `timeout` and 50 ms.
+    """
+    settings = config.resolve(
+        os.environ,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        socket=socket,
+        rendezvous=rendezvous,
+        rank_addresses=rank_addresses,
+        timeout=timeout,
+        deadline=deadline,
+        arena=arena,
+        bucket_bytes_max=bucket_bytes_max,
+        rate=rate,
+        reconnect=reconnect,
+        options=options,
+    )
+    return Job(settings, connector_override or _daemon_connector())
+
+
+def _daemon_connector() -> Connector:
+    # Imported only here: grpc and the extension are not needed for the fake, nor for reading receipts.
+    from ultima.session.attach import DaemonConnector
+
+    return DaemonConnector()
+
+
+class Job(Collectives):
+    """One rank of a job. Made by `connect`; a context manager. Safe for several threads.
+
+    Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th of the others: all ranks
+    must make the same calls in the same order (threads: keep them in order yourself). A call that is refused here
+    (InvalidArgument, ResourceExhausted) uses no number.
+    """
+
+    def __init__(self, settings: Settings, connector: Connector) -> None:
+        self._settings = settings
+        self._connector = connector
+        self._rejoining = threading.Lock()
+        self._closed = threading.Event()
+        self.reconnects = 0
+        """How often this job has attached again after it lost its daemon."""
+        now = time.monotonic_ns()
+        until = now + int(settings.timeout_s * 1e9)
+        self._link = Link(connector.attach(settings, until, now + START_PATIENCE_NS))
+        self._slot = Partial(self, self._link) if self.policy != "none" else None
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self._settings.job
+
+    @property
+    def rank(self) -> int:
+        """This process among the ranks, from 0."""
+        return self._settings.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._settings.world_size
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts of the job and the ranks on each, by host index."""
+        return self._link.hosts
+
+    @property
+    def host_index(self) -> int:
+        """Index of the host that this rank is on."""
+        return self._link.host_index
+
+    @property
+    def bucket_bytes_max(self) -> int:
+        """Largest array that this job takes, in bytes."""
+        return self._link.bucket_bytes_max
+
+    @property
+    def arena_bytes(self) -> int:
+        """Shared memory of this rank, in bytes."""
+        return self._link.arena.nbytes
+
+    @property
+    def arena_free_bytes(self) -> int:
+        """Largest array that `empty` has room for now, in bytes."""
+        return self._link.arena.free_bytes()[1]
+
+    @property
+    def lanes(self) -> int:
+        """Engines of the daemon that share the work: op n goes through lane n modulo their number."""
+        return self._link.lanes
+
+    @property
+    def deadline_s(self) -> float:
+        """Deadline of ops that are not given one, in seconds; the latest one, if it is not from you."""
+        return self._settings.deadline_s
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The job's options that were in force when this rank joined, in words; `ultima status` has those of now."""
+        return dict(self._link.options)
+
+    @property
+    def policy(self) -> str:
+        """What starts the job's ops, when this rank joined: "none" (every rank calls every op), or "full", "solo",
+        "majority", "quorum", "probe", "seeded" (`connect(options=Options(policy=...))`)."""
+        return self._link.options.get("policy", "none")
+
+    @property
+    def connected(self) -> bool:
+        """False once the daemon is known to be lost, or the job is closed. Looks whether it hung up between two ops:
+        then the next op attaches again, where it would have raised DaemonLost. True says little: only an op finds out.
+        """
+        return self._link.look() is LinkState.OPEN
+
+    # What it does
+
+    def allreduce(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+        agree: bool = False,
+        step: int | None = None,
+    ) -> Receipt:
+        """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
+
+        array: any shape, C-contiguous, of float32, float64, float16, bfloat16, int32 or int64, the same on all ranks: a
+        numpy
+            array, anything with a buffer, a CPU tensor. Not copied if it comes from `empty`.
+        op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
+        deadline: seconds (0 to ten years), a timedelta, or text such as "250ms"; the job's by default. The call returns
+            by then, give or take 50 ms, whatever happens to network, peers and daemon. If neither names one, 30 s,
+            and in bounded mode less once 20 ops have shown how long one takes: 8 t_b and 1 s after the last host
+            called it. "none": the same, but no limit before that; in reliable mode nothing but 24 h.
+        out: where the result goes instead: same number of elements and type as `array`, and not overlapping it.
+        mode: "bounded" (default: lost data is repaired as long as there is time), "best_effort" (nothing is repaired)
+            or "reliable" (complete, or DeadlineExceeded; the default of min, max and prod).
+        dtype: of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
+        agree: all ranks that return hold identical bytes. Ranks may still be missing from the average, but a rank that
+            cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. The same on all
+            ranks.
+        step: in a job with a policy, number of the op that `array` is for: see `Partial.allreduce`, which this then is
+            (op "avg": with its divisor, "sum": with none).
+
+        Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
+        and with agree DeadlineExceeded and RanksGone;
+        DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
+        untouched.
+        """
+        if self._slot is None and step is None:
+            return self.allreduce_async(
+                array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree
+            ).wait()
+        slot = self.partial()
+        if op not in SLOT_OPS:
+            raise InvalidArgument("op", op, "one of " + ", ".join(SLOT_OPS) + " in a job with a policy")
+        if agree:
+            raise InvalidArgument("agree", agree, "False in a job with a policy")
+        divisor = "none" if op == "sum" else None
+        return slot.reduce(array, divisor, step=step, deadline=deadline, out=out, mode=mode, dtype=dtype)
+
+    def allreduce_async(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        deadline: Duration | None = None,
+        out: Any = None,
+        mode: str | None = None,
+        dtype: Any = None,
+        agree: bool = False,
+    ) -> Handle:
+        """Starts what `allreduce` does and returns a Handle. The arrays belong to the op until the handle says that it
+        ended.
+
+        Any number may be under way. 64 are handed to the daemon at once, as memory allows; beyond that this call waits
+        for a place, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
+        """
+        now = time.monotonic_ns()
+        return self._launch(self._request(now, array, op, deadline, out, mode, dtype, agree))
+
+    def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
+        """In a job with a policy: this rank's slot, always the same one. What is named here holds from its next call.
+
+        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD; the default, but of the
+            policies "probe" and "seeded") or "weighted" (RNA).
+        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's and the default, but of
+            "probe" and "seeded"), those in it ("contributors", RNA's) or nothing ("none"). The same on all ranks.
+
+        Raises InvalidArgument, also in a job without a policy.
+        """
+        if self._slot is None:
+            allowed = "another one, to have slots: connect(options=Options(policy=...))"
+            raise InvalidArgument("policy", self.policy, allowed)
+        self._slot.configure(local_reduce, divisor)
+        return self._slot
+
+    def _launch(self, request: Op) -> Handle:
+        name = COLLECTIVE_BY_CODE[request.layout.collective]
+        self._check_full("allreduce_async" if name == "allreduce" else name)
+        link = self._ready_link(request.expires_ns)
+        link.start(request)
+        return Handle(link, request)
+
+    def sync_model(self, tensors: Any, *, deadline: Duration | None = None) -> SyncResult:
+        """Makes the tensors the same on all ranks: each becomes its average over all of them, reliably.
+
+        tensors: a torch module (its parameters and buffers), a mapping of names to tensors such as a state_dict, or
+            any iterable of writable, C-contiguous arrays and CPU tensors; the same in number, order, size and type on
+            all ranks.
+        deadline: of the whole call; the job's by default.
+
+        Says how far apart the ranks were. Raises as `allreduce` in reliable mode; then some tensors may be averaged
+        already, and a second call on all ranks repairs that.
+        """
+        self._check_full("sync_model")
+        return sync_model(self, tensors, self._settings.deadline_s if deadline is None else deadline)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
+        """A numpy array in the shared memory, with arbitrary content: reduced without copies.
+
+        bfloat16 comes as uint16. The memory is given back when the last array over it is gone; the array itself stays
+        usable after the job is closed or its daemon lost. Do not use it in a forked child. Raises ResourceExhausted
+        when the arena is full, InvalidArgument for a dtype or shape that is none, ForkedHandle.
+        """
+        kind = _storage(dtype)
+        sizes = _shape(shape)
+        link = self._link
+        if link.state is LinkState.FORKED:
+            raise link.failure()
+        nbytes = math.prod(sizes) * kind.itemsize
+        block = link.arena.allocate(nbytes)
+        if block is None:
+            _, largest = link.arena.free_bytes()
+            text = f"{nbytes} bytes asked, {largest} of {link.arena.nbytes} are free in one piece (connect(arena=...))"
+            raise ResourceExhausted("arena_bytes", text, nbytes, largest)
+        link.arena.touch(block)
+        return np.asarray(block).view(kind).reshape(sizes)
+
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
+
+        False for that of an earlier session, after the daemon was lost.
+        """
+        return self._link.arena.offset_of(address, nbytes) is not None
+
+    def close(self, timeout: Duration = LEAVE_TIMEOUT_S) -> None:
+        """Leaves the job, within `timeout`. Ops under way end with ClosedHandle here and go on without this rank
+        elsewhere.
+
+        Idempotent. In a forked child it does nothing: the parent's session goes on.
+        """
+        seconds = duration_s(timeout, "timeout")
+        self._closed.set()
+        self._link.close(seconds)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed.is_set() else self._link.state.name.lower()
+        return f"<ultima.Job {self.name!r} rank {self.rank} of {self.world_size}, {state}>"
+
+    # How
+
+    def _check_full(self, call: str) -> None:
+        """Raises Unsupported in a job with a policy."""
+        if self._slot is not None:
+            text = "a job with a policy has allreduce and partial() alone; open a second job, without one, beside it"
+            raise Unsupported(call, text)
+
+    def _request(
+        self,
+        now: int,
+        array: Any,
+        op: str,
+        deadline: Duration | None,
+        out: Any,
+        mode: str | None,
+        dtype: Any,
+        agree: bool,
+        reads_only: bool = False,
+    ) -> Op:
+        """Checks everything that can be checked here. Raises InvalidArgument."""
+        redop = OPS.get(op)
+        if redop is None:
+            raise InvalidArgument("op", op, _OPS_ALLOWED)
+        if mode is None:
+            mode = "reliable" if op in RELIABLE_ONLY else "bounded"
+        if mode not in MODES:
+            raise InvalidArgument("mode", mode, _MODES_ALLOWED)
+        if agree and mode == "best_effort":
+            raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
+        if op in RELIABLE_ONLY and mode != "reliable":
+            raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
+        asked = None if dtype is None else dtype_named(dtype)
+        source, kind = elements(array, asked, "array", writable=out is None and not reads_only)
+        if mode == "best_effort" and kind in INTEGERS:
+            raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
+        target = source if out is None or out is array else self._target(source, kind, out, asked)
+        adaptive = deadline is None and self._settings.adaptive
+        deadline_ns, expires_ns = self._times(now, deadline)
+        return Op(
+            source,
+            target,
+            array if out is None else out,
+            kind,
+            redop,
+            MODES[mode],
+            deadline_ns,
+            expires_ns,
+            (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
+        )
+
+    def _times(self, now: int, deadline: Duration | None) -> tuple[int, int]:
+        seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
+        span = int((DURATION_MAX_S if math.isinf(seconds) else seconds) * 1e9)
+        return NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE), now + span + GRACE_NS
+
+    @staticmethod
+    def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:
+        target, out_kind = elements(out, asked, "out", writable=True)
+        if out_kind is not kind:
+            raise InvalidArgument("out", f"an array of {out_kind.name}", f"{kind.name}, as array")
+        if target.nbytes != source.nbytes:
+            held = target.nbytes // kind.itemsize
+            raise InvalidArgument("out", f"{held} elements", f"{source.nbytes // kind.itemsize}, as array")
+        mine, its = source.ctypes.data, target.ctypes.data
+        if mine == its:
+            return source if source.flags.writeable else target
+        if mine < its + target.nbytes and its < mine + source.nbytes:
+            raise InvalidArgument("out", "memory that overlaps array", "array itself, or memory apart from it")
+        return target
+
+    def _ready_link(self, expires_ns: int) -> Link:
+        """The session. If it has ended, attaches again if that is wanted, within the time of the op."""
+        link = self._link
+        if link.state is LinkState.OPEN:
+            return link
+        if self._closed.is_set() or link.state in (LinkState.FORKED, LinkState.CLOSED):
+            raise link.failure()
+        if not self._settings.reconnect:
+            raise link.failure()
+        until = min(expires_ns - GRACE_NS, time.monotonic_ns() + int(DURATION_MAX_S * 1e9))
+        if not self._rejoining.acquire(timeout=max(0.0, (until - time.monotonic_ns()) / 1e9)):
+            raise DaemonLost(
+                "hangup", "the daemon was lost, and another thread could not attach again by this op's deadline"
+            )
+        try:
+            if self._link.state is LinkState.LOST:
+                fresh = Link(self._connector.attach(self._settings, until, until))
+                fresh.take_over(self._link)
+                if self._closed.is_set():
+                    fresh.close(LEAVE_TIMEOUT_S)
+                self._link = fresh
+                self.reconnects += 1
+            return self._link
+        finally:
+            self._rejoining.release()
+
+
+def _storage(dtype: Any) -> np.dtype[Any]:
+    """The numpy type that holds elements of `dtype`. Types that are not ours are fine: memory to take views of."""
+    try:
+        kind: np.dtype[Any] = dtype_named(dtype).numpy
+    except InvalidArgument:
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            kind = np.dtype(object)
+        if kind.hasobject or not kind.itemsize:
+            raise
+    return kind
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    allowed = "a whole number of 0 or more, or a sequence of them"
+    try:
+        sizes = (
+            (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(size) for size in shape)
+        )
+    except TypeError:
+        raise InvalidArgument("shape", shape, allowed) from None
+    if any(size < 0 for size in sizes):
+        raise InvalidArgument("shape", shape, allowed)
+    return sizes

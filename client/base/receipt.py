@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of one op: what went into the result, what did not, and why.
+
+A receipt is made by the engine of this rank's own host, so two ranks may hold different receipts for one op: each says
+what *its* result contains. Bytes obey `bytes_expected == bytes_used + bytes_missing`; repaired bytes are among the used
+ones, duplicates are apart. All bytes are of payload that crosses the network; ranks on one host are summed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ultima.base.deferred import Deferred
+
+
+class Status(StrEnum):
+    """How much an op reached."""
+
+    COMPLETE = "COMPLETE"
+    """Every element holds the contribution of every rank; where data is only moved, all of it has come."""
+    PARTIAL = "PARTIAL"
+    """Usable: each element is reduced over the ranks that reached it, and an average is divided by their number."""
+    INSUFFICIENT = "INSUFFICIENT"
+    """Nothing of any other host is in it: the result is this host's own value."""
+    FAILED = "FAILED"
+    """There is no result. Only the receipt that an exception carries says so."""
+
+
+class StageEnd(StrEnum):
+    """What ended a stage of the op."""
+
+    NONE = "none"
+    COMPLETE = "complete"
+    DEADLINE = "deadline"
+    ABSENT = "absent"
+    """Nothing more could come: all that was missing belongs to hosts known to be gone."""
+    EARLY = "early"
+    """In best effort: every sender's last packets were seen; waiting on for what was lost would have bought little."""
+
+
+class Why(StrEnum):
+    """Why bytes of a host are missing."""
+
+    NOTHING = "nothing missing"
+    ABSENT = "absent"
+    """The host is known to be gone."""
+    SILENT = "silent"
+    """Nothing was heard of it during the op."""
+    LOST = "lost"
+    """It sent, but some packets did not come through in time."""
+    CLOSED = "closed"
+    """It left the job."""
+
+
+class Trouble(StrEnum):
+    """What ails the host that is to blame."""
+
+    NONE = "nothing"
+    SENDER = "slow sender"
+    """It called the op late, or stood still, and nothing was lost meanwhile."""
+    PATH = "slow path"
+    """It sent in time, but its data came late or was lost on the way."""
+    RECEIVER = "slow receiver"
+    """Its kernel dropped what had arrived: the socket buffer is too small, or the host has too little CPU time."""
+    GONE = "gone"
+    """It is known to be gone, or was silent all the time."""
+
+
+class Slot(StrEnum):
+    """What this rank's slot held when an op of a job with a policy took it."""
+
+    NULL = "null"
+    """Nothing: the op went without this rank."""
+    FRESH = "fresh"
+    """What was given for this op."""
+    STALE = "stale"
+    """What was given for an earlier one, alone or with newer."""
+
+
+# In the order of the numbers in shared memory (ring.h).
+SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
+TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE)
+STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
+STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
+WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of the job: a daemon and the ranks that are attached to it, in ascending order."""
+
+    index: int
+    address: str
+    ranks: tuple[int, ...]
+    port: int = 0
+    """On which the daemon answers other daemons."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReceipt:
+    """What one host of the job brought to the op. The row of this rank's own host has no bytes: nothing crosses the
+    network.
+    """
+
+    host: int
+    ranks: tuple[int, ...]
+    expected_bytes: tuple[int, int]
+    """Of the first stage (its contribution to our shard) and the second (the shard that it reduced)."""
+    missing_bytes: tuple[int, int]
+    """Of those, what had not come when the stage ended."""
+    weight: int
+    """Ranks summed in what it sent; 0 if nothing came."""
+    why: Why
+    last_s: float | None
+    """When its last byte came, in seconds after the start of the op; None if none came."""
+    trouble: Trouble = Trouble.NONE
+    """What it would have if it were to blame; NONE in a complete op."""
+    first_s: float | None = None
+    """When its first byte came."""
+    opened_s: float | None = None
+    """When it was heard to have called the op, 0 if before us; None if it never was."""
+    quiet_s: float = 0.0
+    """Its longest silence after it had called the op."""
+    delay_s: float = 0.0
+    """How much longer its slowest packet was on the way than its fastest."""
+    repaired_bytes: int = 0
+    """Of what it sent, what was lost first and came as repairs."""
+    lost_packets: int = 0
+    """Packets to it that were lost."""
+    drops: int = 0
+    """Datagrams that its kernel dropped meanwhile, by its own word."""
+    fresh: tuple[int, ...] = ()
+    """In a job with a policy: its ranks that are in the op with what they gave for it."""
+    stale: tuple[int, ...] = ()
+    """And those with what they gave for an earlier one."""
+    oldest_step: int | None = None
+    """The oldest of its ranks' own steps in what it contributed; None if it contributed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(Deferred):
+    """The account of one op, as the host of this rank saw it. Times in seconds."""
+
+    op_seq: int
+    """Number of the op in the job, the same on every rank."""
+    status: Status
+    world_size: int
+    contributors: tuple[int, ...]
+    """Ranks known to be in every element of the result, ascending. Where data is only moved: whose it is."""
+    partly: tuple[int, ...]
+    """Ranks known to be in some elements but not known to be in all."""
+    weight_min: int
+    """Number of ranks in the least covered element."""
+    peers: tuple[PeerReceipt, ...]
+    """One row per host of the job, by host index."""
+    culprit: tuple[int, ...]
+    """Ranks of the host to blame for what is missing; empty for nobody."""
+    stage_ends: tuple[StageEnd, StageEnd]
+    stage_s: tuple[float, float]
+    """Duration of each stage, counted from the start of the op."""
+    elapsed_s: float
+    """From submission to completion, as the engine saw it."""
+    bytes_expected: int
+    bytes_used: int
+    bytes_missing: int
+    bytes_repaired: int
+    """Of the used ones, those that were lost first and came as repairs."""
+    bytes_duplicate: int
+    """Came again and were thrown away."""
+    nonfinite: int
+    """NaN or Inf elements in the result."""
+    drops_host: int
+    """Datagrams that this host's kernel dropped meanwhile, of all jobs: if not 0, raise net.core.rmem_max."""
+    trouble: Trouble = Trouble.NONE
+    """What ails the host that `culprit` names."""
+    digest: int = 0
+    """64 bits that depend on every byte of the result: ranks with equal digests hold equal results. 0 without one."""
+    agreed_op: int | None = None
+    """The newest earlier op of which all hosts that were up have told their digest; None while there is none. A digest
+    is told when an op has ended, so a receipt never tells of its own op."""
+    differ: tuple[int, ...] = ()
+    """Ranks of the hosts whose result of that op is not ours."""
+    hadamard: bool = False
+    """The data travelled transformed."""
+    incast: int = 0
+    """Number of hosts that a host heard at once."""
+    t_b_s: float | None = None
+    """Bound of a stage that was in force; None for none."""
+    t_c_s: tuple[float | None, float | None] = (None, None)
+    """Expected time of each stage that was in force."""
+    submitted_ns: int = 0
+    """When this rank handed it to the engine, by its time.monotonic_ns; 0 in the accounts of a daemon."""
+    ended_ns: int = 0
+    """When this rank heard that it had ended."""
+    deadline_s: float | None = None
+    """What it had from its start to its deadline; None for none. Where the caller named none this is 8 t_b and 1 s once
+    t_b is measured, counted anew when another host calls the op."""
+    policy: str = "none"
+    """What started the op, in a job with a policy: "solo", "majority" and so on."""
+    included: int = 0
+    """In a job with a policy: ranks that had something to give when the op started, as far as heard; 0 if none started
+    by the deadline."""
+    initiator: tuple[int, ...] = ()
+    """Ranks of the host that started the op; empty where nobody did (policy "full", or none), or it is not known."""
+    slot: Slot | None = None
+    """How this rank was in the op; None in a job without a policy."""
+    kept: bool = False
+    """What was given with this call was too late for the op; it lies in the slot, for the next one."""
+    waited_s: float = 0.0
+    """From when this host had something to give, or was told of the op, to the op's start."""
+    eta: int = 0
+    """How many steps may lie between the oldest and the newest gradient that a rank combines; 0 without a policy."""
+
+    @property
+    def complete(self) -> bool:
+        """True when every element holds every rank's contribution, or all that was to be moved has come. In a job with
+        a policy: the contribution of every rank that had one."""
+        return self.status is Status.COMPLETE
+
+    @property
+    def fresh(self) -> tuple[int, ...]:
+        """In a job with a policy: ranks that are in it with what they gave for it, ascending."""
+        return tuple(sorted(rank for peer in self.peers for rank in peer.fresh))
+
+    @property
+    def stale(self) -> tuple[int, ...]:
+        """And those with what they gave for an earlier op."""
+        return tuple(sorted(rank for peer in self.peers for rank in peer.stale))
+
+    @property
+    def stale_steps(self) -> dict[int, int]:
+        """Of each stale rank: the oldest step, as its trainers number them, in what its host contributed."""
+        return {
+            rank: peer.oldest_step
+            for peer in sorted(self.peers, key=lambda peer: peer.ranks)
+            if peer.oldest_step is not None
+            for rank in peer.stale
+        }
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks that are not known to be in every element, ascending; without a policy none when the op is complete."""
+        everybody = self.complete and self.policy == "none"
+        there = set(range(self.world_size) if everybody else self.contributors)
+        return tuple(rank for rank in range(self.world_size) if rank not in there)
+
+    @property
+    def loss(self) -> float:
+        """Share of the expected bytes that is missing, 0 to 1."""
+        return self.bytes_missing / self.bytes_expected if self.bytes_expected else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it in types that json.dumps takes. Keys are the names of the fields and do not change between
+        releases.
+        """
+        return {
+            "op_seq": self.op_seq,
+            "status": str(self.status),
+            "world_size": self.world_size,
+            "contributors": list(self.contributors),
+            "partly": list(self.partly),
+            "weight_min": self.weight_min,
+            "culprit": list(self.culprit),
+            "stage_ends": [str(end) for end in self.stage_ends],
+            "stage_s": list(self.stage_s),
+            "elapsed_s": self.elapsed_s,
+            "bytes_expected": self.bytes_expected,
+            "bytes_used": self.bytes_used,
+            "bytes_missing": self.bytes_missing,
+            "bytes_repaired": self.bytes_repaired,
+            "bytes_duplicate": self.bytes_duplicate,
+            "nonfinite": self.nonfinite,
+            "drops_host": self.drops_host,
+            "trouble": str(self.trouble),
+            "digest": f"{self.digest:016x}",
+            "agreed_op": self.agreed_op,
+            "differ": list(self.differ),
+            "hadamard": self.hadamard,
+            "incast": self.incast,
+            "t_b_s": self.t_b_s,
+            "t_c_s": list(self.t_c_s),
+            "submitted_ns": self.submitted_ns,
+            "ended_ns": self.ended_ns,
+            "deadline_s": self.deadline_s,
+            "policy": self.policy,
+            "included": self.included,
+            "fresh": list(self.fresh),
+            "stale": list(self.stale),
+            "stale_steps": {str(rank): step for rank, step in self.stale_steps.items()},
+            "initiator": list(self.initiator),
+            "slot": None if self.slot is None else str(self.slot),
+            "kept": self.kept,
+            "waited_s": self.waited_s,
+            "eta": self.eta,
+            "peers": [
+                {
+                    "host": peer.host,
+                    "ranks": list(peer.ranks),
+                    "expected_bytes": list(peer.expected_bytes),
+                    "missing_bytes": list(peer.missing_bytes),
+                    "weight": peer.weight,
+                    "why": str(peer.why),
+                    "last_s": peer.last_s,
+                    "trouble": str(peer.trouble),
+                    "first_s": peer.first_s,
+                    "opened_s": peer.opened_s,
+                    "quiet_s": peer.quiet_s,
+                    "delay_s": peer.delay_s,
+                    "repaired_bytes": peer.repaired_bytes,
+                    "lost_packets": peer.lost_packets,
+                    "drops": peer.drops,
+                    "fresh": list(peer.fresh),
+                    "stale": list(peer.stale),
+                    "oldest_step": peer.oldest_step,
+                }
+                for peer in self.peers
+            ],
+        }
+
+    def __str__(self) -> str:
+        """One line for a complete op; otherwise a line more per host that is missing something."""
+        parts = [f"op {self.op_seq}: {self.status} after {self.elapsed_s * 1e3:.3f} ms"]
+        if self.policy != "none":
+            parts += self._policy_parts()
+        elif self.complete and len(self.contributors) < self.world_size:
+            parts.append(f"from {ranks_text(self.contributors)} to all {self.world_size}")
+        elif self.complete:
+            parts.append(f"all {self.world_size} ranks" if self.world_size > 1 else "the only rank")
+        else:
+            parts.append(f"{ranks_text(self.contributors)} in every element")
+            if self.partly:
+                parts.append(f"{ranks_text(self.partly)} in some")
+        if self.bytes_missing:
+            parts.append(
+                f"{size_text(self.bytes_missing)} of {size_text(self.bytes_expected)} missing ({100 * self.loss:.3g} %)"
+            )
+        if self.bytes_repaired:
+            parts.append(f"{size_text(self.bytes_repaired)} repaired")
+        if self.nonfinite:
+            parts.append(f"{self.nonfinite} elements NaN or Inf")
+        if self.drops_host:
+            parts.append(f"{self.drops_host} datagrams dropped by this host's kernel")
+        if self.culprit and self.trouble is not Trouble.NONE:
+            parts.append(f"{ranks_text(self.culprit)} to blame: {self.trouble}")
+        lines = [", ".join(parts)]
+        lines += [_peer_line(peer) for peer in self.peers if any(peer.missing_bytes) or peer.why is not Why.NOTHING]
+        return "\n".join(lines)
+
+    def _policy_parts(self) -> list[str]:
+        """What a line says of an op in a job with a policy."""
+        parts = [f"{self.included} of {self.world_size} ranks included"]
+        if self.stale:
+            steps = self.stale_steps
+            oldest = f" (from step {min(steps.values())})" if steps else ""
+            parts.append(f"{ranks_text(self.stale)} stale{oldest}")
+        if not self.complete:
+            parts.append(f"{ranks_text(self.contributors)} in every element")
+        by = f"by {ranks_text(self.initiator)}" if self.initiator else "by all"
+        parts.append(f"started {by} ({self.policy})" if self.initiator or self.policy == "full" else self.policy)
+        if self.kept:
+            parts.append("ours kept for the next")
+        return parts
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """ "rank 3", "ranks 0-2 5", "no rank"."""
+    if not ranks:
+        return "no rank"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    runs: list[tuple[int, int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], rank)
+        else:
+            runs.append((rank, rank))
+    return "ranks " + " ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _peer_line(peer: PeerReceipt) -> str:
+    stages = [
+        f"{size_text(missing)} of {size_text(expected)} of stage {stage}"
+        for stage, (missing, expected) in enumerate(zip(peer.missing_bytes, peer.expected_bytes, strict=True), 1)
+        if missing
+    ]
+    last = "never heard" if peer.last_s is None else f"last byte at {peer.last_s * 1e3:.3f} ms"
+    missing_text = " and ".join(stages) if stages else "0 B"
+    return f"  host {peer.host} ({ranks_text(peer.ranks)}): {missing_text} missing, {peer.why}, {last}"
+
+
+def size_text(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the client needs of a daemon: the seam between the real one (attach.py, rings.py) and that of tests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ultima.base.receipt import Host, Receipt
+from ultima.session.arena import Arena
+from ultima.settings.config import Settings
+
+# How much later than the deadline the waiting side gives up, and the share of the time that the engine gets.
+GRACE_NS = 50_000_000
+ENGINE_SHARE = 0.95
+
+
+class Completion(NamedTuple):
+    """What a completion ring says of an op. `culprit` is a host index; `error`, `field` and the values are numbers of
+    words.py.
+    """
+
+    op_seq: int
+    error: int
+    culprit: int | None
+    field: int
+    value_here: int
+    value_there: int
+    receipt: Receipt
+    call_seq: int = -1
+    """Number of the submission that this answers; -1: op_seq."""
+    status: int = 0
+    """As the engine says it: of words.py, for what Receipt.status has no word."""
+
+    @property
+    def number(self) -> int:
+        """Of the submission."""
+        return self.op_seq if self.call_seq < 0 else self.call_seq
+
+
+class SlotWords(NamedTuple):
+    """What a partial job's engine tells besides completions (`ut_completion_ring`). Numbers of submissions plus one."""
+
+    taken: int = 0
+    """The newest whose contribution an op took."""
+    freed: int = 0
+    """The newest such that the engine reads neither it nor an earlier one, what waits in the slot excepted."""
+    results: int = 0
+    """Number of the newest op that ended here with a result, plus one."""
+
+
+class Rings(Protocol):
+    """Both rings of a session. Offsets are bytes into the arena, deadlines CLOCK_MONOTONIC nanoseconds. Not thread-
+    safe.
+    """
+
+    def submit(
+        self,
+        op_seq: int,
+        src: int,
+        dst: int,
+        count: int,
+        deadline_ns: int,
+        dtype: int,
+        redop: int,
+        mode: int,
+        flags: int = 0,
+        collective: int = 0,
+        root: int = 0,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
+    ) -> bool:
+        """Writes one request into the ring of its lane. False when 64 are outstanding there. The last two in partial
+        jobs: the first op whose result is taken, and the oldest and newest step in what is given."""
+        ...
+
+    def take(self) -> Completion | None:
+        """The next completion of any lane, or None. Those of two lanes may come in another order than their ops."""
+        ...
+
+    def words(self) -> SlotWords:
+        """What a partial job's engine tells now. All 0 in others, and in a forked child."""
+        ...
+
+    def after_fork(self) -> None:
+        """In a forked child: gives up the mappings."""
+        ...
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One session with a daemon, ready for ops. Whoever holds it owns the sockets and descriptors."""
+
+    rings: Rings
+    arena: Arena
+    lifeline: socket.socket
+    """Hangs up when the daemon dies."""
+    submit_fds: tuple[int, ...]
+    """An eventfd per lane of the job, that of op s at s mod lanes: written after each submission to it."""
+    bell: socket.socket
+    """Readable when there are completions: a byte or more, which say nothing else."""
+    hosts: tuple[Host, ...]
+    host_index: int
+    rank: int
+    next_op_seq: int
+    bucket_bytes_max: int
+    leave: Callable[[float], None]
+    """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the job, in words."""
+
+
+class Connector(Protocol):
+    """Makes attachments."""
+
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+        """Attaches and joins by `until_ns`; keeps trying until `patience_ns` while there is no daemon.
+
+        Both are CLOCK_MONOTONIC nanoseconds. Raises DaemonUnavailable, ProtocolError, JoinTimeout, JoinRefused, Desync,
+        InvalidArgument or ResourceExhausted.
+        """
+        ...

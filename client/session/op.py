@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One op on its way: what was asked, where its bytes lie, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+
+from ultima.base.buffers import AnyArray, as_bytes
+from ultima.base.errors import (
+    DeadlineExceeded,
+    Desync,
+    InvalidArgument,
+    ProtocolError,
+    RanksGone,
+    ResourceExhausted,
+    UltimaError,
+)
+from ultima.base.receipt import Host, Receipt, StageEnd, Status, ranks_text
+from ultima.base.words import (
+    AGREE,
+    COLLECTIVES,
+    ERR_ABSENT,
+    ERR_ARGUMENT,
+    ERR_DESYNC,
+    ERR_DTYPE,
+    ERR_FULL,
+    ERR_RANGE,
+    ERR_REDOP,
+    ERR_TIMEOUT,
+    ERR_TOO_LARGE,
+    FIELD_BY_CODE,
+    MODES,
+    STATUS_EMPTY,
+    STATUS_OVERTAKEN,
+    WORLD,
+    DType,
+    field_value,
+)
+from ultima.session.arena import Arena, Block
+from ultima.session.attachment import Completion
+
+
+class OpState(Enum):
+    """Forward only, though COPYING is skipped when there is nothing to copy."""
+
+    FLYING = auto()
+    """Not ended; the engine may read and write its memory."""
+    ENDED = auto()
+    """The engine is through with it; the result waits in the arena to be copied out."""
+    COPYING = auto()
+    """Some thread is copying the result out."""
+    DONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which collective an op is, and how its buffers lie in its bucket (`transport_c/core/face/ring.h`). Bytes."""
+
+    collective: int
+    nbytes: int
+    """Of the bucket."""
+    src_from: int = 0
+    """Where the source begins in it: not 0 where that is the own shard alone."""
+    dst_from: int = 0
+    apart: bool = False
+    """Source and target may never be the same memory."""
+    root: int = 0
+    note: int | None = None
+    """Of a barrier, in the place of the number of elements."""
+
+
+class Op:
+    """A checked request and its fate. The link that it flies on guards all that changes."""
+
+    __slots__ = (
+        "abandoned",
+        "answer",
+        "block",
+        "copies",
+        "count",
+        "deadline_ns",
+        "dst",
+        "expires_ns",
+        "failure",
+        "flags",
+        "kind",
+        "layout",
+        "mode",
+        "nbytes",
+        "receipt",
+        "redop",
+        "result",
+        "seq",
+        "source",
+        "src",
+        "state",
+        "steps",
+        "submitted_ns",
+        "target",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        source: AnyArray,
+        target: AnyArray,
+        result: object,
+        kind: DType,
+        redop: int,
+        mode: int,
+        deadline_ns: int,
+        expires_ns: int,
+        flags: int = 0,
+        layout: Layout | None = None,
+        wanted: int = 0,
+        steps: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.result = result
+        """The object that the caller gave for the result."""
+        self.kind = kind
+        self.layout = layout or Layout(COLLECTIVES["allreduce"], source.nbytes)
+        self.nbytes = self.layout.nbytes
+        """Of the bucket: at least those of `source` and of `target`."""
+        self.count = self.nbytes // kind.itemsize if self.layout.note is None else self.layout.note
+        self.redop = redop
+        self.mode = mode
+        self.deadline_ns = deadline_ns
+        self.expires_ns = expires_ns
+        self.flags = flags
+        self.wanted = wanted
+        """In a job with a policy: the first op whose result is taken."""
+        self.steps = steps
+        """And the oldest and newest step in what is given."""
+        self.seq = -1
+        """Of the op; in a job with a policy of the submission."""
+        self.answer: Completion | None = None
+        """What the engine said, even if nobody waits for it any more."""
+        self.submitted_ns = 0
+        """When the engine was told, by time.monotonic_ns."""
+        self.src = 0
+        self.dst = 0
+        self.block: Block | None = None
+        """Staging memory, for the contribution, the result or both."""
+        self.copies = False
+        """The result lies in it, and must be copied to `target`."""
+        self.state = OpState.FLYING
+        self.abandoned = False
+        """The caller was told that it failed: whatever still comes must not reach his array."""
+        self.receipt: Receipt | None = None
+        self.failure: UltimaError | None = None
+
+    def place(self, arena: Arena, allowed_in_place: bool) -> int:
+        """Finds out how much staging memory the op needs, in bytes, and sets src and dst as far as they lie in the
+        arena.
+
+        `allowed_in_place` is False when the arena memory of this op is still in the hands of an abandoned one.
+        """
+        if not self.nbytes:
+            return 0
+        inside = allowed_in_place
+        src = _offset(arena, self.source, self.kind) if inside else None
+        dst = src if self.target is self.source else _offset(arena, self.target, self.kind) if inside else None
+        if src is not None and dst is not None:
+            self.src, self.dst = src, dst
+            return 0
+        layout = self.layout
+        if dst is not None and self.target.nbytes == self.nbytes and not layout.apart:
+            # Only the target lies in the arena: work in place there.
+            self.src, self.dst = dst + layout.src_from, dst
+            arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
+            return 0
+        self.src, self.dst = -1 if src is None else src, -1 if dst is None else dst
+        self.copies = dst is None
+        if src is None and dst is None:
+            return 2 * self.nbytes if layout.apart else self.nbytes
+        return self.source.nbytes if src is None else self.target.nbytes
+
+    def stage(self, arena: Arena, block: Block) -> None:
+        """Takes `block` as staging memory, filled with the contribution unless that lies in the arena itself."""
+        self.block = block
+        arena.touch(block)
+        both = self.src < 0 and self.dst < 0
+        if self.src < 0:
+            self.src = block.offset + (self.layout.src_from if both else 0)
+            arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
+        if self.dst < 0:
+            apart = self.nbytes if both and self.layout.apart else 0
+            self.dst = block.offset + apart + (self.layout.dst_from if both else 0)
+
+    def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
+        """Takes in what the engine says."""
+        self.answer = completion
+        if self.abandoned:
+            self.block = None
+            return
+        if completion.error:
+            self.failure = failure_of(completion, hosts, rank, self.asked())
+        else:
+            self.receipt = completion.receipt
+            # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
+            object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
+            object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
+        copy = self.copies and self.failure is None and completion.status not in (STATUS_EMPTY, STATUS_OVERTAKEN)
+        self.state = OpState.ENDED if copy else OpState.DONE
+        if not copy:
+            self.block = None
+
+    def answer_alone(self, seq: int, hosts: tuple[Host, ...], rank: int) -> None:
+        """Ends it as the op `seq` that the other ranks did while this host's daemon was away: the result is this rank's
+        own contribution, as for a rank that calls too late. A reliable one fails.
+        """
+        self.seq = seq
+        self.submitted_ns = time.monotonic_ns()
+        others = tuple(other for host in hosts for other in host.ranks if other != rank)
+        if self.mode == MODES["reliable"]:
+            self.fail(RanksGone(f"op {seq}: the other ranks did it while this host's daemon was away", others))
+            return
+        if self.target is not self.source:
+            np.copyto(as_bytes(self.target), as_bytes(self.source))
+        expected = 2 * (len(hosts) - 1) * self.nbytes // len(hosts)
+        self.receipt = Receipt(
+            op_seq=seq,
+            status=Status.INSUFFICIENT,
+            world_size=len(others) + 1,
+            contributors=(rank,),
+            partly=(),
+            weight_min=1,
+            peers=(),
+            culprit=(),
+            stage_ends=(StageEnd.ABSENT, StageEnd.ABSENT),
+            stage_s=(0.0, 0.0),
+            elapsed_s=0.0,
+            bytes_expected=expected,
+            bytes_used=0,
+            bytes_missing=expected,
+            bytes_repaired=0,
+            bytes_duplicate=0,
+            nonfinite=0,
+            drops_host=0,
+            submitted_ns=self.submitted_ns,
+            ended_ns=self.submitted_ns,
+        )
+        self.state = OpState.DONE
+
+    def asked(self) -> dict[str, int]:
+        """The numbers that must be the same on all ranks, by the name of the field."""
+        return {
+            "collective": self.layout.collective,
+            "root": self.layout.root,
+            "dtype": self.kind.code,
+            "op": self.redop,
+            "count": self.count,
+            "mode": self.mode,
+            "agree": self.flags & AGREE,
+            "divisor": self.flags & WORLD,
+        }
+
+    def fail(self, failure: UltimaError) -> None:
+        """Ends it without a result; the caller's array stays as it is."""
+        self.failure = failure
+        self.receipt = None
+        self.block = None
+        self.state = OpState.DONE
+
+    def copy_out(self) -> None:
+        """Brings the result from the staging memory into the caller's array."""
+        assert self.block is not None
+        np.copyto(as_bytes(self.target), self.block.arena.view(self.dst, self.target.nbytes))
+
+    def conflicts(self, low: int, high: int, writes: bool) -> bool:
+        """Whether the engine may still write to arena bytes low..high, or read them while someone `writes`."""
+        written = self.dst < high and low < self.dst + self.target.nbytes
+        return written or (writes and self.src < high and low < self.src + self.source.nbytes)
+
+
+def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked: dict[str, int]) -> UltimaError:
+    """The exception, on `rank` that `asked` so, for an op that the engine ended without a result."""
+    number, error = completion.op_seq, completion.error
+    if error == ERR_DESYNC:
+        field = FIELD_BY_CODE.get(completion.field, "op_seq")
+        host = completion.culprit
+        # Ranks of one host can differ among themselves, and then the host is our own.
+        there = hosts[host].ranks if host is not None and host < len(hosts) else ()
+        others = [other for other in there if other != rank]
+        blamed = others[0] if others and (rank not in there or len(others) == 1) else None
+        here, there_value = completion.value_here, completion.value_there
+        # Ranks of one host share one account; which side of the difference we are on, only we know.
+        if asked.get(field) == there_value:
+            here, there_value = there_value, here
+        if field == "count" and asked.get("collective") == COLLECTIVES["barrier"]:
+            field = "note"
+        return Desync(blamed, field, field_value(field, here), field_value(field, there_value), number)
+    if error == ERR_TIMEOUT:
+        receipt = completion.receipt
+        blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""
+        return DeadlineExceeded(f"op {number}: {_promise(asked)}, and not finished by its deadline{blame}", receipt)
+    if error == ERR_ABSENT:
+        gone = completion.receipt.culprit
+        who = ranks_text(gone) if gone else "some rank"
+        text = f"op {number}: {_promise(asked)}, and {who} cannot take part any more"
+        return RanksGone(text, gone, completion.receipt)
+    if error == ERR_TOO_LARGE:
+        return ResourceExhausted("bucket_bytes_max", f"op {number}: larger than the job's largest bucket")
+    if error == ERR_FULL:
+        return ResourceExhausted("engine", f"op {number}: the daemon has no room for it")
+    if error in (ERR_ARGUMENT, ERR_DTYPE, ERR_REDOP, ERR_RANGE):
+        what = {ERR_DTYPE: "dtype", ERR_REDOP: "op", ERR_RANGE: "array"}.get(error, "submission")
+        return InvalidArgument(
+            what, f"refused by the daemon (op {number}, error {error})", "what this daemon's release takes"
+        )
+    return ProtocolError(f"op {number}: the daemon's engine reports error {error}")
+
+
+def _promise(asked: dict[str, int]) -> str:
+    """Why an op fails rather than to return what there is."""
+    return "reliable" if asked.get("mode") == MODES["reliable"] or not asked.get("agree") else "with agree=True"
+
+
+def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:
+    """Where an array lies in the arena, if it does and its elements are aligned there."""
+    offset = arena.offset_of(array.ctypes.data, array.nbytes)
+    return offset if offset is not None and offset % kind.itemsize == 0 else None

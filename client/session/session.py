@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One session with a daemon, from attach to hang-up: numbers ops, submits them, and waits for them on time.
+
+Many threads may submit and wait. Two locks, always taken in this order:
+
+    _order  held from the choice of an op's place to its submission, so that numbers follow the order of the calls;
+    copies
+            into the arena happen under it
+    _lock   the rings and all state; held for microseconds, never while sleeping or copying
+
+Of the threads that wait, one sleeps in poll() on the completion bell and the daemon's socket, and drains for all;
+the others sleep on a condition and take over when it leaves. Nobody spins, and everybody has a limit of his own:
+deadline + 50 ms.
+
+A session ends once: LOST (the daemon hung up, or numbering broke), CLOSED (by the caller) or FORKED (this is a child).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+
+from ultima.base.errors import (
+    ClosedHandle,
+    DaemonLost,
+    ForkedHandle,
+    InvalidArgument,
+    ProtocolError,
+    ResourceExhausted,
+    UltimaError,
+)
+from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
+from ultima.session.arena import Block
+from ultima.session.attachment import Attachment, SlotWords
+from ultima.session.op import Op, OpState
+
+POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+class LinkState(Enum):
+    OPEN = auto()
+    LOST = auto()
+    CLOSED = auto()
+    FORKED = auto()
+
+
+class Link:
+    """An attachment in use."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self._rings = attachment.rings
+        self.arena = attachment.arena
+        self.hosts = attachment.hosts
+        self.host_index = attachment.host_index
+        self.rank = attachment.rank
+        self.bucket_bytes_max = attachment.bucket_bytes_max
+        self.state = LinkState.OPEN
+        self._end = ("hangup", "")
+        self._order = threading.Lock()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._someone_polls = False
+        self._fds_open = True
+        self._fds_wanted = True
+        self.options = attachment.options
+        self.next_op = attachment.next_op_seq
+        """Where the job stood when this session began."""
+        # Of submissions. In a job with a policy these are no ops, and only begin at the number of the next one.
+        self._next_seq = attachment.next_op_seq
+        self._partial = self.options.get("policy", "none") != "none"
+        # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
+        self._behind = 0
+        self._unheard = False
+        self._flying: dict[int, Op] = {}
+        self._in_lane = [0] * len(attachment.submit_fds)
+        # Ended, with a result that still lies in staging memory.
+        self._ended: deque[Op] = deque()
+        self._poll = select.poll()
+        self._poll.register(attachment.bell, select.POLLIN)
+        self._poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
+        _links.add(self)
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; op n goes through lane n modulo it."""
+        return len(self._in_lane)
+
+    def look(self) -> LinkState:
+        """The state, after a look whether the daemon hung up while nothing was under way and so nobody listened.
+
+        Who looks before each op does not lose one to a daemon that was restarted in between.
+        """
+        if not self._flying:
+            with self._lock:
+                if self.state is LinkState.OPEN and not self._someone_polls and _ended(self._attachment.lifeline):
+                    self._lose("hangup", "the daemon hung up between two ops")
+                    self._unheard = True
+        return self.state
+
+    def take_over(self, before: Link) -> None:
+        """Continues where `before` ended, if its end came between two ops and so no caller heard of it.
+
+        The other ranks may have gone on meanwhile. What this rank calls next is then not what they call next, and to
+        number it so would add up different buckets: it is answered alone until the calls are level again.
+        """
+        if before._unheard and not self._partial:
+            self._behind = max(0, self._next_seq - (before._next_seq - before._behind))
+
+    # Submitting
+
+    def start(self, op: Op) -> None:
+        """Numbers and submits an op; blocks while 64 of its lane are outstanding or the arena is full, until it
+        expires.
+
+        Raises ResourceExhausted when it can never fit, and what `failure` says when the session has ended. An op that
+        got no place in time ends the session too: the other ranks have used its number.
+        """
+        self._check_open()
+        self.check_size(op)
+        if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
+            raise self._overrun()
+        try:
+            if self._behind:
+                op.answer_alone(self._next_seq - self._behind, self.hosts, self.rank)
+                self._behind -= 1
+                return
+            lane = self._next_seq % len(self._in_lane)
+            if self._in_lane[lane] >= RING_ENTRIES:
+                self._wait_for_slot(op, lane)
+            self._stage(op)
+            with self._lock:
+                self._check_open()
+                op.seq = self._next_seq
+                op.submitted_ns = time.monotonic_ns()
+                if not self._submit(op):
+                    self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
+                    raise self.failure()
+                self._next_seq += 1
+                self._flying[op.seq] = op
+                self._in_lane[lane] += 1
+                os.eventfd_write(self._attachment.submit_fds[lane], 1)
+        finally:
+            self._order.release()
+
+    def _submit(self, op: Op) -> bool:
+        return self._rings.submit(
+            op.seq,
+            op.src,
+            op.dst,
+            op.count,
+            op.deadline_ns,
+            op.kind.code,
+            op.redop,
+            op.mode,
+            op.flags,
+            op.layout.collective,
+            op.layout.root,
+            op.wanted,
+            op.steps,
+        )
+
+    def words(self) -> SlotWords:
+        """What the engine of a job with a policy tells besides completions; of a lost session what it told last."""
+        return self._rings.words()
+
+    def check_size(self, op: Op) -> None:
+        """Raises ResourceExhausted for an array that this job does not take."""
+        if op.nbytes > self.bucket_bytes_max:
+            text = f"an array of {op.nbytes} bytes; this job takes at most {self.bucket_bytes_max} (see connect)"
+            raise ResourceExhausted("bucket_bytes_max", text, op.nbytes, self.bucket_bytes_max)
+
+    def _wait_for_slot(self, op: Op, lane: int) -> None:
+        with self._lock:
+            self._check_open()
+            ready = self._wait(
+                lambda: self._in_lane[lane] < RING_ENTRIES or self.state is not LinkState.OPEN, op.expires_ns
+            )
+        if not ready:
+            raise self._overrun()
+
+    def _stage(self, op: Op) -> None:
+        needed = op.place(self.arena, not self._flying or self._may_lie_in_arena(op))
+        if needed:
+            op.stage(self.arena, self.arena.allocate(needed) or self._make_room(needed, op))
+
+    def _may_lie_in_arena(self, op: Op) -> bool:
+        """False when an op that its caller gave up on may still touch the same memory: then a copy is used instead."""
+        source, target = op.source.ctypes.data, op.target.ctypes.data
+        read, written = op.source.nbytes, op.target.nbytes
+        if self.arena.offset_of(source, read) is None and self.arena.offset_of(target, written) is None:
+            return True
+        allowed = True
+        with self._lock:
+            self._drain()
+            for other in self._flying.values():
+                for address, size, writes in ((source, read, op.target is op.source), (target, written, True)):
+                    low = address - self.arena.address
+                    if other.conflicts(low, low + size, writes):
+                        if not other.abandoned:
+                            raise _busy(other)
+                        allowed = False
+        return allowed
+
+    def _make_room(self, nbytes: int, op: Op) -> Block:
+        """Staging memory when there was none: copies results out, then waits for ops to end."""
+        while True:
+            self._copy_all_out()
+            block = self.arena.allocate(nbytes)
+            if block is not None:
+                return block
+            with self._lock:
+                self._check_open()
+                staged = [other for other in self._flying.values() if other.block is not None]
+                if not staged or nbytes > self.arena.nbytes:
+                    free, largest = self.arena.free_bytes()
+                    text = (
+                        f"{nbytes} bytes needed in one piece; {largest} are free in one piece, {free} in all of "
+                        f"{self.arena.nbytes} (see connect)"
+                    )
+                    raise ResourceExhausted("arena_bytes", text, nbytes, largest)
+                ready = self._wait(_AnyLanded(staged, self), op.expires_ns)
+            if not ready:
+                raise self._overrun()
+
+    # Waiting
+
+    def wait(self, op: Op, until_ns: int) -> bool:
+        """Sleeps until the op has ended, its result copied out, but at most until `until_ns`. True if it has ended.
+
+        An op that has expired ends here: the daemon had deadline and grace, and said nothing.
+        """
+        with self._lock:
+            if op.state is OpState.FLYING:
+                ended = self._wait(lambda: op.state is not OpState.FLYING, min(until_ns, op.expires_ns))
+                if not ended:
+                    if time.monotonic_ns() < op.expires_ns:
+                        return False
+                    self._abandon(op, _unresponsive(op))
+        self.copy_out(op)
+        return True
+
+    def poll(self, op: Op) -> bool:
+        """True if the op has ended; looks, but does not wait."""
+        if op.state is OpState.FLYING:
+            with self._lock:
+                if self.state is LinkState.OPEN:
+                    self._drain()
+        if op.state is OpState.FLYING:
+            return time.monotonic_ns() >= op.expires_ns and self.wait(op, 0)
+        self.copy_out(op)
+        return True
+
+    def abandon(self, op: Op) -> None:
+        """The caller no longer wants it (Ctrl-C in a wait): its array will not be written. The daemon is not told."""
+        with self._lock:
+            if op.state is OpState.FLYING:
+                self._abandon(op, ClosedHandle(f"op {op.seq}: its wait was interrupted"))
+
+    def copy_out(self, op: Op) -> None:
+        """Brings the result of an ended op into the caller's array, once, whoever asks first."""
+        if op.state is OpState.DONE:
+            return
+        with self._lock:
+            while op.state is OpState.COPYING:
+                self._changed.wait()
+            if op.state is not OpState.ENDED:
+                return
+            op.state = OpState.COPYING
+        try:
+            op.copy_out()
+        finally:
+            with self._lock:
+                op.state = OpState.DONE
+                op.block = None
+                with contextlib.suppress(ValueError):
+                    self._ended.remove(op)
+                self._changed.notify_all()
+
+    def _copy_all_out(self) -> None:
+        while self._ended:
+            with self._lock:
+                self._drain()
+                op = self._ended[0] if self._ended else None
+            if op is not None:
+                self.copy_out(op)
+
+    def _wait(self, ready: Callable[[], bool], until_ns: int) -> bool:
+        """Under the lock: sleeps until `ready()`, or `until_ns`. Returns ready()."""
+        while not ready():
+            left_ns = until_ns - time.monotonic_ns()
+            if self.state is not LinkState.OPEN or left_ns <= 0:
+                if self.state is LinkState.OPEN:
+                    self._drain()
+                return ready()
+            if self._someone_polls:
+                self._changed.wait(left_ns / 1e9)
+            else:
+                self._sleep(left_ns)
+        return True
+
+    def _sleep(self, left_ns: int) -> None:
+        """Under the lock, which it releases meanwhile: waits for the daemon to say something, and takes it in."""
+        self._someone_polls = True
+        self._lock.release()
+        events: list[tuple[int, int]] = []
+        try:
+            events = self._poll.poll(min(left_ns / 1e6, POLL_MAX_MS))
+        finally:
+            self._lock.acquire()
+            self._someone_polls = False
+            if self.state is LinkState.OPEN:
+                self._take_in(events)
+            else:
+                self._close_fds()
+            self._changed.notify_all()
+
+    def _take_in(self, events: list[tuple[int, int]]) -> None:
+        hung_up = False
+        for fd, _ in events:
+            heard = self._attachment.bell if fd == self._attachment.bell.fileno() else self._attachment.lifeline
+            hung_up |= _ended(heard)
+        self._drain()
+        if hung_up:
+            self._lose("hangup", "the daemon hung up: it ended, or it threw this session out")
+
+    def _drain(self) -> None:
+        """Under the lock: takes in every completion that is there."""
+        while (completion := self._rings.take()) is not None:
+            op = self._flying.pop(completion.number, None)
+            if op is None:
+                self._lose("session", f"the daemon completed op {completion.number}, which is not outstanding")
+                return
+            self._in_lane[op.seq % len(self._in_lane)] -= 1
+            op.end(completion, self.hosts, self.rank)
+            if completion.error == ERR_CLOSED:
+                op.fail(DaemonLost("closing", f"op {op.seq}: the daemon is shutting down, or the job is being removed"))
+                self._lose("closing", "the daemon is shutting down, or the job is being removed")
+            elif completion.error == ERR_SEQUENCE:
+                op.fail(ProtocolError(f"op {op.seq}: the daemon expected another number"))
+                self._lose("session", f"the daemon did not expect number {op.seq}")
+            if op.state is OpState.ENDED:
+                self._ended.append(op)
+
+    # Ending
+
+    def failure(self) -> UltimaError:
+        """The exception for using a session that has ended, as a new instance."""
+        if self.state is LinkState.FORKED:
+            return ForkedHandle("this process is a fork of the one that connected: call connect() in it")
+        if self.state is LinkState.CLOSED:
+            return ClosedHandle("the job was closed")
+        return DaemonLost(*self._end)
+
+    def close(self, timeout_s: float) -> None:
+        """Leaves the job, lets go of everything but the arena's memory. Open ops end with ClosedHandle. Idempotent."""
+        with self._lock:
+            if self.state in (LinkState.FORKED, LinkState.CLOSED):
+                return
+            leaving = self.state is LinkState.OPEN
+            if leaving:
+                self._drain()
+            self._fds_wanted = leaving
+            self._finish(LinkState.CLOSED)
+        if leaving:
+            self._attachment.leave(timeout_s)
+            with self._lock:
+                self._fds_wanted = False
+                self._close_fds()
+
+    def _check_open(self) -> None:
+        if self.state is not LinkState.OPEN:
+            raise self.failure()
+
+    def is_flying(self, seq: int) -> bool:
+        """Whether the engine may still touch the memory of an op, wanted or abandoned."""
+        return seq in self._flying
+
+    def _overrun(self) -> UltimaError:
+        with self._lock:
+            if self.state is LinkState.OPEN:
+                self._lose(
+                    "overrun",
+                    "an op could not be submitted by its deadline, for earlier ops filled the ring or the arena; its "
+                    "number cannot be skipped, so this session ends",
+                )
+            return self.failure()
+
+    def _abandon(self, op: Op, failure: UltimaError) -> None:
+        """Under the lock. The op stays in `_flying`, and with it its memory, until the daemon is through with it."""
+        block = op.block
+        op.fail(failure)
+        op.block = block
+        op.abandoned = True
+        self._changed.notify_all()
+
+    def _lose(self, reason: str, message: str) -> None:
+        if self.state is LinkState.OPEN:
+            self._end = (reason, message)
+            self._fds_wanted = False
+            self._finish(LinkState.LOST)
+
+    def _finish(self, state: LinkState) -> None:
+        """Under the lock: ends the session for everybody."""
+        self.state = state
+        for op in self._flying.values():
+            if op.abandoned:
+                op.block = None
+            else:
+                op.fail(self.failure())
+        self._flying.clear()
+        if self._someone_polls:
+            # Then he closes the descriptors: closing them under his poll() would give their numbers to others.
+            with contextlib.suppress(OSError):
+                self._attachment.bell.shutdown(socket.SHUT_RD)
+        self._close_fds()
+        self._changed.notify_all()
+
+    def _close_fds(self) -> None:
+        """Unless somebody still needs them; whoever that is calls this again."""
+        if self._fds_open and not self._fds_wanted and not self._someone_polls:
+            self._fds_open = False
+            self._attachment.lifeline.close()
+            self._attachment.bell.close()
+            for fd in self._attachment.submit_fds:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        # A job that was dropped without close(): the hang-up tells the daemon.
+        self._fds_wanted = False
+        self._close_fds()
+
+    def after_fork(self) -> None:
+        """In a forked child: the parent's session is not ours to touch, locks may be held by threads left behind."""
+        self._order = threading.Lock()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._someone_polls = False
+        if self.state is not LinkState.CLOSED:
+            self.state = LinkState.FORKED
+        self._rings.after_fork()
+        self.arena.after_fork()
+        for op in [*self._flying.values(), *self._ended]:
+            op.fail(self.failure())
+        self._flying.clear()
+        self._ended.clear()
+        # Our copies only, the parent keeps his: with ours open the daemon would not see him die.
+        self._fds_wanted = False
+        self._close_fds()
+
+
+class _AnyLanded:
+    """True once the engine is through with one of these ops, or the session has ended."""
+
+    def __init__(self, ops: list[Op], link: Link) -> None:
+        self._seqs = [op.seq for op in ops]
+        self._link = link
+
+    def __call__(self) -> bool:
+        link = self._link
+        return link.state is not LinkState.OPEN or any(not link.is_flying(seq) for seq in self._seqs)
+
+
+def _ended(line: socket.socket) -> bool:
+    """Whether the daemon's end of a socket is closed; takes out what was sent before, for it says no more than that."""
+    try:
+        return not line.recv(4096, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _unresponsive(op: Op) -> DaemonLost:
+    return DaemonLost("unresponsive", f"op {op.seq}: the daemon did not answer by the deadline and 50 ms of grace")
+
+
+def _busy(other: Op) -> UltimaError:
+    return InvalidArgument(
+        "array", f"memory of op {other.seq}, which has not ended", "memory that no unfinished op uses"
+    )
+
+
+def _after_fork_in_child() -> None:
+    for link in list(_links):
+        link.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `connect` needs to know, from its arguments, the environment and the defaults, in this order.
+
+    argument           environment              default
+    job                ULTIMA_JOB               torchrun's MASTER_ADDR and MASTER_PORT as a name, else "default"
+    rank, world_size   RANK, WORLD_SIZE         0 of 1, when neither is set
+    socket             ULTIMA_SOCKET            /run/ultima/ultimad.sock; a path or unix:///path
+    rendezvous         ULTIMA_RENDEZVOUS        MASTER_ADDR with port ULTIMA_PORT (29520), else "": all on this host
+    rank_addresses     ULTIMA_RANK_ADDRESSES    none; "address:port" of the daemon of each rank, separated by commas
+    timeout            ULTIMA_TIMEOUT           60 s, to attach and for all ranks to come
+    deadline           ULTIMA_DEADLINE          of an op that is not given one: measured, at most 30 s; or "none"
+    arena              ULTIMA_ARENA             256M of shared memory, of which only what is used costs memory
+    bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
+    rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
+    reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
+    options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.settings.options`
+
+Durations are seconds, or text with a unit (500us 250ms 2s 1.5m 1h), or a timedelta. Sizes are bytes, or text with a
+binary unit (4096 64K 64M 1G, also 64MiB).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ultima.base.durations import Duration, deadline_s, duration_s
+from ultima.base.errors import InvalidArgument
+from ultima.settings import options as job_options
+from ultima.settings.options import Options
+
+Size = int | str
+
+DEFAULT_SOCKET = "/run/ultima/ultimad.sock"
+DEFAULT_PORT = 29520
+DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_DEADLINE_S = 30.0
+DEFAULT_ARENA_BYTES = 256 << 20
+
+WORLD_SIZE_MAX = 1024
+JOB_NAME_MAX = 128
+ARENA_MIN_BYTES = 4096
+ARENA_MAX_BYTES = 1 << 40
+BUCKET_MAX_BYTES = 2**32 - 1
+SOCKET_PATH_MAX = 107  # sun_path, less its final zero
+
+_SIZE = re.compile(r"\s*([0-9]+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
+_SIZE_ALLOWED = "whole bytes from {low} to {high}, or text such as '64K', '64M', '1G'"
+_YES_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that one `connect` goes by, checked."""
+
+    job: str
+    rank: int
+    world_size: int
+    socket: str
+    """Path of the daemon's gRPC socket; the attach socket lies beside it."""
+    rendezvous: str
+    rank_addresses: tuple[str, ...]
+    timeout_s: float
+    deadline_s: float
+    arena_bytes: int
+    bucket_bytes_max: int
+    """0: the daemon's choice."""
+    rate_bytes_per_s: int
+    """0: the daemon's default."""
+    reconnect: bool
+    adaptive: bool = False
+    """Nobody named the deadline: it is the latest one of an op that follows what the engine measures."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """What was said of the job's options, as numbers by field of the message JobOptions."""
+
+
+def size_bytes(value: object, field: str, low: int, high: int) -> int:
+    """Bytes of a size within `low` to `high`. Raises InvalidArgument for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()]
+    else:
+        raise InvalidArgument(field, value, _SIZE_ALLOWED.format(low=low, high=high))
+    if not low <= size <= high:
+        raise InvalidArgument(field, value, _SIZE_ALLOWED.format(low=low, high=high))
+    return size
+
+
+def socket_path(value: object, field: str) -> str:
+    """The path in a path or unix:// URL. Raises InvalidArgument for a relative URL or a path too long for a socket."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise InvalidArgument(field, value, "a path, or unix:///path")
+    if text.startswith("unix:"):
+        text = text.removeprefix("unix:").removeprefix("//")
+    if not text or "\0" in text or "://" in text or len(os.fsencode(text)) > SOCKET_PATH_MAX:
+        raise InvalidArgument(field, value, f"a path of at most {SOCKET_PATH_MAX} bytes, or unix:///path")
+    return text
+
+
+def resolve(
+    environment: Mapping[str, str],
+    *,
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    rendezvous: str | None = None,
+    rank_addresses: Sequence[str] | None = None,
+    timeout: Duration | None = None,
+    deadline: Duration | None = None,
+    arena: Size | None = None,
+    bucket_bytes_max: Size | None = None,
+    rate: Size | None = None,
+    reconnect: bool | None = None,
+    options: Options | None = None,
+) -> Settings:
+    """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
+    variable.
+    """
+    source = _Source(environment)
+    number, world = _rank_and_world(source, rank, world_size)
+    addresses = _rank_addresses(source, rank_addresses, world)
+    timeout_value, timeout_field = source.pick(timeout, "timeout", "ULTIMA_TIMEOUT", DEFAULT_TIMEOUT_S)
+    deadline_value, deadline_field = source.pick(deadline, "deadline", "ULTIMA_DEADLINE", None)
+    adaptive = deadline_value is None
+    arena_value, arena_field = source.pick(arena, "arena", "ULTIMA_ARENA", DEFAULT_ARENA_BYTES)
+    bucket_value, bucket_field = source.pick(bucket_bytes_max, "bucket_bytes_max", "ULTIMA_BUCKET_MAX", 0)
+    rate_value, rate_field = source.pick(rate, "rate", "ULTIMA_RATE", 0)
+    return Settings(
+        job=_job_name(source, job),
+        rank=number,
+        world_size=world,
+        socket=socket_path(*source.pick(socket, "socket", "ULTIMA_SOCKET", DEFAULT_SOCKET)),
+        rendezvous="" if addresses else _rendezvous(source, rendezvous),
+        rank_addresses=addresses,
+        timeout_s=duration_s(timeout_value, timeout_field),
+        deadline_s=DEFAULT_DEADLINE_S if adaptive else deadline_s(deadline_value, deadline_field),
+        arena_bytes=size_bytes(arena_value, arena_field, ARENA_MIN_BYTES, ARENA_MAX_BYTES),
+        bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_MAX_BYTES),
+        rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
+        reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
+        adaptive=adaptive,
+        options=job_options.resolve(options, environment, world),
+    )
+
+
+class _Source:
+    """The environment, remembering under which name a value was found, for the message if it is wrong."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def get(self, variable: str) -> str | None:
+        """The variable's text; one that is set but empty counts as not set."""
+        return self._environment.get(variable) or None
+
+    def pick(self, argument: object, field: str, variable: str, default: object) -> tuple[object, str]:
+        if argument is not None:
+            return argument, field
+        text = self.get(variable)
+        return (default, field) if text is None else (text, variable)
+
+
+def _whole(value: object, field: str, low: int, high: int) -> int:
+    allowed = f"a whole number from {low} to {high}"
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            raise InvalidArgument(field, value, allowed) from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidArgument(field, value, allowed)
+    number = int(value.__index__())
+    if not low <= number <= high:
+        raise InvalidArgument(field, number, allowed)
+    return number
+
+
+def _yes_no(value: object, field: str) -> bool:
+    answer = value if isinstance(value, bool) else _YES_NO.get(str(value).strip().lower())
+    if answer is None:
+        raise InvalidArgument(field, value, "1 or 0, true or false, yes or no, on or off")
+    return answer
+
+
+def _rank_and_world(source: _Source, rank: int | None, world_size: int | None) -> tuple[int, int]:
+    rank_value, rank_field = source.pick(rank, "rank", "RANK", None)
+    world_value, world_field = source.pick(world_size, "world_size", "WORLD_SIZE", None)
+    if rank_value is None and world_value is None:
+        return 0, 1
+    if world_value is None:
+        raise InvalidArgument(world_field, None, f"a whole number, as {rank_field} is given; or set WORLD_SIZE")
+    world = _whole(world_value, world_field, 1, WORLD_SIZE_MAX)
+    if rank_value is None:
+        if world == 1:
+            return 0, 1
+        raise InvalidArgument(rank_field, None, f"a whole number from 0 to {world - 1}; or set RANK")
+    return _whole(rank_value, rank_field, 0, world - 1), world
+
+
+def _job_name(source: _Source, job: str | None) -> str:
+    address, port = source.get("MASTER_ADDR"), source.get("MASTER_PORT")
+    default = f"torchrun-{address}-{port}" if address and port else "default"
+    value, field = source.pick(job, "job", "ULTIMA_JOB", default)
+    if not isinstance(value, str) or not 1 <= len(value) <= JOB_NAME_MAX or not value.isprintable():
+        raise InvalidArgument(field, value, f"1 to {JOB_NAME_MAX} printable characters")
+    return value
+
+
+def _rendezvous(source: _Source, rendezvous: str | None) -> str:
+    port_value, port_field = source.pick(None, "port", "ULTIMA_PORT", DEFAULT_PORT)
+    port = _whole(port_value, port_field, 1, 65535)
+    master = source.get("MASTER_ADDR")
+    value, field = source.pick(
+        rendezvous, "rendezvous", "ULTIMA_RENDEZVOUS", join_address(master, port) if master else ""
+    )
+    if value == "":
+        return ""
+    return _address(value, field)
+
+
+def _rank_addresses(source: _Source, given: Sequence[str] | None, world: int) -> tuple[str, ...]:
+    text = source.get("ULTIMA_RANK_ADDRESSES")
+    if given is not None:
+        entries, field = list(given), "rank_addresses"
+    elif text is not None:
+        entries, field = text.split(","), "ULTIMA_RANK_ADDRESSES"
+    else:
+        return ()
+    if isinstance(given, str) or (entries and len(entries) != world):
+        raise InvalidArgument(field, given or text, f"one 'address:port' per rank, {world} in all")
+    return tuple(_address(entry, field) for entry in entries)
+
+
+def join_address(host: str, port: int) -> str:
+    """ "host:port", with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def _address(value: object, field: str) -> str:
+    allowed = "'host:port' or '[v6]:port'"
+    if not isinstance(value, str):
+        raise InvalidArgument(field, value, allowed)
+    text = value.strip()
+    host, _, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]") and len(host) > 2
+    if not host or (":" in host and not bracketed) or not text.isprintable() or " " in text:
+        raise InvalidArgument(field, value, allowed)
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise InvalidArgument(field, value, allowed + ", the port from 1 to 65535")
+    return text

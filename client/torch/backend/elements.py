@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensors Ultima takes, and how they become the flat memory that it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ultima.base.errors import InvalidArgument
+
+# A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
+# desync.
+PIECE_BYTES_MAX = 64 << 20
+
+FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+INTEGERS = frozenset({torch.int32, torch.int64})
+COMPLEX = frozenset({torch.complex64, torch.complex128})
+GLOO_ONLY = frozenset({torch.uint8, torch.int8, torch.bool})
+
+OPS: dict[Any, str] = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "avg",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.PRODUCT: "prod",
+}
+
+# What must be copied when a collective has ended: (target, source).
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def reducible(tensor: torch.Tensor, op: str) -> bool:
+    """Whether Ultima reduces such a tensor by such an operation. Complex numbers go as pairs of real ones."""
+    kind = tensor.dtype
+    return dense(tensor) and (kind in FLOATS or kind in INTEGERS or (kind in COMPLEX and op in ("sum", "avg")))
+
+
+def check_reducible(tensors: Iterable[torch.Tensor]) -> None:
+    """Raises InvalidArgument, before anything is sent, for elements that neither Ultima nor Gloo reduces."""
+    for tensor in tensors:
+        if tensor.dtype not in FLOATS | INTEGERS | GLOO_ONLY:
+            allowed = ", ".join(sorted(map(str, FLOATS | INTEGERS | GLOO_ONLY)))
+            raise InvalidArgument("tensor.dtype", tensor.dtype, allowed)
+
+
+def dense(*tensors: torch.Tensor) -> bool:
+    """Whether these lie in this host's memory, every element in its place."""
+    return all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors)
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in one run: the tensor's own memory where it is contiguous, else a copy."""
+    return _run(tensor.detach().contiguous())
+
+
+def packed(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
+    """Where a result may be written that belongs into |tensor|: its own memory, or memory that |copies| names."""
+    target = tensor.detach()
+    if target.is_contiguous():
+        return _run(target)
+    run = target.new_empty(target.shape)
+    copies.append((target, run))
+    return _run(run)
+
+
+def packed_in_place(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
+    """As `packed`, filled with what |tensor| holds."""
+    target = tensor.detach()
+    if target.is_contiguous():
+        return _run(target)
+    run = target.contiguous()
+    copies.append((target, run))
+    return _run(run)
+
+
+def _run(tensor: torch.Tensor) -> torch.Tensor:
+    """Not `view(-1)`: that keeps the stride of a single element, and then it cannot be seen as bytes."""
+    return tensor if tensor.dim() == 1 and tensor.stride(0) == 1 else tensor.as_strided((tensor.numel(),), (1,))
+
+
+def pieces(run: torch.Tensor, bucket_bytes_max: int) -> Sequence[torch.Tensor]:
+    """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
+    length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // run.element_size())
+    return (run,) if run.numel() <= length else torch.split(run, length)
+
+
+def copier(copies: Copies) -> Callable[[], None]:
+    def copy() -> None:
+        for target, source in copies:
+            target.copy_(source)
+
+    return copy

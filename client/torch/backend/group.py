@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group "ultima" on stock torch: its own collectives, and Gloo for the rest.
+
+A subclass of `ProcessGroup` replaces torch's own wrapper altogether, so it must answer for every collective. Those that
+are not here go to an inner Gloo group (delegate.py), which takes as well the all-reduces that Ultima has no elements or
+operation for.
+
+How long an op may take: what ULTIMA_MODE is about as long as ULTIMA_DEADLINE says; all else, and that too where the
+variable is not set, the timeout of the group (30 minutes unless you say otherwise), so a script that names no deadline
+is as patient as it was with Gloo. A timeout on the call itself goes first.
+
+What may be lossy: sums and averages of floating-point numbers, in the mode that ULTIMA_MODE names (bounded). Integers
+are counts and indices, MIN, MAX and PRODUCT have no meaning in part: they always go in reliable mode.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions, PrefixStore, Store, Work
+
+import ultima
+from ultima.base.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
+from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.base.words import MODES
+from ultima.session.attachment import ENGINE_SHARE
+from ultima.settings.config import DEFAULT_SOCKET, socket_path
+from ultima.torch.backend.accompanied import Line
+from ultima.torch.backend.elements import (
+    FLOATS,
+    INTEGERS,
+    OPS,
+    PIECE_BYTES_MAX,
+    Copies,
+    as_real,
+    check_reducible,
+    copier,
+    packed_in_place,
+    pieces,
+    reducible,
+)
+from ultima.torch.backend.interrupt import InterruptWatch
+from ultima.torch.backend.native import NativeProcessGroup
+from ultima.torch.backend.receipt_log import ReceiptLog
+from ultima.torch.backend.rendezvous import Meeting, meet
+from ultima.torch.backend.work import Finishers, Part, UltimaWork
+
+NAME = "ultima"
+SMALL_BYTES = 1 << 20
+_open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
+_watch: InterruptWatch | None = None
+
+
+def register() -> None:
+    """Makes `init_process_group("ultima")` known to torch. May be called again."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        atexit.register(_close_all)
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup:
+    return UltimaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+
+
+def _close_all() -> None:
+    """A script that ends without destroy_process_group: its daemon should hear it from us, not from a broken socket."""
+    for group in list(_open_groups):
+        with suppress(Exception):
+            group.abort()
+
+
+def _opened(group: UltimaProcessGroup) -> None:
+    global _watch
+    _open_groups.add(group)
+    if _watch is None:
+        _watch = InterruptWatch(_close_all)
+
+
+def _closed(group: UltimaProcessGroup) -> None:
+    global _watch
+    _open_groups.discard(group)
+    if not _open_groups and _watch is not None:
+        watch, _watch = _watch, None
+        watch.stop()
+
+
+def _after_fork() -> None:
+    if _watch is not None:
+        _watch.after_fork()
+
+
+class UltimaProcessGroup(NativeProcessGroup):
+    """Ranks that all-reduce through the daemons of their hosts.
+
+    Raises DaemonError when a rank's daemon does not answer, JoinTimeout when a rank does not come, InvalidArgument
+    for a wrong environment variable, all within |timeout|. A group of one rank needs no daemon: Gloo does all its
+    work.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, group_name: str) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self.log = ReceiptLog()
+        self._store = store
+        self._timeout = timeout
+        self._mode = _mode()
+        self._deadline_s = _deadline_s()
+        self._finishers = Finishers()
+        self._line = Line()
+        self._job: ultima.Job | None = None
+        if size > 1:
+            # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
+            meeting, self._job = self._join(store, rank, size, group_name)
+            # Gloo would believe the addresses that an earlier life of these ranks left in the store.
+            store = PrefixStore(meeting.job, store)
+        self._start_gloo(store, rank, size, timeout)
+        _opened(self)
+
+    def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:
+        path = socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET")
+        seconds = _seconds(self._timeout)
+        meeting = meet(store, rank, size, group_name, path, seconds)
+        return meeting, ultima.connect(
+            job=meeting.job,
+            rank=rank,
+            world_size=size,
+            socket=path,
+            rendezvous="",
+            rank_addresses=meeting.rank_addresses,
+            timeout=seconds,
+            bucket_bytes_max=None if os.environ.get("ULTIMA_BUCKET_MAX") else PIECE_BYTES_MAX,
+        )
+
+    # --- what torch calls -------------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def get_group_store(self) -> Store:
+        return self._store
+
+    @property
+    def job(self) -> ultima.Job | None:
+        """The job behind this group; None for a group of one rank, and once it was destroyed."""
+        return self._job
+
+    @property
+    def timeout_s(self) -> float:
+        """How patient this group is by torch's word, in seconds."""
+        return _seconds(self._timeout)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self._gloo.set_timeout(timeout)
+
+    def allreduce(
+        self,
+        tensors: list[torch.Tensor] | torch.Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        """Reduces one tensor in place over all ranks. Any shape; strided memory goes through a contiguous copy.
+
+        Raises InvalidArgument for elements that neither Ultima nor Gloo can reduce, and ResourceExhausted when a
+        piece of the tensor does not fit into the arena (ULTIMA_ARENA). What happens under way (Desync, DaemonLost,
+        DeadlineExceeded) the Work raises.
+        """
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        opts = _options(opts, timeout)
+        op = OPS.get(opts.reduceOp.op)
+        job = self._live_job()
+        if job is None or op is None or len(tensors) != 1 or not reducible(tensors[0], op):
+            return self._by_gloo(tensors, opts)
+        return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
+
+    def allreduce_with(
+        self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
+    ) -> Work:
+        """`allreduce`, started and with what torch's call has no words for: |mode| and |deadline| as in
+        `ultima.Job.allreduce`, None for the group's own. The same mode on all ranks.
+
+        The Work is an UltimaWork, with receipts, unless the group has one rank. Raises as `allreduce`, and
+        InvalidArgument for elements that only Gloo reduces.
+        """
+        job = self._live_job()
+        if job is None:
+            # One rank: its own value is the average, too, for which Gloo has no word.
+            return self._by_gloo([tensor], _options(None, None))
+        if not reducible(tensor, op):
+            allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
+            raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
+        limit = None if deadline is None else deadline_s(deadline, "deadline")
+        return self._by_ultima(job, [tensor], op, mode or self._mode, timedelta(0), True, limit)
+
+    def in_background(self, task: Callable[[], None]) -> None:
+        """Runs |task|, which must not raise, in a thread that ends with the group."""
+        self._finishers.run(task)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        """Reduces several tensors, each as `allreduce` does, with one Work for all."""
+        opts = _options(opts, None)
+        op = OPS.get(opts.reduceOp.op)
+        job = self._live_job()
+        if job is not None and op is not None and all(reducible(tensor, op) for tensor in tensors):
+            return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
+        works = [self.allreduce([tensor], opts) for tensor in tensors]
+        return self._joined(tensors, works, opts)
+
+    def abort(self) -> None:
+        self._close()
+        if self._inner is not None:
+            self._inner.abort()
+
+    def shutdown(self) -> None:
+        self._close()
+        self._end_gloo()
+
+    # --- how it is done ---------------------------------------------------------------------------------------------
+
+    def _by_gloo(self, tensors: list[torch.Tensor], opts: AllreduceOptions) -> Work:
+        check_reducible(tensors)
+        return self._call_gloo("allreduce", tensors, opts)
+
+    def _by_ultima(
+        self,
+        job: ultima.Job,
+        tensors: list[torch.Tensor],
+        op: str,
+        mode: str,
+        timeout: timedelta,
+        asynchronous: bool,
+        seconds: float | None = None,
+    ) -> Work:
+        """|seconds|: the deadline, where the caller has one; else the call's |timeout| and the environment say."""
+        handles: list[ultima.Handle] = []
+        copies: Copies = []
+        try:
+            for tensor in tensors:
+                flat = packed_in_place(as_real(tensor), copies)
+                lossy = op in ("sum", "avg") and flat.dtype in FLOATS
+                how = mode if lossy else "reliable"
+                deadline = self._deadline(timeout, lossy) if seconds is None else seconds
+                for piece in pieces(flat, job.bucket_bytes_max):
+                    handles.append(job.allreduce_async(piece, op=op, mode=how, deadline=deadline))
+        except Exception:
+            # The pieces that went out must end before their memory may be touched again.
+            if handles:
+                with suppress(UltimaError):
+                    UltimaWork(tensors, handles, None, self.log, self._finishers).wait()
+            raise
+        return self._work(tensors, handles, copies, asynchronous)
+
+    def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
+        work = UltimaWork(tensors, parts, copier(copies) if copies else None, self.log, self._finishers)
+        if asynchronous and not _small(parts):
+            work.start()
+        return work
+
+    def _live_job(self) -> ultima.Job | None:
+        """The job; None for a group of one rank, or one that was destroyed."""
+        job = self._job
+        if job is not None:
+            # A look: a daemon that was restarted between two steps costs none of them.
+            _ = job.connected
+        return job
+
+    def _deadline(self, timeout: timedelta, lossy: bool = False) -> Duration:
+        """How long an op may take. Torch says -1 ms when the call named no timeout."""
+        seconds = _seconds(timeout if timeout > timedelta(0) else self._timeout)
+        if not lossy:
+            # The engine gives up a little before a deadline, and what is reliable may have all of the timeout.
+            return min(seconds / ENGINE_SHARE, DURATION_MAX_S)
+        if timeout <= timedelta(0) and self._deadline_s is not None:
+            seconds = self._deadline_s
+        return NO_DEADLINE if math.isinf(seconds) else seconds
+
+    def _close(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            job.close()
+        self._finishers.close()
+        _closed(self)
+
+
+def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
+    """|group|, or the default one for None. Raises InvalidArgument when it is of another backend."""
+    found = dist.group.WORLD if group is None else group
+    if not isinstance(found, UltimaProcessGroup):
+        raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
+    return found
+
+
+def _small(parts: Sequence[Part]) -> bool:
+    """Whether waking a thread would take longer than what it could take over before somebody waits: copying out."""
+    return all(isinstance(part, ultima.Handle) and part.nbytes < SMALL_BYTES for part in parts)
+
+
+def _mode() -> str:
+    text = os.environ.get("ULTIMA_MODE") or "bounded"
+    if text not in MODES:
+        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
+    return text
+
+
+def _deadline_s() -> float | None:
+    text = os.environ.get("ULTIMA_DEADLINE")
+    return deadline_s(text, "ULTIMA_DEADLINE") if text else None
+
+
+def _seconds(timeout: timedelta) -> float:
+    return min(timeout.total_seconds(), DURATION_MAX_S)
+
+
+def _options(opts: Any, timeout: timedelta | None) -> AllreduceOptions:
+    """The options of any of the three forms in which torch lets a group's `allreduce` be called."""
+    if isinstance(opts, AllreduceOptions):
+        return opts
+    made = AllreduceOptions()
+    if isinstance(opts, AllreduceCoalescedOptions):
+        made.reduceOp, made.timeout, made.asyncOp = opts.reduceOp, opts.timeout, opts.asyncOp
+    elif opts is not None:
+        made.reduceOp = opts
+    if timeout is not None:
+        made.timeout = timeout
+    return made

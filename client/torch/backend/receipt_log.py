@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the receipts of a process group's ops, so that a training script can ask for them without touching DDP."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+from ultima.base.receipt import Receipt, Status
+
+RECEIPTS_KEPT = 1024
+TIMES_KEPT = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptSummary:
+    """What the receipts of many ops add up to. Bytes as in `Receipt`; times in microseconds, as the engine saw them.
+
+    `failed` counts the ops that ended in an exception and therefore have no receipt; they are not among `ops`.
+    """
+
+    ops: int
+    complete: int
+    partial: int
+    insufficient: int
+    failed: int
+    expected_bytes: int
+    missing_bytes: int
+    repaired_bytes: int
+    p50_us: float
+    p99_us: float
+
+
+class ReceiptLog:
+    """Counts since the start, the last receipts whole, the last times for percentiles. Safe to use from several
+    threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: deque[Receipt] = deque(maxlen=RECEIPTS_KEPT)
+        self._times_us: deque[float] = deque(maxlen=TIMES_KEPT)
+        self._counts = dict.fromkeys(Status, 0)
+        self._failed = 0
+        self._expected = self._missing = self._repaired = 0
+
+    def add(self, receipt: Receipt) -> None:
+        with self._lock:
+            self._last.append(receipt)
+            self._times_us.append(receipt.elapsed_s * 1e6)
+            self._counts[receipt.status] += 1
+            self._expected += receipt.bytes_expected
+            self._missing += receipt.bytes_missing
+            self._repaired += receipt.bytes_repaired
+
+    def add_failure(self) -> None:
+        with self._lock:
+            self._failed += 1
+
+    def last(self, count: int | None = None) -> list[Receipt]:
+        """The last |count| receipts that are still kept, oldest first; all of them for None."""
+        with self._lock:
+            kept = list(self._last)
+        return kept if count is None else kept[max(0, len(kept) - count) :]
+
+    def summary(self) -> ReceiptSummary:
+        return summarize([self])
+
+
+def summarize(logs: Iterable[ReceiptLog]) -> ReceiptSummary:
+    """One summary of several logs."""
+    times: list[float] = []
+    counts = dict.fromkeys(Status, 0)
+    failed = expected = missing = repaired = 0
+    for log in logs:
+        with log._lock:
+            times += log._times_us
+            for status, count in log._counts.items():
+                counts[status] += count
+            failed += log._failed
+            expected += log._expected
+            missing += log._missing
+            repaired += log._repaired
+    times.sort()
+    return ReceiptSummary(
+        ops=counts[Status.COMPLETE] + counts[Status.PARTIAL] + counts[Status.INSUFFICIENT],
+        complete=counts[Status.COMPLETE],
+        partial=counts[Status.PARTIAL],
+        insufficient=counts[Status.INSUFFICIENT],
+        failed=failed,
+        expected_bytes=expected,
+        missing_bytes=missing,
+        repaired_bytes=repaired,
+        p50_us=_quantile(times, 0.5),
+        p99_us=_quantile(times, 0.99),
+    )
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """The nearest rank; 0 while there is nothing."""
+    return ordered[max(0, ceil(len(ordered) * share) - 1)] if ordered else 0.0

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collective under way, as torch sees it: a Work that holds a Future.
+
+Somebody has to wait for the ops and fill the Future, since DDP waits for it in C++: a thread of `Finishers`, as soon as
+somebody asks for the Future, or wants to know how far it is. Until then whoever calls `wait` finishes it himself, which
+saves two switches of thread; what a small op takes is mostly those.
+
+Callbacks of a Future run in the thread that fills it, and some hooks (PowerSGD's) start an op there and wait for it.
+One thread for all would then wait for itself: so there are as many as ops are being finished at once, and they stay
+for reuse.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from ultima.base.errors import ClosedHandle, NotDone
+from ultima.torch.backend.receipt_log import ReceiptLog
+
+if TYPE_CHECKING:
+    from ultima import Receipt
+
+
+CLOSE_S = 1.0
+
+
+class Finishers:
+    """Threads that each run one task at a time; a new one starts when none is idle. They never hold up the process's
+    end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle = 0
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Runs |task|, which must not raise, in some thread, at once; after `close` in the caller's own."""
+        with self._lock:
+            if not self._closed:
+                if self._idle:
+                    self._idle -= 1
+                else:
+                    name = f"ultima-torch-{len(self._threads)}"
+                    self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+                    self._threads[-1].start()
+                self._tasks.put(task)
+                return
+        task()
+
+    def close(self) -> None:
+        """Lets the threads end when they have done what they were given, and waits for them, but not for long.
+
+        A thread that came back from C++ only while the interpreter ends would take the process down with it.
+        """
+        with self._lock:
+            threads, self._threads, self._idle, self._closed = self._threads, [], 0, True
+        for _ in threads:
+            self._tasks.put(None)
+        limit = time.monotonic() + CLOSE_S
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, limit - time.monotonic()))
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task  # it holds tensors, and the next one may be long in coming
+            with self._lock:
+                self._idle += 1
+
+
+class Part(Protocol):
+    """Something to wait for: a Handle of Ultima's, or what `TorchPart` makes of another Work."""
+
+    def wait(self) -> Receipt | None: ...
+
+
+class TorchPart:
+    """A Work of torch's own, of which there is no receipt."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        self._work.wait()
+
+
+class UltimaWork(Work):
+    """A collective in one or several parts. |copy_back| runs when all have succeeded; |tensors| is its result."""
+
+    def __init__(
+        self,
+        tensors: list[Any],
+        parts: Sequence[Part],
+        copy_back: Callable[[], None] | None,
+        log: ReceiptLog,
+        finishers: Finishers,
+    ) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._parts = parts
+        self._copy_back = copy_back
+        self._log = log
+        self._finishers = finishers
+        self._future: torch.futures.Future[list[Any]] | None = None
+        self._error: Exception | None = None
+        self._done = False
+        # Held by whoever finishes it, or hands it to a thread.
+        self._turn = threading.Lock()
+        # Between the end and the first who asks for the Future: exactly one of them fills it.
+        self._end = threading.Lock()
+        self.receipts: list[Receipt] = []
+        """The accounts of its ops, once it has ended: one, or more where the tensor was larger than a bucket may be."""
+
+    def start(self) -> None:
+        """Has a thread finish it. Does nothing when somebody is at it already."""
+        if not self._done and self._turn.acquire(blocking=False):
+            self._finishers.run(self._finish)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Returns True when the result is in the tensor. Raises what the op raised, or NotDone after |timeout| (0:
+        never).
+        """
+        if timeout > timedelta(0):
+            self.start()
+            if not self._turn.acquire(timeout=timeout.total_seconds()):
+                raise NotDone(f"the collective has not ended within {timeout.total_seconds():g} s; it goes on")
+        else:
+            self._turn.acquire()
+        self._finish()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[Any]]:
+        with self._end:
+            future = self._future
+            late = future is None and self._done
+            if future is None:
+                future = self._future = torch.futures.Future()
+        if late:
+            self._fill(future)
+        else:
+            self.start()
+        return future
+
+    def is_completed(self) -> bool:
+        self.start()
+        return self._done
+
+    def is_success(self) -> bool:
+        return self._done and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[Any]:
+        """The tensors; waits for them."""
+        self.wait()
+        return self._tensors
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def _finish(self) -> None:
+        """With the turn, which it gives up: waits for every part, even after one has failed: until then the daemon may
+        still write into the tensor. Does nothing when that was done.
+        """
+        future = None
+        try:
+            if self._done:
+                return
+            for part in self._parts:
+                self._finish_part(part)
+            self._parts = ()
+            if self._error is None and self._copy_back is not None:
+                self._copy_back()
+        except BaseException as error:  # Ctrl-C in the caller's wait: others may wait for the Future
+            self._error = ClosedHandle(f"the wait was interrupted ({type(error).__name__})")
+            raise
+        finally:
+            with self._end:
+                if not self._done:
+                    self._done, future = True, self._future
+            self._turn.release()
+            if future is not None:
+                self._fill(future)
+
+    def _fill(self, future: torch.futures.Future[list[Any]]) -> None:
+        if self._error is None:
+            future.set_result(self._tensors)
+        else:
+            future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so
+
+    def _finish_part(self, part: Part) -> None:
+        try:
+            receipt = part.wait()
+        except Exception as error:
+            self._error = self._error or error
+            self._log.add_failure()
+        else:
+            if receipt is not None:
+                self.receipts.append(receipt)
+                self._log.add(receipt)

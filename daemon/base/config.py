@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's options: defaults < TOML file < environment (ULTIMAD_*) < flags.
+
+Whatever is wrong is named with where it came from, its key, its value and what is allowed, all in one line, because a
+daemon that does not start is read about in a journal. Limits stand here on one page and are printed at start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import grp
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from ultima.daemon.base.errors import StartupError
+
+DEFAULT_FILE = Path("/etc/ultima/ultimad.toml")
+ENVIRONMENT_PREFIX = "ULTIMAD_"
+ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
+
+# Limits of the C core (transport_c/core/base/ut.h).
+JOBS_MAX, SESSIONS_MAX, HOSTS_MAX, LOCAL_RANKS_MAX = 16, 64, 64, 16
+LANES_MAX = 4
+BUCKET_BYTES_MAX = 2**32 - 1
+BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
+WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
+PACKET_BYTES_MIN, PACKET_BYTES_MAX, PACKET_BYTES_STEP = 96, 9216, 8
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("allowed: a number")
+    return value
+
+
+def _bytes(value: object) -> object:
+    """Accepts 65536, "64K", "512M", "4G" (powers of 1024)."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+)\s*([KMGT]?)(i?B)?", value.strip(), re.IGNORECASE)
+        if match is None:
+            raise ValueError('allowed: bytes as a number, or like "64K", "512M", "4G"')
+        return int(match[1]) * _UNITS[match[2].upper()]
+    return _number(value)
+
+
+def shown_bytes(value: int) -> str:
+    """As a limit is written: the largest number of whole units that is not more than `value`."""
+    unit = next(unit for unit in ("T", "G", "M", "K", "") if value >= 16 * _UNITS[unit] or not unit)
+    return f"{value // _UNITS[unit]}{unit}"
+
+
+def _list(value: object) -> object:
+    """An environment variable holds a list with commas."""
+    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Int = Annotated[int, BeforeValidator(_number)]
+Seconds = Annotated[float, BeforeValidator(_number)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class EngineOptions(_Section):
+    """How the engine uses the network. Zero leaves a choice to the engine."""
+
+    lanes: Int = Field(2, ge=1, le=LANES_MAX, description="engines, each with a thread and two ports of its own")
+    data_port: Int = Field(0, ge=0, le=65535, description="UDP, of the first lane; 0: the port after `port`")
+    feedback_port: Int = Field(0, ge=0, le=65535, description="UDP, of the first lane; 0: the second one after `port`")
+    receive_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 8 MiB")
+    send_buffer_bytes: Bytes = Field(0, ge=0, le=2**31 - 1, description="asked of the kernel; 0: 512 KiB")
+    packet_bytes: Int = Field(
+        0, ge=0, le=PACKET_BYTES_MAX, description="UDP payload of a full packet; 0: fits an MTU of 1500"
+    )
+    gso: bool = Field(True, description="segmentation offload, where the kernel has it")
+    gro: bool = Field(True, description="receive offload, where the kernel has it")
+
+    @field_validator("packet_bytes")
+    @classmethod
+    def _packet_bytes(cls, value: int) -> int:
+        if value and (value < PACKET_BYTES_MIN or value % PACKET_BYTES_STEP):
+            raise ValueError(
+                f"allowed: 0, or {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX} and a multiple of {PACKET_BYTES_STEP}"
+            )
+        return value
+
+
+class Limits(_Section):
+    """All limits that are not built into the engine.
+
+    One user may not have all of what is shared: a quarter is kept for others, unless a limit says how much. That is
+    zero of fewer than four, so who is alone and sets small limits does not meet it.
+    """
+
+    jobs: Int = Field(JOBS_MAX, ge=1, le=JOBS_MAX, description="jobs at once")
+    jobs_per_uid: Int = Field(0, ge=0, le=JOBS_MAX, description="of one user; 0: three quarters of `jobs`")
+    sessions: Int = Field(SESSIONS_MAX, ge=1, le=SESSIONS_MAX, description="trainers at once")
+    sessions_per_uid: Int = Field(0, ge=0, le=SESSIONS_MAX, description="of one user; 0: three quarters of `sessions`")
+    attaching: Int = Field(64, ge=1, le=4096, description="attached processes at once that are not yet in a job")
+    attaching_per_uid: Int = Field(0, ge=0, le=4096, description="of one user; 0: three quarters of `attaching`")
+    arena_bytes: Bytes = Field(4 * 2**30, ge=4096, le=2**40, description="shared memory of one trainer")
+    memory_bytes: Bytes = Field(
+        32 * 2**30, ge=2**20, le=2**44, description="memory of all trainers and jobs; by itself never over MemoryMax"
+    )
+    memory_bytes_per_uid: Bytes = Field(
+        0, ge=0, le=2**44, description="memory of one user's trainers and jobs; 0: three quarters of `memory_bytes`"
+    )
+    memory_bytes_per_job: Bytes = Field(
+        0, ge=0, le=2**44, description="memory of a job: arenas, engine; 0: as much as one user may have"
+    )
+    bucket_bytes: Bytes = Field(BUCKET_BYTES_MAX, ge=4096, le=BUCKET_BYTES_MAX, description="largest bucket of any job")
+    rate_bytes_per_s: Bytes = Field(0, ge=0, le=2**40, description="most that one job may send; 0: no limit")
+    hello_seconds: Seconds = Field(5.0, gt=0, le=60, description="from connecting to asking for memory")
+    ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
+    join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, whatever the caller says")
+    drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
+    probe_seconds: Seconds = Field(
+        2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
+    )
+
+    def share(self, name: str) -> int:
+        """How much one user may have of what the limit `name` bounds: `name`_per_uid, or all but a quarter."""
+        whole = int(getattr(self, name))
+        return int(getattr(self, f"{name}_per_uid")) or whole - whole // 4
+
+    def in_force(self) -> dict[str, int]:
+        """By name, in whole units, each as it holds."""
+        shown = {name: int(value) for name, value in self.model_dump().items()}
+        shares = {f"{name}_per_uid": self.share(name) for name in shown if f"{name}_per_uid" in shown}
+        per_job = self.memory_bytes_per_job or shares["memory_bytes_per_uid"]
+        return shown | shares | {"memory_bytes_per_job": per_job}
+
+
+class DaemonConfig(_Section):
+    """All options of one daemon."""
+
+    runtime_dir: Path = Field(Path("/run/ultima"), description="folder of the two sockets and the lock")
+    bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
+    advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
+    port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
+    insecure: bool = Field(False, description="speak to peers although nobody is authenticated")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
+    allow_group: str = Field("", description="group whose members may attach")
+    engine: EngineOptions = Field(default_factory=lambda: EngineOptions.model_validate({}))
+    limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
+
+    @field_validator("bind", "advertise")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value:
+            try:
+                ipaddress.ip_address(value)
+            except ValueError:
+                raise ValueError("allowed: a numeric IPv4 or IPv6 address") from None
+        return value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _level(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("allow_group")
+    @classmethod
+    def _group(cls, value: str) -> str:
+        if value:
+            try:
+                grp.getgrnam(value)
+            except KeyError:
+                raise ValueError("allowed: a group of this machine") from None
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> DaemonConfig:
+        if self.bind and not self.insecure:
+            raise ValueError(
+                f"bind = {self.bind!r}: peers are not authenticated yet: allowed only with --insecure, on a network of "
+                "your own; without `bind` the daemon serves this host alone"
+            )
+        self._check_ports()
+        if self.advertise:
+            if not self.bind:
+                raise ValueError(f"advertise = {self.advertise!r}: allowed only with `bind`")
+            bind = ipaddress.ip_address(self.bind)
+            advertised = ipaddress.ip_address(self.advertise)
+            if advertised.version != bind.version or advertised.is_unspecified:
+                raise ValueError(f"advertise = {self.advertise!r}: allowed: a host's address of the family of bind")
+        return self
+
+    def udp_ports(self) -> list[tuple[int, int]]:
+        """Data and feedback port per lane: each lane takes the next two. 0 leaves it to the kernel."""
+        engine = self.engine
+        data = engine.data_port or (self.port + 1 if self.port else 0)
+        feedback = engine.feedback_port or (self.port + 2 if self.port else 0)
+        return [(data + 2 * i if data else 0, feedback + 2 * i if feedback else 0) for i in range(engine.lanes)]
+
+    def _check_ports(self) -> None:
+        """Raises ValueError where the lanes' ports meet one another, or there are not that many."""
+        ports = [port for pair in self.udp_ports() for port in pair if port]
+        if len(set(ports)) < len(ports) or max(ports, default=0) > 65535:
+            raise ValueError(
+                f"engine.lanes = {self.engine.lanes}: needs UDP ports {', '.join(map(str, ports))}, two more for each "
+                "lane: allowed: different ones, up to 65535"
+            )
+
+    @property
+    def socket(self) -> Path:
+        """The gRPC socket for trainers and operators."""
+        return self.runtime_dir / "ultimad.sock"
+
+    @property
+    def attach_socket(self) -> Path:
+        """The socket on which trainers get their shared memory."""
+        return self.runtime_dir / "attach.sock"
+
+    @property
+    def address(self) -> str:
+        """The address that peers are told; empty if only they can know it, or if there are none."""
+        if self.advertise or not self.bind:
+            return self.advertise
+        return "" if ipaddress.ip_address(self.bind).is_unspecified else self.bind
+
+    def limits_in_force(self) -> dict[str, int]:
+        """Limits by name, in whole units, the engine's own included; printed at start and shown in status."""
+        return {f"limits.{name}": value for name, value in self.limits.in_force().items()} | {
+            "hosts_per_job": HOSTS_MAX,
+            "ranks_per_host": LOCAL_RANKS_MAX,
+            "ranks_per_job": WORLD_SIZE_MAX,
+        }
+
+
+Path_ = tuple[str, ...]
+
+
+def _leaves(model: type[BaseModel], above: Path_ = ()) -> Iterator[Path_]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _leaves(field.annotation, (*above, name))
+        else:
+            yield (*above, name)
+
+
+KEYS: tuple[Path_, ...] = tuple(_leaves(DaemonConfig))
+_VARIABLES = {ENVIRONMENT_PREFIX + "_".join(key).upper(): key for key in KEYS}
+
+
+class _Merged:
+    """Values of all sources, and for each key the source that had the last word."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origin: dict[Path_, str] = {}
+
+    def put(self, key: Path_, value: object, origin: str) -> None:
+        at = self.values
+        for part in key[:-1]:
+            inner = at.setdefault(part, {})
+            if not isinstance(inner, dict):
+                return  # a section that the file gave a plain value: reported as such
+            at = inner
+        at[key[-1]] = value
+        self.origin[key] = origin
+
+    def put_tree(self, tree: Mapping[str, object], origin: str, above: Path_ = ()) -> None:
+        for name, value in tree.items():
+            if isinstance(value, dict):
+                self.put_tree(value, origin, (*above, name))
+                self.origin[(*above, name)] = origin
+            else:
+                self.put((*above, name), value, origin)
+
+    def value(self, key: Path_) -> object:
+        at: Any = self.values
+        for part in key:
+            at = at.get(part) if isinstance(at, dict) else None
+        return at
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise StartupError(f"{file}: not TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise StartupError(f"{file}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise StartupError(f"{file}: {error.strerror}") from None
+
+
+def _sentence(merged: _Merged, error: Mapping[str, Any]) -> str:
+    key = tuple(str(part) for part in error["loc"])
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be ", "allowed: ")
+    if error["type"] == "model_type":
+        message = "allowed: a table"
+    if not key:
+        named = next((k for k in merged.origin if message.startswith(f"{'.'.join(k)} = ")), None)
+        return f"{merged.origin[named]}: {message}" if named else message
+    known = key
+    while known and known not in merged.origin:
+        known = known[:-1]  # of a list's item, the list is what was given
+    origin = merged.origin.get(known, "defaults")
+    if error["type"] == "extra_forbidden":
+        siblings = sorted({k[len(key) - 1] for k in KEYS if k[: len(key) - 1] == key[:-1]})
+        return f"{origin}: {'.'.join(key)}: unknown key; allowed: {', '.join(siblings)}"
+    return f"{origin}: {'.'.join(known)} = {merged.value(known)!r}: {message}"
+
+
+def load(
+    flags: Mapping[str, object], environment: Mapping[str, str], default_file: Path = DEFAULT_FILE
+) -> DaemonConfig:
+    """Merges all sources and checks the result.
+
+    `flags` holds only what was given on the command line, by key of DaemonConfig; "config" names the file. Without
+    one, ULTIMAD_CONFIG does, and without that `default_file` is read if it exists. Raises StartupError with one line
+    that names everything that is wrong.
+    """
+    merged = _Merged()
+    named = flags.get("config") or environment.get(ENVIRONMENT_FILE)
+    file = Path(str(named)) if named else default_file
+    if named or file.exists():
+        merged.put_tree(_read(file), str(file))
+    wrong = []
+    for name in sorted(environment):
+        if name in _VARIABLES:
+            merged.put(_VARIABLES[name], environment[name], name)
+        elif name.startswith(ENVIRONMENT_PREFIX) and name != ENVIRONMENT_FILE:
+            near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.0)[0]
+            wrong.append(f"{name}: unknown variable; allowed: ULTIMAD_ and a key in capitals; the nearest is {near}")
+    for flag, value in flags.items():
+        if flag != "config" and value is not None:
+            merged.put((flag,), value, "--" + flag.replace("_", "-"))
+    try:
+        config = DaemonConfig.model_validate(merged.values)
+    except ValidationError as error:
+        wrong += [_sentence(merged, item) for item in error.errors(include_url=False, include_context=False)]
+    if wrong:
+        raise StartupError("; ".join(" ".join(sentence.split()) for sentence in wrong))
+    return config

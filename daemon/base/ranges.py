@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far numbers may go that come from outside, and the sentence for one that goes too far."""
+
+from __future__ import annotations
+
+from ultima.daemon.base.errors import InvalidArgument
+
+INT64_MAX = 2**63 - 1
+UINT64_MAX = 2**64 - 1
+OP_SEQ_MAX = 2**48
+"""Of any op: a job that starts a million of them a second gets there in nine years."""
+REVISION_MAX = 2**48
+"""Of a job's options."""
+WINDOW = 2**20
+"""How far a number of another daemon's may lie ahead of what is known here: ops in two minutes of the quickest job."""
+SHOWN_MAX = 128  # characters of a text from outside that an error repeats
+
+
+def whole(name: str, value: int, low: int, high: int) -> int:
+    """A number in its range. Raises InvalidArgument."""
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} = {value}: allowed: {low} to {high}")
+    return value
+
+
+def shown(text: str) -> str:
+    """A text from outside as an error may repeat it."""
+    return repr(text[:SHOWN_MAX])

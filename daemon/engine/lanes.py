@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All engines of this host as one: op s of a job goes to lane s mod n, where it has number s / n.
+
+A lane is an engine of its own, with its own thread and its own two ports; the C core knows nothing of the others. So
+two ops in a row travel on two ports and are worked on by two threads, and a lane that is held up holds up only its own
+ops. A job has as many lanes as each of its hosts has. The lanes of a session share its arena and its completion
+eventfd.
+
+The numbers of jobs and sessions that the rest of the daemon sees are made here; each lane has its own for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from ultima.daemon.base.errors import NotFound, StartupError
+from ultima.daemon.base.options import Options
+from ultima.daemon.engine.engine import (
+    NOBODY,
+    Engine,
+    EngineConfig,
+    EngineInfo,
+    Event,
+    JobConfig,
+    JobSnapshot,
+    PeerStats,
+    Region,
+    SessionMemory,
+    Snapshot,
+)
+from ultima.daemon.engine.records import to_proto
+from ultima.v1 import admin_pb2
+
+_LEAST = ("oldest_open_ns", "oldest_deadline_ns")
+_LARGEST = ("send_errno",)
+
+
+def local_seq(op_seq: int, lane: int, lanes: int) -> int:
+    """Of the ops from `op_seq` on, the first one of a lane, by that lane's own count."""
+    return (op_seq - lane + lanes - 1) // lanes
+
+
+def global_seq(local: int, lane: int, lanes: int) -> int:
+    """The job's number of the op that is number `local` of its lane."""
+    return local * lanes + lane
+
+
+def next_seq(locals_: Sequence[int]) -> int:
+    """The number that follows the newest op of all lanes, where each lane says what follows its own newest one."""
+    lanes = len(locals_)
+    return max((global_seq(n - 1, lane, lanes) + 1 for lane, n in enumerate(locals_) if n), default=0)
+
+
+class Lanes:
+    """See the module. Errors are raised as `errors.Refused`."""
+
+    def __init__(self, configs: Sequence[EngineConfig], open_engine: Callable[[EngineConfig], Engine]) -> None:
+        """Opens an engine for each of `configs`. Raises StartupError, and has then closed them again."""
+        self.engines: list[Engine] = []
+        # Our number to that of each lane, and per lane the other way round.
+        self._jobs: dict[int, tuple[int, ...]] = {}
+        self._sessions: dict[int, tuple[int, ...]] = {}
+        self._job_of: list[dict[int, int]] = [{} for _ in configs]
+        self._session_of: list[dict[int, int]] = [{} for _ in configs]
+        try:
+            for config in configs:
+                self.engines.append(open_engine(config))
+        except StartupError:
+            self.close()
+            raise
+
+    @property
+    def infos(self) -> list[EngineInfo]:
+        """What each engine was granted."""
+        return [engine.info for engine in self.engines]
+
+    @property
+    def info(self) -> EngineInfo:
+        """Of the first lane; all are opened alike but for their ports."""
+        return self.engines[0].info
+
+    def now(self) -> int:
+        """CLOCK_MONOTONIC in ns."""
+        return self.engines[0].now()
+
+    def stats_of_each(self) -> list[dict[str, int]]:
+        """The counters of each lane."""
+        return [engine.stats() for engine in self.engines]
+
+    def stats(self) -> dict[str, int]:
+        """The counters of all lanes together: sums, and of what is open the oldest."""
+        return add_up(self.stats_of_each())
+
+    def snapshot(self) -> LanesSnapshot:
+        """All that status tells, at the cost of waiting for each lane's engine once."""
+        return LanesSnapshot([engine.snapshot() for engine in self.engines], dict(self._jobs))
+
+    def job_bytes(self, config: JobConfig, lanes: int) -> int:
+        """Bytes of memory that the engines will set aside for such a job."""
+        return sum(engine.job_bytes(config) for engine in self.engines[:lanes])
+
+    def job_add(self, config: JobConfig, lanes: int) -> int:
+        """Adds a job with so many lanes and returns its number. `config` speaks of the job as a whole."""
+        numbers: list[int] = []
+        rate = -(-config.rate_bytes_per_s // lanes)
+        with ExitStack() as undo:
+            for lane, engine in enumerate(self.engines[:lanes]):
+                first = local_seq(config.first_op_seq, lane, lanes)
+                numbers.append(engine.job_add(replace(config, first_op_seq=first, rate_bytes_per_s=rate)))
+                undo.callback(engine.job_remove, numbers[-1])
+            undo.pop_all()
+        job = _free(self._jobs)
+        self._jobs[job] = tuple(numbers)
+        for lane, number in enumerate(numbers):
+            self._job_of[lane][number] = job
+        return job
+
+    def lanes_of(self, job: int) -> int:
+        """How many lanes a job has."""
+        return len(self._each(job))
+
+    def job_tune(self, job: int, options: Options) -> None:
+        """Changes the options of a job from its next op on; what one engine refuses, all do."""
+        for engine, number in self._each(job):
+            engine.job_tune(number, options)
+
+    def job_remove(self, job: int) -> None:
+        """Fails what is open, forgets connections and sessions of the job."""
+        for lane, (engine, number) in enumerate(self._each(job)):
+            engine.job_remove(number)
+            del self._job_of[lane][number]
+        del self._jobs[job]
+
+    def peer_listen(self, job: int, host: int) -> tuple[int, ...]:
+        """A fresh connection id per lane for packets from `host`; all state of the paths from it is forgotten."""
+        return tuple(engine.peer_listen(number, host) for engine, number in self._each(job))
+
+    def peer_connect(
+        self, job: int, host: int, address: str, ports: Sequence[tuple[int, int]], cids: Sequence[int]
+    ) -> None:
+        """Where `host` listens (data and feedback port per lane) and the ids it chose; it is present from then on."""
+        for (engine, number), (data, feedback), cid in zip(self._each(job), ports, cids, strict=False):
+            engine.peer_connect(number, host, address, data, feedback, cid)
+
+    def peer_absent(self, job: int, host: int) -> None:
+        """Ops stop waiting for `host`."""
+        for engine, number in self._each(job):
+            engine.peer_absent(number, host)
+
+    def next_op_seq(self, job: int) -> int:
+        """The number that follows the newest op seen here or heard of."""
+        return next_seq([engine.next_op_seq(number) for engine, number in self._each(job)])
+
+    def activate(self, job: int, op_seq: int) -> None:
+        """Starts an op of a partial job, which has one lane, with this host as its initiator. See `Engine`."""
+        ((engine, number),) = self._each(job)
+        engine.activate(number, op_seq)
+
+    def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
+        """The first `n` different ranks of `world` that are drawn for an op."""
+        return self.engines[0].picks(seed, op_seq, world, n)
+
+    def region_map(self, fd: int, size: int) -> Region:
+        """Maps a memfd, shared and writable, for all lanes. Raises Refused if the kernel does not."""
+        return self.engines[0].region_map(fd, size)
+
+    def region_unmap(self, region: Region) -> None:
+        """Ends a mapping; the session that used it must have been removed."""
+        self.engines[0].region_unmap(region)
+
+    def session_add(self, job: int, memory: Sequence[SessionMemory], first_op_seq: int) -> int:
+        """Attaches a trainer, whose `memory` has rings for at least all lanes of the job; returns its session."""
+        numbers: list[int] = []
+        lanes = self._each(job)
+        with ExitStack() as undo:
+            for lane, ((engine, number), rings) in enumerate(zip(lanes, memory, strict=False)):
+                numbers.append(engine.session_add(number, rings, local_seq(first_op_seq, lane, len(lanes))))
+                undo.callback(engine.session_remove, numbers[-1])
+            undo.pop_all()
+        session = _free(self._sessions)
+        self._sessions[session] = tuple(numbers)
+        for lane, number in enumerate(numbers):
+            self._session_of[lane][number] = session
+        return session
+
+    def session_remove(self, session: int) -> None:
+        """The trainer is gone: its memory is not touched from here on."""
+        for lane, number in enumerate(self._sessions.pop(session)):
+            self.engines[lane].session_remove(number)
+            del self._session_of[lane][number]
+
+    def receipts(self, job: int) -> Iterator[admin_pb2.OpReceipt]:
+        """What the engines have kept of a job's ops, the newest of a lane first."""
+        lanes = self.lanes_of(job)
+        for lane, (engine, number) in enumerate(self._each(job)):
+            for back in itertools.count():
+                raw = engine.receipt(number, back)
+                if raw is None:
+                    break
+                receipt = to_proto(raw)
+                # The nearest number with those low bits: a receipt tells of ops around its own.
+                apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
+                receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
+                receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
+                yield receipt
+
+    def receipt(self, job: int, back: int) -> Any | None:
+        """Of a job with one lane: the struct of its `back`-th newest op or None, valid until the next call."""
+        ((engine, number),) = self._each(job)
+        return engine.receipt(number, back)
+
+    def poll_event(self, lane: int) -> Event | None:
+        """The next event of a lane in the numbers of this class, or None."""
+        event = self.engines[lane].poll_event()
+        if event is None:
+            return None
+        job = self._job_of[lane].get(event.job, NOBODY)
+        lanes = len(self._jobs[job]) if job in self._jobs else 1
+        session = self._session_of[lane].get(event.session, NOBODY)
+        return replace(event, job=job, session=session, op_seq=global_seq(event.op_seq, lane, lanes))
+
+    def close(self) -> None:
+        """Stops all engines' threads and closes their sockets."""
+        for engine in self.engines:
+            engine.close()
+        self.engines.clear()
+
+    def _each(self, job: int) -> list[tuple[Engine, int]]:
+        if job not in self._jobs:
+            raise NotFound(f"job {job}: there is no such job")
+        return list(zip(self.engines, self._jobs[job], strict=False))
+
+
+class LanesSnapshot:
+    """All engines of this host at one moment, in the job numbers of `Lanes`."""
+
+    def __init__(self, lanes: Sequence[Snapshot], jobs: Mapping[int, Sequence[int]]) -> None:
+        """`jobs`: of each job its number in each of its lanes."""
+        self.lanes = lanes
+        self._jobs = jobs
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """The counters of all lanes together."""
+        return add_up([lane.stats for lane in self.lanes])
+
+    def next_op_seq(self, job: int) -> int:
+        """See `Lanes.next_op_seq`."""
+        return next_seq([each.next_op_seq for each in self._each(job)])
+
+    def peer_stats(self, job: int, host: int) -> PeerStats:
+        """What the paths to a peer host look like: the slower round trip, and all bytes."""
+        each = [lane.peers[host] for lane in self._each(job)]
+        return PeerStats(
+            all(path.up for path in each),
+            max(path.srtt_ns for path in each),
+            sum(path.sent_bytes for path in each),
+            sum(path.received_bytes for path in each),
+            sum(path.lost_bytes for path in each),
+        )
+
+    def _each(self, job: int) -> list[JobSnapshot]:
+        return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]
+
+
+def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The counters of several lanes as those of one engine."""
+    return {name: _together(name, (stats[name] for stats in each)) for name in each[0]}
+
+
+def _together(name: str, values: Iterable[int]) -> int:
+    return min(values) if name in _LEAST else max(values) if name in _LARGEST else sum(values)
+
+
+def _free(taken: Container[int]) -> int:
+    return next(number for number in itertools.count() if number not in taken)

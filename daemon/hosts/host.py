@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of a job as values: who each is, where it listens, which ranks it has, and the whole membership."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from urllib.parse import unquote
+
+from ultima.daemon.base.options import DEFAULTS, Options
+from ultima.v1 import peer_pb2, types_pb2
+
+
+class State(IntEnum):
+    """How a host looks from another one: HostState of types.proto."""
+
+    CONNECTING = types_pb2.HOST_STATE_CONNECTING
+    UP = types_pb2.HOST_STATE_UP
+    ABSENT = types_pb2.HOST_STATE_ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of a job. `ranks` ascend; `incarnation` is one life of the host in the job."""
+
+    index: int
+    address: str
+    grpc_port: int
+    lanes: tuple[tuple[int, int], ...]
+    """Data and feedback port of each."""
+    incarnation: int
+    ranks: tuple[int, ...]
+    packet_bytes: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where its daemon listens for peers."""
+        return self.address, self.grpc_port
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        where = target(*self.place) if self.grpc_port else "this one"
+        return f"host {self.index} ({where})"
+
+    def to_proto(self, state: State | None = None) -> types_pb2.Host:
+        """As a message; `state` is how we see it."""
+        return types_pb2.Host(
+            index=self.index,
+            address=self.address,
+            grpc_port=self.grpc_port,
+            lanes=[types_pb2.Lane(data_port=data, feedback_port=feedback) for data, feedback in self.lanes],
+            incarnation=self.incarnation,
+            ranks=self.ranks,
+            packet_bytes=self.packet_bytes,
+            state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
+        )
+
+    @classmethod
+    def from_proto(cls, host: types_pb2.Host, address: str = "") -> Host:
+        """From a message; `address` stands in for an empty one."""
+        return cls(
+            index=host.index,
+            address=host.address or address,
+            grpc_port=host.grpc_port,
+            lanes=tuple((lane.data_port, lane.feedback_port) for lane in host.lanes),
+            incarnation=host.incarnation,
+            ranks=tuple(sorted(host.ranks)),
+            packet_bytes=host.packet_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """All hosts of a job, in order of their index, with the state of each as the coordinator sees it."""
+
+    generation: int
+    world_size: int
+    bucket_bytes_max: int
+    hosts: tuple[Host, ...]
+    states: tuple[State, ...]
+    next_op_seq: int
+    under_way: bool
+    options_asked: Options = DEFAULTS
+    """What the ranks asked for, the same for all."""
+    options: Options = DEFAULTS
+    """What is in force."""
+    lanes: int = 1
+
+    def to_proto(self) -> peer_pb2.RegisterResponse:
+        """As the answer to a registration."""
+        return peer_pb2.RegisterResponse(
+            hosts=[host.to_proto(state) for host, state in zip(self.hosts, self.states, strict=True)],
+            generation=self.generation,
+            bucket_bytes_max=self.bucket_bytes_max,
+            next_op_seq=self.next_op_seq,
+            under_way=self.under_way,
+            options_asked=self.options_asked.to_proto(),
+            options=self.options.to_proto(),
+            lanes=self.lanes,
+        )
+
+
+def fresh_number() -> int:
+    """A random number that is never 0 and fits an int64: an incarnation or a generation."""
+    return secrets.randbits(62) + 1
+
+
+def target(address: str, port: int) -> str:
+    """ "address:port", with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def split_target(text: str) -> tuple[str, int]:
+    """Host name or numeric address, and port, of "host:port" or "[v6]:port". Raises ValueError."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+)):(\d{1,5})", text)
+    if match is None or not 0 < int(match[3]) < 65536:
+        raise ValueError('allowed: "host:port" or "[v6]:port"')
+    if match[1]:
+        ipaddress.IPv6Address(match[1])
+    return match[1] or match[2], int(match[3])
+
+
+def address_of_peer(peer: str) -> str:
+    """The numeric address in what gRPC says of the other end: "ipv4:10.0.0.1:5432", "ipv6:%5B::1%5D:5432"; else ""."""
+    match = re.fullmatch(r"ipv[46]:\[?([^\]]+?)\]?:\d+", unquote(peer))
+    return match[1] if match else ""
+
+
+def order(hosts: Iterable[Host]) -> list[Host]:
+    """Hosts by their lowest rank, which is their index from then on."""
+    ranked = sorted(hosts, key=lambda host: host.ranks[0])
+    return [replace(host, index=index) for index, host in enumerate(ranked)]

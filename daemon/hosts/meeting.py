@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of a job meet: what a client says of it, and what that means for this daemon.
+
+A daemon that listens for peers goes to the coordinator that the client names. One that does not serves jobs of its own
+host only, where it is the coordinator itself: a rendezvous that names this very host is as good as none, and one that
+names another host is refused at once, since nobody there could answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ultima.daemon.base.addresses import is_here, listens, numeric, resolve
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
+from ultima.daemon.base.ranges import shown
+from ultima.daemon.hosts.host import split_target
+from ultima.v1 import trainer_pb2
+
+ALONE = "this daemon has no `bind` and serves its own host alone: start it with --bind ADDR --insecure"
+ALONE_ADDRESS = "127.0.0.1"  # for people; nobody else is told it
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the coordinator is, None for this daemon; and how the client says that this host is found, if it does."""
+
+    rendezvous: Place | None = None
+    advertise: str = ""
+
+
+class Meeting:
+    """See the module."""
+
+    def __init__(self, config: DaemonConfig, grpc_port: int) -> None:
+        """`grpc_port` is 0 where the daemon does not listen for peers."""
+        self._port, self._grpc_port = config.port, grpc_port
+
+    async def where(self, request: trainer_pb2.JoinJobRequest) -> Where:
+        """What a request to join means. Raises InvalidArgument, and FailedPrecondition for another host than this."""
+        if request.rank_addresses and request.rendezvous:
+            raise InvalidArgument("rendezvous, rank_addresses: allowed: one of them")
+        if request.rank_addresses and len(request.rank_addresses) != request.world_size:
+            raise InvalidArgument(
+                f"rank_addresses: {len(request.rank_addresses)} entries: "
+                f"allowed: none, or world_size = {request.world_size}"
+            )
+        named = [(f"rank_addresses[{i}]", text) for i, text in enumerate(request.rank_addresses)]
+        if request.rendezvous:
+            named.append(("rendezvous", request.rendezvous))
+        places = [_place(name, text) for name, text in named]
+        if not places:
+            return Where()
+        if not self._grpc_port:
+            for place, (name, text) in dict(zip(places, named, strict=True)).items():
+                if not await self._is_this_daemon(place):
+                    raise FailedPrecondition(f"{name} = {shown(text)}: not this host: {ALONE}")
+            return Where()
+        if request.rendezvous:
+            return Where(places[0])
+        return self._among(request, places)
+
+    def _among(self, request: trainer_pb2.JoinJobRequest, places: list[Place]) -> Where:
+        if not 0 <= request.rank < len(places):
+            raise InvalidArgument(f"rank = {request.rank}: allowed: 0 to {len(places) - 1}")
+        address, port = places[request.rank]
+        if port != self._grpc_port:
+            raise InvalidArgument(
+                f"rank_addresses[{request.rank}] = {shown(request.rank_addresses[request.rank])}: "
+                f"the daemon of this rank listens on port {self._grpc_port}"
+            )
+        return Where(places[0], address if numeric(address) else "")
+
+    async def _is_this_daemon(self, place: Place) -> bool:
+        """Whether a place is on this host, and not another daemon's there."""
+        address, port = place
+        where = await resolve(address, port)
+        return is_here(where) and (port == (self._port or port) or not await listens(where, port))
+
+
+def _place(name: str, text: str) -> Place:
+    try:
+        return split_target(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} = {shown(text)}: {error}") from None

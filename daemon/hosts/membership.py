@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other daemons say of hosts and jobs, checked in one place, whoever says it and in whatever message.
+
+A coordinator's answer, a restored record, a registration and the caller of a Connect all speak of the same things. Each
+value of theirs is bounded here before anything else looks at it, so that neither the engine nor the control plane ever
+meets a number that it was not made for. Where a number only makes sense near another one (an offer, the op that comes
+next, a revision), the one who knows the other one bounds it by WINDOW: no single message can carry it out of reach.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from ultima.daemon.base.config import (
+    BUCKET_BYTES_MAX,
+    HOSTS_MAX,
+    LANES_MAX,
+    LOCAL_RANKS_MAX,
+    PACKET_BYTES_MAX,
+    PACKET_BYTES_MIN,
+    PACKET_BYTES_STEP,
+    WORLD_SIZE_MAX,
+)
+from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
+from ultima.daemon.hosts.host import Host, Membership, State, target
+from ultima.v1 import peer_pb2, types_pb2
+
+JOB_NAME_MAX = 128
+ADDRESS_MAX = 64  # characters; an IPv6 address with a scope has fewer
+PORT_MAX = 65535
+STATES = sorted({0, *State})
+
+
+def job_name(name: str) -> str:
+    """A job's name. Raises InvalidArgument."""
+    if not 1 <= len(name) <= JOB_NAME_MAX or not name.isprintable():
+        raise InvalidArgument(f"job = {shown(name)}: allowed: 1 to {JOB_NAME_MAX} printable characters")
+    return name
+
+
+def host(message: types_pb2.Host, name: str, address: str) -> Host:
+    """A host; `name` is the field that it stands in, `address` stands for an empty one. Raises InvalidArgument."""
+    whole(f"{name}.index", message.index, 0, HOSTS_MAX - 1)
+    check_address(f"{name}.address", message.address or address)
+    whole(f"{name}.grpc_port", message.grpc_port, 1, PORT_MAX)
+    _check_count(f"{name}.lanes", message.lanes, LANES_MAX)
+    for i, lane in enumerate(message.lanes):
+        whole(f"{name}.lanes[{i}].data_port", lane.data_port, 1, PORT_MAX)
+        whole(f"{name}.lanes[{i}].feedback_port", lane.feedback_port, 1, PORT_MAX)
+    whole(f"{name}.incarnation", message.incarnation, 1, UINT64_MAX)
+    _check_count(f"{name}.ranks", message.ranks, LOCAL_RANKS_MAX)
+    for i, rank in enumerate(message.ranks):
+        whole(f"{name}.ranks[{i}]", rank, 0, WORLD_SIZE_MAX - 1)
+    if len(set(message.ranks)) != len(message.ranks):
+        raise InvalidArgument(f"{name}.ranks = {list(message.ranks)}: allowed: different ranks")
+    packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
+    if packet % PACKET_BYTES_STEP:
+        raise InvalidArgument(f"{name}.packet_bytes = {packet}: allowed: a multiple of {PACKET_BYTES_STEP}")
+    _check_state(f"{name}.state", message.state)
+    return Host.from_proto(message, address)
+
+
+def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str) -> tuple[Host, ...]:
+    """All hosts of a job, by index, with each rank of its world once. Raises InvalidArgument."""
+    whole("world_size", world_size, 1, WORLD_SIZE_MAX)
+    _check_count("hosts", messages, HOSTS_MAX)
+    ret = tuple(host(message, f"hosts[{i}]", address) for i, message in enumerate(messages))
+    for i, one in enumerate(ret):
+        if one.index != i:
+            raise InvalidArgument(f"hosts[{i}].index = {one.index}: allowed: {i}: all hosts in order of their index")
+    _check_different("place", [target(*one.place) for one in ret])
+    ranks = [rank for one in ret for rank in one.ranks]
+    _check_different("rank", ranks)
+    if sorted(ranks) != list(range(world_size)):
+        raise InvalidArgument(
+            f"hosts: {len(ranks)} ranks, the highest is {max(ranks)}: allowed: each of the {world_size} ranks once"
+        )
+    return ret
+
+
+def membership(
+    message: peer_pb2.RegisterResponse | peer_pb2.RestoreRequest, world_size: int, address: str
+) -> Membership:
+    """A whole membership of a job with so many ranks; `address` stands for an empty one. Raises InvalidArgument."""
+    under_way = message.under_way if isinstance(message, peer_pb2.RegisterResponse) else True
+    generation = whole("generation", message.generation, 1, INT64_MAX)
+    members = hosts(message.hosts, world_size, address)
+    asked, options = from_proto(message.options_asked), from_proto(message.options)
+    for one in (asked, options):
+        check_job(one, world_size)
+    if asked.partial != options.partial:
+        raise InvalidArgument("options.policy: allowed: one where options_asked has one, and none where it has none")
+    lanes = whole("lanes", message.lanes, 1, 1 if options.partial else min(len(one.lanes) for one in members))
+    return Membership(
+        generation=generation,
+        world_size=world_size,
+        bucket_bytes_max=whole("bucket_bytes_max", message.bucket_bytes_max, 1, BUCKET_BYTES_MAX),
+        hosts=members,
+        states=tuple(State(one.state) if one.state else State.CONNECTING for one in message.hosts),
+        next_op_seq=whole("next_op_seq", message.next_op_seq, 0, OP_SEQ_MAX if under_way else WINDOW),
+        under_way=under_way,
+        options_asked=asked,
+        options=options,
+        lanes=lanes,
+    )
+
+
+def check_address(name: str, address: str) -> None:
+    """Raises InvalidArgument for anything but the numeric address of one host."""
+    try:
+        numeric = ipaddress.ip_address(address) if len(address) <= ADDRESS_MAX else None
+    except ValueError:
+        numeric = None
+    if numeric is None or numeric.is_unspecified or numeric.is_multicast:
+        raise InvalidArgument(f"{name} = {shown(address)}: allowed: the numeric address of a host")
+
+
+def _check_count(name: str, values: Sequence[object], most: int) -> None:
+    if not 1 <= len(values) <= most:
+        raise InvalidArgument(f"{name}: {len(values)} entries: allowed: 1 to {most}")
+
+
+def _check_state(name: str, value: int) -> None:
+    if value not in STATES:
+        raise InvalidArgument(f"{name} = {value}: allowed: {', '.join(map(str, STATES))}")
+
+
+def _check_different(what: str, values: Sequence[object]) -> None:
+    seen: set[object] = set()
+    for value in values:
+        if value in seen:
+            raise InvalidArgument(f"hosts: {what} {value} is there twice: allowed: once")
+        seen.add(value)

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator: where the ranks of a job find each other.
+
+It runs on the daemon of rank 0. A job first *forms*: registrations wait here until all ranks of the world are there
+or one of them contradicts the others. Then it has a *record*, and each registration is answered from that: a rank
+whose process or daemon was restarted comes back into its old place at once. A record ends when all its hosts are
+gone; the name can then be used again. A record that was formed but in which nobody ever ran an op (it is not
+*confirmed*) does not bind: a new life of one of its hosts starts the forming over.
+
+Two things are less simple than they look. A rank that left in good order and comes again wants the next life of the
+job, not this one, even if slower ranks have not left yet: it waits. And when the world sizes differ, ranks that
+arrive after the conflict was found are told of it too, so that no rank is left waiting for its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ultima.daemon.base.addresses import same_machine
+from ultima.daemon.base.config import HOSTS_MAX, LOCAL_RANKS_MAX, WORLD_SIZE_MAX
+from ultima.daemon.base.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    Refused,
+    ResourceExhausted,
+)
+from ultima.daemon.base.options import DEFAULTS, Options, differing
+from ultima.daemon.base.quota import Quota
+from ultima.daemon.base.waiting import Changes, numbers
+from ultima.daemon.hosts.host import Host, Membership, State, fresh_number, order
+
+log = logging.getLogger("ultimad.rendezvous")
+
+CONFLICTS_MAX = 256
+CONFLICT_SECONDS = 30.0  # for which ranks that come late to a conflict are told of it
+GAVE_UP_SECONDS = 5.0
+UNCONFIRMED_SECONDS = 600.0  # after which a job is forgotten in which no host ever came up
+SILENT_SECONDS = 60.0  # that the hosts of a restored job have to begin to watch this daemon
+RECORDS_MAX = 1024
+RESTORED_MAX = 512  # of the records; the rest is for jobs that form here
+FORMING_MAX = 256  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
+WAITING_MAX = 4096  # ranks that wait for such jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One rank that wants to be in a job. `host.ranks` holds just this rank."""
+
+    job: str
+    rank: int
+    world_size: int
+    host: Host
+    bucket_bytes_max: int
+    left_generation: int
+    options: Options = DEFAULTS
+    source: str = ""
+    """The address from which it was called; "" for a rank on this host."""
+
+
+@dataclass(slots=True)
+class Record:
+    """A job whose ranks are all known."""
+
+    generation: int
+    world_size: int
+    bucket_bytes_max: int
+    hosts: list[Host]
+    states: list[State]
+    confirmed: bool = False
+    next_op_seq: int = 0
+    formed_at: float = 0.0
+    """On the loop's clock."""
+    options_asked: Options = DEFAULTS
+    options: Options = DEFAULTS
+    lanes: int = 1
+    restored_by: str | None = None
+    """The address that told it, if it did not form here."""
+
+    def index_of(self, rank: int) -> int:
+        """The host that has `rank`."""
+        return next(host.index for host in self.hosts if rank in host.ranks)
+
+    @property
+    def over(self) -> bool:
+        """All its hosts are gone, or never came up."""
+        return all(state is State.ABSENT for state in self.states)
+
+
+@dataclass(slots=True)
+class _Conflict:
+    message: str
+    told: set[int]
+    expires: float
+
+
+@dataclass(slots=True)
+class _Forming:
+    source: str
+    """The address of the first rank that came, on whose account it is."""
+    waiting: dict[int, Registration] = field(default_factory=dict)
+    gave_up: dict[int, float] = field(default_factory=dict)
+    """When ranks gave up waiting, on the loop's clock."""
+    conflict: str = ""
+
+
+def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
+    """What `new` and those who wait contradict each other in, naming ranks and values; "" if they agree."""
+    for rank in sorted(waiting):
+        other = waiting[rank]
+        if other.world_size != new.world_size:
+            return (
+                f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
+                f"rank {rank} says {other.world_size}"
+            )
+        if difference := differing(new.options, other.options):
+            name, here, there = difference
+            return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"
+    return ""
+
+
+def check_options(job: str, rank: int, options: Options, asked: Options) -> None:
+    """Raises FailedPrecondition if a rank of a job that is known says something else than the job was formed with."""
+    if difference := differing(options, asked):
+        name, here, there = difference
+        raise FailedPrecondition(
+            f"job {job!r}: {name} differs: rank {rank} says {here}, the job that is under way began with {there}"
+        )
+
+
+def form(registrations: Iterable[Registration]) -> list[Host]:
+    """The hosts of a complete set of registrations, in order. Raises ResourceExhausted over the engine's limits."""
+    places: dict[tuple[str, int], Host] = {}
+    for registration in registrations:
+        known = places.get(registration.host.place, replace(registration.host, ranks=()))
+        places[registration.host.place] = replace(known, ranks=tuple(sorted({*known.ranks, registration.rank})))
+    if len(places) > HOSTS_MAX:
+        raise ResourceExhausted(f"hosts_per_job = {HOSTS_MAX}: the ranks have joined on {len(places)} hosts")
+    for host in places.values():
+        if len(host.ranks) > LOCAL_RANKS_MAX:
+            raise ResourceExhausted(f"ranks_per_host = {LOCAL_RANKS_MAX}: ranks {numbers(host.ranks)} are on one host")
+    return order(places.values())
+
+
+class Coordinator:
+    """All jobs that form or run with this daemon as their meeting point."""
+
+    def __init__(
+        self, on_change: Callable[[], None], watching: Callable[[], set[tuple[str, int]]] = lambda: set()
+    ) -> None:
+        """`on_change` is called when the set of hosts to be watched may have changed; `watching` are the places of the
+        daemons that watch this one."""
+        self._on_change, self._watching = on_change, watching
+        self._changes = Changes()
+        self._forming: dict[str, _Forming] = {}
+        self._records: dict[str, Record] = {}
+        self._conflicts: dict[str, _Conflict] = {}
+        self._quota_waiting = Quota("ranks that wait here for their jobs", WAITING_MAX)
+        self._quota_forming = Quota("jobs that form here at once", FORMING_MAX)
+        self._quota_restored = Quota("jobs restored here", RESTORED_MAX)
+
+    def places(self) -> set[tuple[str, int]]:
+        """Where the daemons of all recorded hosts listen."""
+        return {host.place for record in self._records.values() for host in record.hosts}
+
+    def record(self, job: str) -> Record | None:
+        """The record of a job, if it has one."""
+        return self._records.get(job)
+
+    async def register(self, new: Registration, deadline: float) -> Membership:
+        """Waits until the job of a rank is complete, and tells its membership. Raises Refused."""
+        if not 1 <= new.world_size <= WORLD_SIZE_MAX:
+            raise InvalidArgument(f"world_size = {new.world_size}: allowed: 1 to {WORLD_SIZE_MAX}")
+        if not 0 <= new.rank < new.world_size:
+            raise InvalidArgument(f"rank = {new.rank}: allowed: 0 to {new.world_size - 1}")
+        with self._quota_waiting.taken(new.source):
+            return await self._register(new, deadline)
+
+    async def _register(self, new: Registration, deadline: float) -> Membership:
+        while True:
+            self._forget_unconfirmed()
+            record = self._records.get(new.job)
+            if record is None:
+                await self._wait_for_all(new, deadline)
+            elif record.generation == new.left_generation:
+                self._has_left(new, record)
+                await self._wait_for_end(new.job, record, deadline)
+            else:
+                answer = self._place(new, record)
+                if answer is not None:
+                    return answer
+
+    def restore(self, job: str, told: Membership, source: str) -> None:
+        """Takes over a job that ran before this daemon did, unless it is known. Raises Refused.
+
+        `source` is the address of who tells it, which must be one of its hosts'. It is forgotten again if none of
+        them watches this daemon by SILENT_SECONDS.
+        """
+        if job in self._records:
+            return
+        if not any(same_machine(source, host.address) for host in told.hosts):
+            raise PermissionDenied(f"hosts: none is at {source}, which tells of job {job!r}: allowed: one of its hosts")
+        if len(self._records) >= RECORDS_MAX:
+            raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
+        self._quota_restored.take(source)
+        log.info("job restored job=%s generation=%d hosts=%d", job, told.generation, len(told.hosts))
+        record = self._records[job] = Record(
+            generation=told.generation,
+            world_size=told.world_size,
+            bucket_bytes_max=told.bucket_bytes_max,
+            hosts=list(told.hosts),
+            # Of host 0 nobody knows better than this daemon: it is in no life that was before.
+            states=[State.UP if i and state is State.UP else State.ABSENT for i, state in enumerate(told.states)],
+            confirmed=True,
+            next_op_seq=told.next_op_seq,
+            options_asked=told.options_asked,
+            options=told.options,
+            lanes=told.lanes,
+            restored_by=source,
+        )
+        asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look_at_restored, job, record)
+        self._changed()
+
+    def host_is(
+        self, place: tuple[str, int], job: str, generation: int, index: int, incarnation: int, state: State
+    ) -> None:
+        """News of one host of a job from the daemon at `place`. What is not its own, or of another life, is void."""
+        record = self._records.get(job)
+        if record is None or record.generation != generation or not 0 <= index < len(record.hosts):
+            return
+        if record.hosts[index].incarnation != incarnation or record.hosts[index].place != place:
+            return
+        record.states[index] = state
+        record.confirmed = record.confirmed or state is State.UP
+        self._end_if_over(job, record)
+
+    def place_lost(self, place: tuple[str, int]) -> None:
+        """The daemon at `place` has died: all its hosts are absent."""
+        for job, record in list(self._records.items()):
+            for host in record.hosts:
+                if host.place == place and record.states[host.index] is State.UP:
+                    record.states[host.index] = State.ABSENT
+            self._end_if_over(job, record)
+
+    def _forget_unconfirmed(self) -> None:
+        oldest = asyncio.get_running_loop().time() - UNCONFIRMED_SECONDS
+        for job, record in list(self._records.items()):
+            if not record.confirmed and record.formed_at < oldest:
+                self._drop(job, record, "no host ever came up")
+
+    def _look_at_restored(self, job: str, record: Record) -> None:
+        """Its hosts that are up watch the daemon of host 0, this one, by now."""
+        here = {record.hosts[0].place, *self._watching()}
+        for host in record.hosts:
+            if host.place not in here:
+                record.states[host.index] = State.ABSENT
+        self._end_if_over(job, record)
+
+    def _has_left(self, new: Registration, record: Record) -> None:
+        """The host of a rank that wants the next life has left this one in good order: so it says itself."""
+        for host in record.hosts:
+            if host.place == new.host.place and same_machine(new.source or host.address, host.address):
+                record.states[host.index] = State.ABSENT
+        self._end_if_over(new.job, record)
+
+    def _changed(self) -> None:
+        self._changes.notify()
+        self._on_change()
+
+    def _end_if_over(self, job: str, record: Record) -> None:
+        if record.over:
+            self._drop(job, record, "all hosts are gone")
+
+    def _drop(self, job: str, record: Record, why: str) -> None:
+        if self._records.get(job) is record:
+            log.info("job over job=%s generation=%d reason=%s", job, record.generation, why)
+            del self._records[job]
+            if record.restored_by is not None:
+                self._quota_restored.give_back(record.restored_by)
+            self._changed()
+
+    async def _wait_for_end(self, job: str, record: Record, deadline: float) -> None:
+        if not await self._changes.until(lambda: self._records.get(job) is not record, deadline):
+            ranks = [
+                r for h, s in zip(record.hosts, record.states, strict=True) if s is not State.ABSENT for r in h.ranks
+            ]
+            raise DeadlineExceeded(f"job {job!r}: its last life is not over: ranks {numbers(ranks)} have not left it")
+
+    async def _wait_for_all(self, new: Registration, deadline: float) -> None:
+        """Returns when the job has a record. Who waits is registered; who stops waiting is not."""
+        self._tell_of_conflict(new)
+        forming = self._forming.get(new.job)
+        if forming is None:
+            self._quota_forming.take(new.source)
+            forming = self._forming[new.job] = _Forming(new.source)
+        elif conflict := disagreement(new, forming.waiting):
+            self._fail(new, forming, conflict)
+        held = forming.waiting.get(new.rank)
+        if held is not None and held.host.place != new.host.place:
+            raise AlreadyExists(f"rank = {new.rank}: has joined job {new.job!r} on {held.host.address} already")
+        # A restarted daemon starts over: what its former life registered is void.
+        for rank, other in list(forming.waiting.items()):
+            if other.host.place == new.host.place and other.host.incarnation != new.host.incarnation:
+                del forming.waiting[rank]
+        forming.waiting[new.rank] = new
+        try:
+            if len(forming.waiting) == new.world_size:
+                self._complete(new.job, forming)
+                return
+            if not await self._changes.until(lambda: self._decided(new, forming), deadline):
+                missing = self._missing(new, forming)
+                raise DeadlineExceeded(
+                    f"job {new.job!r}: ranks {numbers(missing)} of world_size {new.world_size} have not joined"
+                )
+            if forming.conflict:
+                raise FailedPrecondition(forming.conflict)
+            if new.job not in self._records:
+                raise FailedPrecondition(
+                    f"rank = {new.rank}: has registered again for job {new.job!r}; this call is void"
+                )
+        finally:
+            if forming.waiting.get(new.rank) is new:
+                del forming.waiting[new.rank]
+            if not forming.waiting and self._forming.get(new.job) is forming:
+                self._forms_no_more(new.job)
+
+    @staticmethod
+    def _missing(new: Registration, forming: _Forming) -> set[int]:
+        """Ranks to be named to one that gives up. Those that gave up a moment ago, at the same deadline, did come."""
+        now = asyncio.get_running_loop().time()
+        forming.gave_up[new.rank] = now
+        came = {rank for rank, at in forming.gave_up.items() if now - at <= GAVE_UP_SECONDS}
+        return set(range(new.world_size)) - forming.waiting.keys() - came
+
+    def _forms_no_more(self, job: str) -> None:
+        forming = self._forming.pop(job, None)
+        if forming is not None:
+            self._quota_forming.give_back(forming.source)
+
+    def _decided(self, new: Registration, forming: _Forming) -> bool:
+        return bool(forming.conflict) or new.job in self._records or forming.waiting.get(new.rank) is not new
+
+    def _complete(self, job: str, forming: _Forming) -> None:
+        registrations = list(forming.waiting.values())
+        try:
+            if len(self._records) >= RECORDS_MAX:
+                raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
+            hosts = form(registrations)
+        except Refused as error:
+            forming.conflict = str(error)
+            self._forms_no_more(job)
+            self._changed()
+            raise
+        bucket = max(registration.bucket_bytes_max for registration in registrations)
+        record = Record(
+            generation=fresh_number(),
+            world_size=registrations[0].world_size,
+            bucket_bytes_max=bucket,
+            hosts=hosts,
+            states=[State.CONNECTING] * len(hosts),
+            formed_at=asyncio.get_running_loop().time(),
+            options_asked=registrations[0].options,
+            options=registrations[0].options,
+            # At most one op of a partial job is open at a time: there is nothing to spread.
+            lanes=1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts),
+        )
+        self._records[job] = record
+        self._forms_no_more(job)
+        log.info(
+            "job formed job=%s generation=%d world_size=%d hosts=%d",
+            *(job, record.generation, record.world_size, len(hosts)),
+        )
+        self._changed()
+
+    def _fail(self, new: Registration, forming: _Forming, conflict: str) -> None:
+        """Tells everyone who waits, and prepares to tell those who still come."""
+        log.warning("job does not form job=%s reason=%s", new.job, conflict)
+        forming.conflict = conflict
+        told = {new.rank, *forming.waiting}
+        self._forms_no_more(new.job)
+        expires = asyncio.get_running_loop().time() + CONFLICT_SECONDS
+        self._conflicts[new.job] = _Conflict(conflict, told, expires)
+        while len(self._conflicts) > CONFLICTS_MAX:
+            del self._conflicts[next(iter(self._conflicts))]
+        self._changed()
+        raise FailedPrecondition(conflict)
+
+    def _tell_of_conflict(self, new: Registration) -> None:
+        now = asyncio.get_running_loop().time()
+        for job in [job for job, conflict in self._conflicts.items() if conflict.expires <= now]:
+            del self._conflicts[job]
+        conflict = self._conflicts.get(new.job)
+        if conflict is None:
+            return
+        if new.rank in conflict.told:  # it knows and tries again: a new attempt of the whole job
+            del self._conflicts[new.job]
+            return
+        conflict.told.add(new.rank)
+        raise FailedPrecondition(conflict.message)
+
+    def _place(self, new: Registration, record: Record) -> Membership | None:
+        """The place of a rank in a record; None if the record is void and the job forms anew."""
+        if new.world_size != record.world_size:
+            raise FailedPrecondition(
+                f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
+                f"the job that is under way has {record.world_size}"
+            )
+        index = record.index_of(new.rank)
+        host = record.hosts[index]
+        if host.incarnation != new.host.incarnation:
+            if not record.confirmed:
+                self._drop(new.job, record, "a host began anew before the first op")
+                return None
+            if record.states[index] is not State.ABSENT and host.place != new.host.place:
+                raise AlreadyExists(f"rank = {new.rank}: is in job {new.job!r} on {host.name}, which is alive")
+            check_options(new.job, new.rank, new.options, record.options_asked)
+            if len(new.host.lanes) < record.lanes:
+                raise FailedPrecondition(
+                    f"job {new.job!r}: engine.lanes = {len(new.host.lanes)} on {new.host.address}: "
+                    f"the job that is under way began with {record.lanes}"
+                )
+            record.hosts[index] = replace(new.host, index=index, ranks=host.ranks)
+            record.states[index] = State.ABSENT  # until it says that it is up
+            if record.over:
+                self._drop(new.job, record, "its last host began anew")
+                return None
+            log.info("host returns job=%s host=%d ranks=%s", new.job, index, numbers(host.ranks))
+            self._on_change()
+        return Membership(
+            record.generation,
+            record.world_size,
+            record.bucket_bytes_max,
+            tuple(record.hosts),
+            tuple(record.states),
+            record.next_op_seq,
+            record.confirmed,
+            record.options_asked,
+            record.options,
+            record.lanes,
+        )

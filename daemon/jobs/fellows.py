@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other hosts of the jobs that are here: what their daemons ask and say, and which of them are watched.
+
+Nobody is believed beyond what is his to say: news of a host counts only from the daemon at that host's place, and a
+daemon that nobody here shares a job with is not called, whatever others say of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused
+from ultima.daemon.base.options import from_proto
+from ultima.daemon.base.waiting import Changes
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Host, Membership, State, target
+from ultima.daemon.hosts.peers import Peers, Place
+from ultima.daemon.hosts.rendezvous import Coordinator
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.v1 import peer_pb2
+
+log = logging.getLogger("ultimad.fellows")
+
+
+class Fellows:
+    """See the module."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        engine: Lanes,
+        coordinator: Coordinator,
+        watchers: Watchers,
+        changes: Changes,
+        address: str,
+    ) -> None:
+        """`jobs` are all jobs of this host by name, as they are at any time; `address` is what peers are told."""
+        self._jobs, self._engine, self._coordinator = jobs, engine, coordinator
+        self._watchers, self._changes, self._address = watchers, changes, address
+        self._grpc_port = 0
+        self._peers: Peers | None = None
+        self._closing = False
+
+    def start(self, grpc_port: int, peers: Peers) -> None:
+        """The daemon's own port is known, and others can be called."""
+        self._grpc_port, self._peers = grpc_port, peers
+
+    def close(self) -> None:
+        """Watches nobody any more."""
+        self._closing = True
+        self.watch()
+
+    # ---- what others ask ----
+
+    async def connect(
+        self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
+    ) -> peer_pb2.ConnectResponse:
+        """Another host of a job calls. Waits until this one has its membership. Raises Refused."""
+
+        def job_here() -> Job | None:
+            job = self._jobs.get(request.job)
+            return job if job is not None and job.links is not None and job.generation == request.generation else None
+
+        options = from_proto(request.options)
+        if not await self._changes.until(lambda: job_here() is not None, deadline):
+            raise DeadlineExceeded(f"job {request.job!r} generation {request.generation}: has not begun here")
+        job = job_here()
+        assert job is not None and job.own is not None and job.links is not None and job.in_force is not None
+        if request.to_index != job.own.index or request.to_incarnation not in (0, job.incarnation):
+            raise FailedPrecondition(
+                f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
+                f"here is {job.own.name}, incarnation {job.incarnation}"
+            )
+        in_force = job.in_force.hear(options)
+        cids = await job.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt)
+        return peer_pb2.ConnectResponse(
+            connection_ids=cids,
+            incarnation=job.incarnation,
+            next_op_seq=self._engine.next_op_seq(job.number),
+            options=in_force.to_proto(),
+        )
+
+    def membership_now(self, membership: Membership, job: str) -> Membership:
+        """The coordinator's answer with what this host knows of how far the job is."""
+        here = self._jobs.get(job)
+        if here is None or here.generation != membership.generation or here.in_force is None:
+            return membership
+        options = here.in_force.options if here.in_force.options.newer_than(membership.options) else membership.options
+        next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
+        return replace(membership, next_op_seq=next_op_seq, options=options)
+
+    def restore(self, name: str, told: Membership, source: str) -> None:
+        """A host of a job, at `source`, tells what this daemon knew of it in a former life. Raises Refused."""
+        here = target(self._address, self._grpc_port)
+        if told.hosts[0].grpc_port != self._grpc_port or self._address not in ("", told.hosts[0].address):
+            raise FailedPrecondition(f"hosts[0] = {target(*told.hosts[0].place)}: allowed: this daemon, {here}")
+        self._coordinator.restore(name, told, source)
+
+    # ---- what others say ----
+
+    def heard(self, place: Place, news: peer_pb2.WatchResponse) -> None:
+        """Another daemon tells how one of its hosts is."""
+        state = State(news.state) if news.state in map(int, State) else State.CONNECTING
+        self._coordinator.host_is(place, news.job, news.generation, news.host_index, news.incarnation, state)
+        job = self._jobs.get(news.job)
+        if job is None or job.links is None or job.generation != news.generation or news.host_index not in job.links:
+            return
+        link = job.links[news.host_index]
+        if link.host.incarnation != news.incarnation or link.host.place != place:
+            return  # of a life that is over, or that has not called us yet
+        if state is State.ABSENT:
+            self._host_absent(job, news.host_index, "all its trainers have left or died")
+        elif state is State.UP:
+            link.leaving = not news.ranks
+            if link.state is State.ABSENT:
+                job.links.call(link, give_up=False)
+            self._changes.notify()
+
+    def lost(self, place: Place, stood: bool) -> None:
+        """A daemon that was watched is gone; or (not `stood`) one that could not be watched, whatever paths to it say.
+
+        The latter breaks only paths that are up: one that is still being made has its own ways to fail.
+        """
+        self._coordinator.place_lost(place)
+        for job in list(self._jobs.values()):
+            for link in job.links.values() if job.links is not None else []:
+                if link.host.place == place and (stood or link.up()):
+                    self._host_absent(job, link.host.index, "its daemon is gone")
+
+    def found(self, place: Place, again: bool) -> None:
+        """A daemon can be watched. If it is a coordinator that was lost before, it may have forgotten its jobs."""
+        for job in list(self._jobs.values()):
+            hosts = job.hosts()
+            if not again or not job.ready or job.membership is None or job.in_force is None or self._peers is None:
+                continue
+            if hosts[0][0].place == place:
+                request = peer_pb2.RestoreRequest(
+                    job=job.name,
+                    world_size=job.membership.world_size,
+                    generation=job.generation,
+                    bucket_bytes_max=job.membership.bucket_bytes_max,
+                    hosts=[host.to_proto(state) for host, state in hosts],
+                    next_op_seq=self._engine.next_op_seq(job.number),
+                    options_asked=job.membership.options_asked.to_proto(),
+                    options=job.in_force.options.to_proto(),
+                    lanes=job.membership.lanes,
+                )
+                self._peers.restore(place, request)
+
+    def unwatched(self, place: Place) -> None:
+        """A daemon watches this one no more. Of a job that is only coordinated here nobody else tells it is gone."""
+        if not self._closing:
+            self.watch()
+            if self._peers is not None and place not in self._peers.watched():
+                self._coordinator.place_lost(place)
+
+    def violated(self, job: Job, index: int) -> None:
+        """The engine saw that host break the protocol, or somebody who forged its packets: a new path is made."""
+        if job.links is not None and not job.over:
+            try:
+                job.links.violated(index)
+            except Refused as error:
+                log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+
+    # ---- who is watched ----
+
+    def watch(self) -> None:
+        """Watches all daemons that share a job with the ranks here.
+
+        Of jobs that this daemon only coordinates, it watches those that watch it: nobody else's word makes it call
+        anyone.
+        """
+        if self._peers is None:
+            return
+        own = {(self._address, self._grpc_port)}
+        places = self._coordinator.places() & self._watchers.proven()
+        for job in self._jobs.values():
+            if job.links is not None and job.own is not None:
+                own.add(job.own.place)
+                places |= {link.host.place for link in job.links.values()}
+        self._peers.watch(set() if self._closing else places - own)
+
+    def _host_absent(self, job: Job, index: int, why: str) -> None:
+        assert job.links is not None
+        try:
+            job.links.absent(index, why)
+        except Refused as error:
+            log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job as it lives on this host: who is in it here, and how it stands with the other hosts.
+
+It forms (`membership` is None), connects (`ready` is False), runs, and is over when the last local trainer is gone. Its
+`incarnation` is drawn anew for each such life, so that the other hosts never take one for another.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, Refused
+from ultima.daemon.base.options import DEFAULTS, InForce, Options
+from ultima.daemon.engine.engine import JobConfig
+from ultima.daemon.hosts.host import Host, Membership, State, fresh_number
+from ultima.daemon.hosts.rendezvous import check_options
+from ultima.daemon.jobs.links import Links
+from ultima.daemon.observe.stats import OpStats, ProbeStats
+from ultima.daemon.partial.partial_stats import PartialStats
+from ultima.daemon.partial.readiness import Readiness
+from ultima.daemon.trainers.attach import Trainer
+from ultima.v1 import peer_pb2, types_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """What a trainer asks for, checked."""
+
+    job: str
+    rank: int
+    world_size: int
+    rendezvous: tuple[str, int] | None
+    """Where the coordinator listens; None when all ranks are on this host."""
+    advertise: str
+    """The address under which the client says that this host is found; may be empty."""
+    bucket_bytes_max: int
+    rate_bytes_per_s: int
+    options: Options = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a trainer gets to know when it is in."""
+
+    hosts: list[tuple[Host, State]]
+    host_index: int
+    next_op_seq: int
+    session: int
+    bucket_bytes_max: int
+    options: Options
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """A rank on its way in."""
+
+    trainer: Trainer
+    spec: JoinSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A rank that is in: `number` is the engine's."""
+
+    number: int
+    trainer: Trainer
+
+
+@dataclass(eq=False)
+class Job:
+    """See the module. Ranks are those of this host."""
+
+    name: str
+    uid: int
+    """Its owner: the user of the trainer that was admitted first."""
+    incarnation: int = field(default_factory=fresh_number)
+    membership: Membership | None = None
+    own: Host | None = None
+    number: int = -1
+    """The engine's, once there is a membership."""
+    in_force: InForce | None = None
+    links: Links | None = None
+    ready: bool = False
+    """Connected: sessions may be added."""
+    over: bool = False
+    failed: Refused | None = None
+    """Why the job cannot begin."""
+    memory_bytes: int = 0
+    """What it was debited for the engine, apart from its trainers' arenas."""
+    joining: dict[int, Joiner] = field(default_factory=dict)
+    sessions: dict[int, Session] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    """Ranks that have had a session here: one that comes again joins where the job stands by then."""
+    left: set[int] = field(default_factory=set)
+    """Ranks that left in good order: they want the next life of the job, not this one."""
+    stats: OpStats = field(default_factory=OpStats)
+    partial: PartialStats | None = None
+    """Of a partial job, once there is a membership."""
+    readiness: Readiness = field(default_factory=Readiness)
+    """Of its local ranks, if it is partial."""
+    probes: ProbeStats = field(default_factory=ProbeStats)
+    """Of what this daemon has asked as the job's controller."""
+    began: float = field(default_factory=time.monotonic)
+
+    def unform(self) -> None:
+        """Takes back that it has a membership: its links end, and the engine knows it no more."""
+        if self.links is not None:
+            self.links.close()
+        self.membership = self.own = self.in_force = self.links = self.partial = None
+        self.number, self.memory_bytes = -1, 0
+
+    @property
+    def generation(self) -> int:
+        """Number of the job's life among all its hosts; 0 while it forms."""
+        return self.membership.generation if self.membership else 0
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is in it here, nor on the way."""
+        return not self.sessions and not self.joining
+
+    @property
+    def all_in(self) -> bool:
+        """Every local rank that is on its way has its session: no op starts without one of them."""
+        return all(rank in self.sessions for rank in self.joining)
+
+    def check_failed(self) -> None:
+        """Raises why the job cannot begin, if it cannot."""
+        if self.failed is not None:
+            raise type(self.failed)(str(self.failed))
+
+    def check_place(self, spec: JoinSpec) -> None:
+        """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
+        if spec.rank in self.joining or spec.rank in self.sessions:
+            raise AlreadyExists(f"rank = {spec.rank}: is in job {self.name!r} on this host, and alive")
+        if self.own is None or self.membership is None:
+            return
+        if spec.world_size != self.membership.world_size:
+            raise FailedPrecondition(
+                f"job {self.name!r}: world_size differs: rank {spec.rank} says {spec.world_size}, "
+                f"the job that is under way has {self.membership.world_size}"
+            )
+        if spec.rank not in self.own.ranks:
+            host = next((h for h in self.membership.hosts if spec.rank in h.ranks), self.own)
+            raise AlreadyExists(f"rank = {spec.rank}: has its place in job {self.name!r} on {host.name}")
+        check_options(self.name, spec.rank, spec.options, self.membership.options_asked)
+
+    def hosts(self) -> list[tuple[Host, State]]:
+        """All hosts and how they look from here, in order of their index."""
+        if self.membership is None or self.links is None or self.own is None:
+            return []
+        rows = [(link.host, link.state) for link in self.links.values()]
+        rows.append((self.own, State.UP if self.ready else State.CONNECTING))
+        return sorted(rows, key=lambda row: row[0].index)
+
+    def live(self) -> list[Host]:
+        """The hosts that have ranks in the job now, as far as this one knows."""
+        if self.links is None or self.own is None:
+            return []
+        hosts = [link.host for link in self.links.values() if link.up() and not link.leaving]
+        return [*hosts, self.own] if self.ready and not self.empty and not self.over else hosts
+
+    def controller(self) -> Host | None:
+        """The host whose daemon is the controller under PROBE: of those that live, the one with the lowest rank.
+
+        Whether that very rank is alive is not asked, as the hosts hear of it at different times.
+        """
+        return min(self.live(), key=lambda host: host.ranks, default=None)
+
+    def sees(self, place: tuple[str, int]) -> bool:
+        """Whether the daemon at that place has a host in this job."""
+        return any(host.place == place for host, _ in self.hosts() if host is not self.own)
+
+    def news(self) -> peer_pb2.WatchResponse:
+        """What the other hosts are told of this one."""
+        assert self.own is not None
+        state = types_pb2.HOST_STATE_ABSENT if self.over else types_pb2.HOST_STATE_UP
+        return peer_pb2.WatchResponse(
+            job=self.name,
+            generation=self.generation,
+            host_index=self.own.index,
+            state=state,
+            ranks=sorted(self.sessions),
+            incarnation=self.incarnation,
+        )
+
+
+def engine_config(membership: Membership, own: Host, rate_asked: int, rate_limit: int) -> JobConfig:
+    """A job as the engine needs it; of the rates, in bytes per second, 0 is none and the lower one holds."""
+    return JobConfig(
+        hosts=len(membership.hosts),
+        self_index=own.index,
+        local_ranks=len(own.ranks),
+        packet_bytes=min(host.packet_bytes for host in membership.hosts),
+        world=membership.world_size,
+        bucket_bytes_max=membership.bucket_bytes_max,
+        rate_bytes_per_s=min(rate_asked or rate_limit, rate_limit or rate_asked),
+        first_op_seq=membership.next_op_seq,
+        options=membership.options.seeded(membership.generation),
+        ranks_of=tuple(len(host.ranks) for host in membership.hosts),
+    )

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paths between this host and the others of one job: how they come up, break, and come up again.
+
+A path is two connection ids per lane, each chosen by the side that receives. One Connect call settles all: it offers
+the caller's ids and brings back the other's. The engine forgets all it knows of a path when it breaks, so a path that
+broke is never resumed: new ids are exchanged.
+
+If both sides could offer, offers and answers would cross, and the two could end with ids of different exchanges, deaf
+to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
+for an offer. Offers are numbered, and the one who answers takes none that is older than what it has taken: a call that
+was overtaken does no harm.
+
+Whoever can reach the daemon can call in another's name. So an offer that takes the place of a path that stood, and one
+that is void, make the one who answers *doubt*: it asks the host where it knew it whether the offer was its own, and if
+it was not, that host makes a newer one. A new life of a host is not believed while the old one still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ultima.daemon.base.errors import FailedPrecondition, Refused, Unavailable
+from ultima.daemon.base.options import InForce, from_proto
+from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
+from ultima.daemon.base.waiting import Backoff, spawn
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.hosts.standing import Standing
+from ultima.v1 import peer_pb2
+
+log = logging.getLogger("ultimad.links")
+
+CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its own membership
+DOUBT_SECONDS = 2.0  # one call that only asks whether a host stands by what came in its name
+DOUBTS_MAX = 5  # questions about one offer, or about those that replace it meanwhile
+ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
+DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
+
+ConnectCall = Callable[[tuple[str, int], peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
+
+
+@dataclass(eq=False)
+class Link:
+    """The path to one peer host."""
+
+    host: Host
+    state: State = State.CONNECTING
+    rx_cids: tuple[int, ...] = ()
+    """Our choice per lane, on its packets; none while the path is not up."""
+    tx_cids: tuple[int, ...] = ()
+    """Its choice, on ours."""
+    offer: int = 0
+    """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
+    why: str = "has not called yet"
+    """Why the path is not up, for people."""
+    leaving: bool = False
+    """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
+    caller: asyncio.Task[None] | None = None
+    doubter: asyncio.Task[None] | None = None
+    violations: int = 0
+    """How often its packets, or what somebody sent in its name, broke the protocol."""
+    mending: Backoff = field(default_factory=Backoff)
+    came_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def up(self) -> bool:
+        """Packets may go both ways."""
+        return self.state is State.UP
+
+    def calls(self) -> bool:
+        """Someone calls this host."""
+        return self.caller is not None and not self.caller.done()
+
+    def stop_calling(self) -> None:
+        """Whoever calls this host, does so no longer."""
+        if self.caller is not None:
+            self.caller.cancel()
+            self.caller = None
+
+    def stop_doubting(self) -> None:
+        """Whoever asks this host about an offer, does so no longer."""
+        if self.doubter is not None:
+            self.doubter.cancel()
+            self.doubter = None
+
+
+class Links:
+    """All paths of one job."""
+
+    def __init__(
+        self,
+        engine: Lanes,
+        call: ConnectCall,
+        job: str,
+        number: int,
+        generation: int,
+        own: Host,
+        in_force: InForce,
+        others: dict[int, Host],
+        next_op_seq: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`number` is the engine's number of the job; `others` are its other hosts by index."""
+        self._engine, self._call, self._job, self._number = engine, call, job, number
+        self._generation, self.own, self._in_force = generation, own, in_force
+        self._on_change = on_change
+        self._links = {index: Link(host) for index, host in others.items()}
+        self._standing = Standing(next_op_seq)
+
+    def __getitem__(self, index: int) -> Link:
+        return self._links[index]
+
+    @property
+    def next_op_seq(self) -> int:
+        """The op that comes next, as far as this host and the other ones say."""
+        return self._standing.next_op_seq(self._engine.next_op_seq(self._number))
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._links
+
+    def values(self) -> list[Link]:
+        """All links, in order of their hosts."""
+        return [self._links[index] for index in sorted(self._links)]
+
+    def begin(self, rejoin: bool, absent: set[int]) -> None:
+        """Starts to connect. A host that comes back calls everyone, but does not wait for the `absent` ones."""
+        for index, link in self._links.items():
+            if index in absent:
+                link.state = State.ABSENT
+            if rejoin or self._offers(link):
+                self.call(link, give_up=rejoin)
+
+    def settled(self) -> bool:
+        """Every path is up, or known to lead nowhere."""
+        return all(link.state is not State.CONNECTING for link in self._links.values())
+
+    def done(self) -> bool:
+        """No other host needs anything of this one any more."""
+        return all(link.leaving or not link.up() for link in self._links.values())
+
+    def unsettled(self) -> str:
+        """For people: the hosts that are waited for, and why."""
+        waiting = [link for link in self.values() if link.state is State.CONNECTING]
+        return "; ".join(f"{link.host.name}: {link.why}" for link in waiting)
+
+    def call(self, link: Link, give_up: bool, after: float = 0.0) -> None:
+        """Calls a host until the path is up, unless someone does. `give_up`: nobody there means that it is dead."""
+        if not link.calls():
+            link.caller = spawn(self._keep_calling(link, give_up, after), f"connect-{self._job}")
+
+    async def called(self, caller: Host, cids: tuple[int, ...], offer: int, doubt: bool) -> tuple[int, ...]:
+        """The other side offers `cids`, or asks for an offer: returns our ids for the former. Raises Refused."""
+        whole("offer", offer, 0, OP_SEQ_MAX)
+        link = self._link_of(caller)
+        known = link.host.incarnation
+        if link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
+            raise FailedPrecondition(
+                f"job {self._job!r}: caller.incarnation = {caller.incarnation}: {link.host.name} is alive as {known}"
+            )
+        if cids:
+            return self.answer(caller, cids, offer)
+        if self._offers(link) or not doubt:
+            self.asked(caller, offer, doubt)
+        return ()
+
+    def answer(self, caller: Host, cids: tuple[int, ...], offer: int) -> tuple[int, ...]:
+        """The other side offers: takes its ids and returns ours. Raises FailedPrecondition."""
+        link = self._link_of(caller)
+        if self._offers(link):
+            raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is not the one to offer")
+        self._check_lanes(caller, cids)
+        taken = link.offer if link.host.incarnation == caller.incarnation else 0
+        if offer == taken and link.up() and link.tx_cids == cids:
+            return link.rx_cids
+        if offer <= taken:
+            self._doubt(link)
+            raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: void, {taken} was taken already")
+        if offer > taken + WINDOW:
+            raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: allowed: {taken + 1} to {taken + WINDOW}")
+        replaced = link.up() and link.host.incarnation == caller.incarnation
+        link.offer = offer
+        self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cids)
+        if replaced:
+            self._doubt(link)
+        return link.rx_cids
+
+    def asked(self, caller: Host, taken: int, doubt: bool = False) -> None:
+        """The other side misses the path; offer `taken` is the last one that reached it. Raises FailedPrecondition.
+
+        `doubt`: the path is not missed if that offer was really made here.
+        """
+        link = self._link_of(caller)
+        if not self._offers(link):
+            raise FailedPrecondition(f"job {self._job!r}: caller.index = {caller.index}: it is the one to offer")
+        if link.host.incarnation == caller.incarnation:
+            if link.offer >= taken + (not doubt) and (link.up() or link.calls()):
+                return  # it asked before our offer came
+            if taken > link.offer + WINDOW:
+                raise FailedPrecondition(f"job {self._job!r}: offer = {taken}: allowed: up to {link.offer + WINDOW}")
+            self._forget(link, "it took an offer that was not ours" if taken > link.offer else "it lost the path")
+            link.offer = max(link.offer, taken)
+        else:
+            self._forget(link, "its host began anew")
+            link.host = caller
+        link.stop_calling()  # what is on its way is an answer that is void, or an offer to a life that is over
+        self.call(link, give_up=False)
+
+    def absent(self, index: int, why: str) -> None:
+        """A host is gone: ops do not wait for it."""
+        link = self._links[index]
+        link.stop_calling()
+        if link.state is State.CONNECTING:
+            link.state, link.why = State.ABSENT, why
+            self._on_change()
+        self._forget(link, why)
+
+    def violated(self, index: int) -> None:
+        """The engine saw that host's packets break the protocol, be they its own or forged: a new path is made.
+
+        At once, and later each time that it happens again soon.
+        """
+        link = self._links.get(index)
+        if link is None or not link.up():
+            return
+        link.violations += 1
+        wait = link.mending.next(asyncio.get_running_loop().time())
+        self._forget(link, f"its packets broke the protocol, for the {link.violations}. time; next path in {wait:g} s")
+        link.stop_calling()
+        self.call(link, give_up=False, after=wait)
+
+    def close(self) -> None:
+        """The job is over here."""
+        for link in self._links.values():
+            link.stop_calling()
+            link.stop_doubting()
+
+    def _offers(self, link: Link) -> bool:
+        """Whether it is ours to offer."""
+        return self.own.index < link.host.index
+
+    def _link_of(self, caller: Host) -> Link:
+        link = self._links.get(caller.index)
+        if link is None or link.host.ranks != caller.ranks:
+            raise FailedPrecondition(
+                f"job {self._job!r}: caller.index = {caller.index} with ranks {list(caller.ranks)}: "
+                f"not a peer of host {self.own.index}"
+            )
+        return link
+
+    def _check_lanes(self, host: Host, cids: tuple[int, ...]) -> None:
+        """Raises FailedPrecondition unless there is an id and a pair of ports for each lane of the job."""
+        lanes = self._engine.lanes_of(self._number)
+        if len(cids) != lanes or len(host.lanes) < lanes:
+            raise FailedPrecondition(
+                f"job {self._job!r}: {len(cids)} connection_ids, {len(host.lanes)} lanes of {host.name}: "
+                f"allowed: {lanes}, one per lane of the job"
+            )
+
+    def _forget(self, link: Link, why: str) -> None:
+        """A path that was up is not any more."""
+        if not link.up():
+            return
+        log.warning(
+            "host absent job=%s host=%d address=%s reason=%s", self._job, link.host.index, link.host.address, why
+        )
+        link.state, link.rx_cids, link.tx_cids, link.why = State.ABSENT, (), (), why
+        link.came_up.clear()
+        self._engine.peer_absent(self._number, link.host.index)
+        self._on_change()
+
+    def _connect(self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...]) -> None:
+        self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids)
+        link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
+        link.leaving = False
+        link.came_up.set()
+        log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
+        self._on_change()
+
+    def _doubt(self, link: Link) -> None:
+        """Asks the host whether the offer that was taken last is its own, unless that is being asked."""
+
+        async def ask() -> None:
+            for _ in range(DOUBTS_MAX):
+                offer = link.offer
+                known = await self._stands_by(link, offer)
+                if not link.up() or (known and link.offer == offer):
+                    return  # else another offer was taken while we asked, or nobody has answered
+                await asyncio.sleep(0 if known else DOUBT_SECONDS)
+
+        if link.doubter is None or link.doubter.done():
+            link.doubter = spawn(ask(), f"doubt-{self._job}")
+
+    async def _stands_by(self, link: Link, offer: int) -> bool:
+        """Whether the host still lives the life that we know of; it makes a newer offer if that one was not its own."""
+        try:
+            await self._request(link, (), link.host.incarnation, offer, doubt=True)
+        except Refused as error:
+            log.debug("doubted job=%s host=%d reason=%s", self._job, link.host.index, error)
+            return False
+        return True
+
+    async def _keep_calling(self, link: Link, give_up: bool, after: float) -> None:
+        delay, unanswered = 0.05, 0
+        await asyncio.sleep(after)
+        while not link.up():
+            try:
+                await (self._offer(link) if self._offers(link) else self._ask(link))
+                if link.up():
+                    return
+            except FailedPrecondition as error:
+                # It lives another life than we know of: it knows better, and calls us.
+                link.why = str(error)
+                log.debug("connect refused job=%s host=%d reason=%s", self._job, link.host.index, error)
+                return
+            except Refused as error:
+                link.why = str(error)
+                unanswered += isinstance(error, Unavailable) or link.state is State.ABSENT
+                if give_up and unanswered >= DEAD_AFTER:
+                    if link.state is State.CONNECTING:
+                        log.warning("host not found job=%s host=%d reason=%s", self._job, link.host.index, error)
+                        link.state = State.ABSENT
+                        self._on_change()
+                    return
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, 1.0)
+
+    async def _offer(self, link: Link) -> None:
+        """One exchange."""
+        host = link.host
+        link.offer += 1
+        rx_cids = self._engine.peer_listen(self._number, host.index)
+        response = await self._request(link, cids=rx_cids, to_incarnation=host.incarnation, offer=link.offer)
+        if response.incarnation == host.incarnation:
+            tx_cids = tuple(response.connection_ids)
+            self._check_lanes(host, tx_cids)
+            self._connect(link, host, rx_cids, tx_cids)
+
+    async def _ask(self, link: Link) -> None:
+        """Asks for an offer, and gives it the time to come."""
+        link.why = "has been asked to call"
+        await self._request(link, cids=(), to_incarnation=0, offer=link.offer)
+        try:
+            await asyncio.wait_for(link.came_up.wait(), ASK_SECONDS)
+        except TimeoutError:
+            link.why = "was asked to call, and does not"
+
+    async def _request(
+        self, link: Link, cids: tuple[int, ...], to_incarnation: int, offer: int, doubt: bool = False
+    ) -> peer_pb2.ConnectResponse:
+        request = peer_pb2.ConnectRequest(
+            job=self._job,
+            generation=self._generation,
+            caller=self.own.to_proto(),
+            to_index=link.host.index,
+            connection_ids=cids,
+            to_incarnation=to_incarnation,
+            offer=offer,
+            options=self._in_force.options.to_proto(),
+            doubt=doubt,
+        )
+        response = await self._call(link.host.place, request, DOUBT_SECONDS if doubt else CALL_SECONDS)
+        self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
+        self._in_force.hear(from_proto(response.options))
+        return response

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All jobs of this host: who comes in, who goes, and what the other hosts say.
+
+Coming in takes four steps, each bounded by the caller's deadline: the rank is *admitted* to the job's life on this
+host, it *registers* with the coordinator and learns the membership, the job *connects* to the other hosts, and then
+every local rank gets its *session*, because the engine waits for those that it knows. Whatever goes wrong on the way
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from dataclasses import replace
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
+from ultima.daemon.base.options import InForce, Options
+from ultima.daemon.base.waiting import Changes, numbers, spawn
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Host, Membership, State
+from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.hosts.rendezvous import Coordinator, Registration
+from ultima.daemon.jobs.fellows import Fellows
+from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
+from ultima.daemon.jobs.links import Links
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.recorder import Recorder
+from ultima.daemon.partial.partial_stats import PartialStats
+from ultima.daemon.trainers.attach import Trainer
+from ultima.daemon.trainers.budget import Budget, check_share
+from ultima.daemon.trainers.users import check_join
+from ultima.v1 import admin_pb2, peer_pb2
+
+log = logging.getLogger("ultimad.jobs")
+
+LEFT_MAX = 256  # names whose last life is remembered
+LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
+MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
+
+
+class JobTable:
+    """See the module."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        engine: Lanes,
+        budget: Budget,
+        coordinator: Coordinator,
+        watchers: Watchers,
+        changes: Changes,
+    ) -> None:
+        """`changes` is told of whatever changes who is in a job, or how a job behaves."""
+        self._config, self._engine, self._budget = config, engine, budget
+        self._coordinator, self._watchers = coordinator, watchers
+        self._changes = changes
+        self._jobs: dict[str, Job] = {}
+        self._by_number: dict[int, Job] = {}
+        self._at: dict[Trainer, tuple[Job, int]] = {}
+        self._left: OrderedDict[str, int] = OrderedDict()
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._grpc_port = 0
+        self._peers: Peers | None = None
+        self.recorder = Recorder(engine)
+        self.fellows = Fellows(self._jobs, engine, coordinator, watchers, changes, config.address)
+
+    def start(self, grpc_port: int, peers: Peers) -> None:
+        """The daemon's own port is known, and others can be called."""
+        self._grpc_port, self._peers = grpc_port, peers
+        self.fellows.start(grpc_port, peers)
+
+    def all(self) -> list[Job]:
+        """All jobs, by name."""
+        return [self._jobs[name] for name in sorted(self._jobs)]
+
+    def record(self, job: Job) -> admin_pb2.GetReceiptsResponse:
+        """What the engine remembers of a job's ops."""
+        world_size = job.membership.world_size if job.membership else 0
+        return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
+
+    def next_op_seq(self, job: Job) -> int:
+        """The number that follows the newest op seen here or heard of."""
+        return self._engine.next_op_seq(job.number)
+
+    def by_number(self, number: int) -> Job | None:
+        """The job that the engine knows by this number."""
+        return self._by_number.get(number)
+
+    # ---- trainers ----
+
+    async def join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
+        """Makes an attached trainer a rank of a job. Raises Refused; also when the trainer dies meanwhile."""
+        work = asyncio.ensure_future(self._join(trainer, spec, deadline))
+        gone = asyncio.ensure_future(trainer.gone.wait())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Unavailable(f"rank = {spec.rank}: its trainer has hung up")
+            return work.result()
+        finally:
+            gone.cancel()
+            work.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+    def leave(self, trainer_ticket: str, session: int) -> Trainer:
+        """Ends a rank's membership in good order, and returns its trainer. Raises NotFound."""
+        for trainer, (job, rank) in self._at.items():
+            if trainer.ticket == trainer_ticket and job.sessions[rank].number == session:
+                self._drop_session(job, rank, in_good_order=True)
+                return trainer
+        raise NotFound(f"session = {session}: no such session with this ticket")
+
+    def trainer_gone(self, trainer: Trainer) -> None:
+        """The trainer is dead: nothing touches its memory after this."""
+        if trainer in self._at:
+            job, rank = self._at[trainer]
+            self._drop_session(job, rank, in_good_order=False)
+
+    async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
+        job = await self._admit(trainer, spec, deadline)
+        try:
+            if job.membership is None:
+                self._form(job, await self._register(job, spec, deadline), spec.rank)
+            await self._connected(job, deadline)
+            session, next_op_seq = self._add_session(job, trainer, spec.rank)
+            self._changes.notify()
+            await self._changes.until(lambda: job.all_in, deadline)
+            self._announce(job)
+            assert job.membership is not None and job.own is not None and job.in_force is not None
+            log.info(
+                "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
+                *(job.name, spec.rank, session, trainer.pid, next_op_seq),
+            )
+            bucket, options = job.membership.bucket_bytes_max, job.in_force.options
+            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, job.membership.lanes)
+        except BaseException:
+            if trainer in self._at:
+                self._drop_session(job, spec.rank, in_good_order=False)
+            raise
+        finally:
+            del job.joining[spec.rank]
+            self._dissolve_if_empty(job)
+            self._changes.notify()
+
+    async def _admit(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Job:
+        """The life of the job on this host in which the rank has its place; it is noted there as joining."""
+        while True:
+            if self._closing:
+                raise Unavailable("the daemon is going down")
+            job = self._jobs.get(spec.job)
+            if job is None:
+                check_share("jobs", self._config.limits, (j.uid for j in self.all()), trainer.uid, "jobs are here")
+                job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
+            if not job.empty:
+                check_join(job.name, job.uid, trainer.uid)
+            if spec.rank in job.left or (job.empty and job.uid != trainer.uid):
+                await self._life_over(job, spec.rank, deadline)
+                continue
+            job.check_place(spec)
+            job.joining[spec.rank] = Joiner(trainer, spec)
+            return job
+
+    async def _life_over(self, job: Job, rank: int, deadline: float) -> None:
+        """Returns when a life of a job that `rank` has no part in any more has ended, or has begun to grow again."""
+        if not await self._changes.until(lambda: job.over or not (job.empty or rank in job.left), deadline):
+            raise DeadlineExceeded(
+                f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
+            )
+
+    async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
+        host = Host(
+            index=0,
+            address=(self._config.address or spec.advertise) if self._grpc_port else ALONE_ADDRESS,
+            grpc_port=self._grpc_port,
+            lanes=tuple((info.data_port, info.feedback_port) for info in self._engine.infos),
+            incarnation=job.incarnation,
+            ranks=(spec.rank,),
+            packet_bytes=self._engine.info.packet_bytes,
+        )
+        left = self._left.get(job.name, 0)
+        if spec.rendezvous is None:
+            new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
+            try:
+                return await self._coordinator.register(new, deadline)
+            except DeadlineExceeded as error:
+                raise error if self._grpc_port else DeadlineExceeded(f"{error}; {ALONE}") from None
+        request = peer_pb2.RegisterRequest(
+            job=job.name,
+            world_size=spec.world_size,
+            host=host.to_proto(),
+            bucket_bytes_max=spec.bucket_bytes_max,
+            left_generation=left,
+            options=spec.options.to_proto(),
+        )
+        assert self._peers is not None
+        return await self._peers.register(spec.rendezvous, request, deadline)
+
+    def _form(self, job: Job, membership: Membership, rank: int) -> None:
+        """Takes the membership that a registration brought; only the first one of a life counts."""
+        if job.membership is not None:
+            if job.membership.generation != membership.generation:
+                raise FailedPrecondition(f"job {job.name!r}: formed anew while rank {rank} joined; join again")
+            return
+        own = next((host for host in membership.hosts if rank in host.ranks), None)
+        if own is None or own.incarnation != job.incarnation:
+            raise FailedPrecondition(f"job {job.name!r}: rank {rank} has its place in another life of this host")
+        lanes = tuple((info.data_port, info.feedback_port) for info in self._engine.infos)
+        if (own.grpc_port, own.lanes) != (self._grpc_port, lanes):
+            raise FailedPrecondition(f"job {job.name!r}: its coordinator tells other ports of this host than it has")
+        try:
+            job.check_failed()
+            with ExitStack() as undo:
+                self._begin(job, membership, own, undo)
+                undo.pop_all()
+        except Refused as error:
+            job.failed = error  # of all its ranks here: the next to ask must not begin what is over elsewhere
+            raise
+        finally:
+            if job.membership is None:
+                life = membership.generation, own.index, own.incarnation
+                self._coordinator.host_is(own.place, job.name, *life, State.ABSENT)
+        self._links_changed(job)
+        self.fellows.watch()
+
+    def _begin(self, job: Job, membership: Membership, own: Host, undo: ExitStack) -> None:
+        """Gives the job its place in the engine, and starts to connect; `undo` is told how to take that back."""
+        asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
+        config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
+        memory_bytes = self._engine.job_bytes(config, membership.lanes)
+        self._budget.take_engine(job.uid, job.name, memory_bytes, membership.bucket_bytes_max)
+        undo.callback(self._budget.give_back_engine, job.uid, job.name, memory_bytes)
+        number = self._engine.job_add(config, membership.lanes)
+        undo.callback(self._engine.job_remove, number)
+        self._by_number[number] = job
+        undo.callback(self._by_number.pop, number)
+        undo.callback(job.unform)
+        job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
+        if membership.options.partial:
+            job.partial = PartialStats([host.ranks for host in membership.hosts])
+        job.in_force = InForce(
+            membership.options,
+            lambda new: self._tune(job, new),
+            self._changes.notify,
+            lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
+        )
+        assert self._peers is not None
+        job.links = Links(
+            self._engine,
+            self._peers.connect,
+            job.name,
+            job.number,
+            membership.generation,
+            own,
+            job.in_force,
+            {host.index: host for host in membership.hosts if host.index != own.index},
+            membership.next_op_seq,
+            lambda: self._links_changed(job),
+        )
+        log.info(
+            "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
+            *(job.name, job.uid, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
+            membership.under_way,
+        )
+        rejoin = membership.under_way
+        absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
+        job.links.begin(rejoin, absent - {own.index} if rejoin else set())
+
+    def _tune(self, job: Job, options: Options) -> None:
+        self._engine.job_tune(job.number, options.seeded(job.generation))
+        log.info("options job=%s %s", job.name, " ".join(f"{name}={value}" for name, value in options.words().items()))
+
+    async def _connected(self, job: Job, deadline: float) -> None:
+        in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
+        job.check_failed()
+        if not in_time:
+            assert job.links is not None
+            raise DeadlineExceeded(f"job {job.name!r}: not connected to {job.links.unsettled()}")
+        if job.over:
+            raise Unavailable(f"job {job.name!r}: over")
+
+    def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
+        check_share("sessions", self._config.limits, (t.uid for t in self._at), trainer.uid, "trainers are in jobs")
+        if trainer.gone.is_set():
+            raise Unavailable(f"rank = {rank}: its trainer has hung up")
+        assert job.links is not None and job.membership is not None and job.own is not None
+        next_op_seq = job.membership.next_op_seq
+        if job.membership.under_way or rank in job.seen:
+            # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
+            next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
+        self._budget.take_job(job.name, trainer.size)
+        try:
+            place = job.own.ranks.index(rank)
+            memory = [replace(lane, place=place) for lane in trainer.memory]
+            session = self._engine.session_add(job.number, memory, next_op_seq)
+        except BaseException:
+            self._budget.give_back_job(job.name, trainer.size)
+            raise
+        job.sessions[rank] = Session(session, trainer)
+        job.seen.add(rank)
+        self._at[trainer] = (job, rank)
+        return session, next_op_seq
+
+    def _drop_session(self, job: Job, rank: int, in_good_order: bool) -> None:
+        session = job.sessions.pop(rank)
+        del self._at[session.trainer]
+        self._engine.session_remove(session.number)
+        self._budget.give_back_job(job.name, session.trainer.size)
+        if in_good_order:
+            job.left.add(rank)
+        log.info(
+            "rank %s job=%s rank=%d session=%d pid=%d",
+            *("left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid),
+        )
+        if not job.empty:
+            self._announce(job)
+        elif job.ready and not self._closing:
+            self._announce(job)
+            seconds = LINGER_SECONDS if in_good_order else MOURN_SECONDS
+            self._spawn(self._linger(job, seconds), f"linger {job.name}")
+        else:
+            self._dissolve(job)
+        self._changes.notify()
+
+    async def _linger(self, job: Job, seconds: float) -> None:
+        """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""
+
+        def decided() -> bool:
+            return job.over or not job.empty or (job.links is not None and job.links.done())
+
+        await self._changes.until(decided, asyncio.get_running_loop().time() + seconds)
+        self._dissolve_if_empty(job)
+
+    def _dissolve_if_empty(self, job: Job) -> None:
+        if job.empty and not job.over:
+            self._dissolve(job)
+
+    def _dissolve(self, job: Job) -> None:
+        """Nobody is in the job on this host any more."""
+        job.over = True
+        del self._jobs[job.name]
+        if job.membership is not None and job.links is not None:
+            job.links.close()
+            del self._by_number[job.number]
+            try:
+                self.recorder.job_ends(self.record(job), job.uid)
+            finally:
+                self._engine.job_remove(job.number)
+                self._budget.give_back_engine(job.uid, job.name, job.memory_bytes)
+            if job.left:
+                self._left[job.name] = job.membership.generation
+                self._left.move_to_end(job.name)
+                while len(self._left) > LEFT_MAX:
+                    self._left.popitem(last=False)
+            self._announce(job)
+            self.fellows.watch()
+            log.info("job ends job=%s generation=%d", job.name, job.generation)
+        self._changes.notify()
+
+    def close(self) -> None:
+        """Takes nobody in any more, and ends all jobs."""
+        self._closing = True
+        for job in self.all():
+            for rank in list(job.sessions):
+                self._drop_session(job, rank, in_good_order=False)
+            if not job.over:
+                self._dissolve(job)
+        self.fellows.close()
+
+    def refuse_joins(self) -> None:
+        """Takes nobody in any more; who is in stays."""
+        self._closing = True
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _links_changed(self, job: Job) -> None:
+        if not job.ready and job.links is not None and job.membership is not None:
+            lost = [link for link in job.links.values() if link.state is State.ABSENT]
+            if lost and not job.membership.under_way:
+                why = "; ".join(f"{link.host.name}: {link.why}" for link in lost)
+                job.failed = Unavailable(f"job {job.name!r}: cannot begin: {why}")
+            elif job.links.settled():
+                job.ready = True
+        self.fellows.watch()
+        self._changes.notify()
+
+    def _announce(self, job: Job) -> None:
+        """Tells the other hosts, and the coordinator here, how this host is."""
+        if job.own is None or job.membership is None or not (job.ready or job.over):
+            return
+        state = State.ABSENT if job.over else State.UP
+        self._coordinator.host_is(job.own.place, job.name, job.generation, job.own.index, job.incarnation, state)
+        self._watchers.tell(job)

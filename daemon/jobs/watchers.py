@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other daemons that watch this one, and what each of them is told.
+
+A watcher says at which place it listens itself, and hears of the jobs that have a host there. One whose call comes from
+that very address is taken at its word so far that this daemon may watch it in turn (fellows.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from ultima.daemon.base.addresses import same_machine
+from ultima.daemon.base.errors import Unavailable
+from ultima.daemon.base.quota import Quota
+from ultima.daemon.jobs.job import Job
+from ultima.v1 import peer_pb2
+
+WATCHERS_MAX = 1024
+BEHIND_MAX = 256  # messages; a watcher further behind starts over with a new stream
+GRACE_SECONDS = 6.0  # that a watcher has to come again, before its place counts as one that watches no more
+
+Place = tuple[str, int]
+
+
+@dataclass(eq=False)
+class _Watcher:
+    place: Place
+    source: str
+    queue: asyncio.Queue[peer_pb2.WatchResponse | None] = field(default_factory=lambda: asyncio.Queue(BEHIND_MAX))
+
+    def put(self, news: peer_pb2.WatchResponse | None) -> None:
+        if self.queue.full():
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            news = None
+        self.queue.put_nowait(news)
+
+
+class Watchers:
+    """Each watcher hears of the jobs that it shares with this host: how they are now, and then each change."""
+
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[Job]],
+        on_come: Callable[[], None] = lambda: None,
+        on_gone: Callable[[Place], None] = lambda place: None,
+    ) -> None:
+        """`jobs` are all jobs of this host. `on_come` is told that a place begins to watch, `on_gone` that none has
+        watched from there for GRACE_SECONDS."""
+        self._jobs, self._on_come, self._on_gone = jobs, on_come, on_gone
+        self._watchers: set[_Watcher] = set()
+        self._leaving: dict[Place, tuple[asyncio.TimerHandle, str]] = {}
+        self._closed = False
+        self._quota = Quota("daemons that watch this one", WATCHERS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def places(self) -> set[Place]:
+        """Where those listen that watch this daemon, or did a moment ago."""
+        return {watcher.place for watcher in self._watchers} | self._leaving.keys()
+
+    def proven(self) -> set[Place]:
+        """Those of them who call from the address at which they say that they listen."""
+        return {place for place, sources in self._sources().items() if any(same_machine(s, place[0]) for s in sources)}
+
+    def tell(self, job: Job) -> None:
+        """Something changed in `job`."""
+        news = job.news()
+        for watcher in self._watchers:
+            if job.sees(watcher.place):
+                watcher.put(news)
+
+    def close(self) -> None:
+        """Ends all streams, after what was told."""
+        self._closed = True
+        for handle, _ in self._leaving.values():
+            handle.cancel()
+        self._leaving.clear()
+        for watcher in self._watchers:
+            watcher.put(None)
+
+    async def stream(self, address: str, grpc_port: int, source: str) -> AsyncIterator[peer_pb2.WatchResponse]:
+        """All that the daemon there is to hear, until it falls behind. `source` is where the call comes from, and
+        stands for an empty `address`."""
+        with self._quota.taken(source):
+            watcher = _Watcher((address or source, grpc_port), source)
+            self._come(watcher)
+            try:
+                yield peer_pb2.WatchResponse()
+                for job in self._jobs():
+                    if job.ready and (job.sessions or not job.joining) and job.sees(watcher.place):
+                        yield job.news()
+                while (news := await watcher.queue.get()) is not None:
+                    yield news
+                raise Unavailable("the stream ends: the daemon is going down, or the watcher is too far behind")
+            finally:
+                self._go(watcher)
+
+    def _come(self, watcher: _Watcher) -> None:
+        self._watchers.add(watcher)
+        if (leaving := self._leaving.pop(watcher.place, None)) is not None:
+            leaving[0].cancel()
+        self._on_come()
+
+    def _go(self, watcher: _Watcher) -> None:
+        self._watchers.remove(watcher)
+        if watcher.place not in self.places() and not self._closed:
+            loop = asyncio.get_running_loop()
+            handle = loop.call_later(GRACE_SECONDS, self._gone, watcher.place)
+            self._leaving[watcher.place] = handle, watcher.source
+
+    def _sources(self) -> dict[Place, set[str]]:
+        ret: dict[Place, set[str]] = {place: {source} for place, (_, source) in self._leaving.items()}
+        for watcher in self._watchers:
+            ret.setdefault(watcher.place, set()).add(watcher.source)
+        return ret
+
+    def _gone(self, place: Place) -> None:
+        del self._leaving[place]
+        self._on_gone(place)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of the ops of one job, from the engine's events."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+from ultima.daemon.engine.engine import Event, Status
+
+RECENT_OPS = 1024
+ENDS = (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)
+"""What an op can end with; the others are answers to calls of partial jobs."""
+
+
+class OpStats:
+    """Counts since the job began here, and how long its recent ops took."""
+
+    def __init__(self) -> None:
+        self.count = dict.fromkeys(ENDS, 0)
+        self.missing_bytes = 0
+        self.diverged = 0
+        self.last_diverged = -1
+        self._elapsed_ns: deque[int] = deque(maxlen=RECENT_OPS)
+
+    def op_done(self, event: Event) -> None:
+        """Takes an OP_DONE event: a is the status, b the time it took in ns, c the bytes that are missing."""
+        if event.a not in ENDS:
+            return
+        self.count[Status(event.a)] += 1
+        self.missing_bytes += event.c
+        self._elapsed_ns.append(event.b)
+
+    def op_diverged(self, event: Event) -> None:
+        """Takes a DIVERGED event: some other host ended that op with another result."""
+        self.diverged += 1
+        self.last_diverged = max(self.last_diverged, event.op_seq)
+
+    def percentile_us(self, percent: float) -> int:
+        """The least time that `percent` of the recent ops did not exceed, in us; 0 while there is none."""
+        if not self._elapsed_ns:
+            return 0
+        ordered = sorted(self._elapsed_ns)
+        rank = max(1, -(-len(ordered) * percent // 100))
+        return ordered[int(rank) - 1] // 1000
+
+
+class ProbeStats:
+    """What became of the probes of one job that this daemon sent as its controller: sent = ready + expired + gone."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        """Ranks that were asked; those on the own host too, though that takes no call."""
+        self.ready = 0
+        self.expired = 0
+        """Of an op that had started by then, or taken back unanswered."""
+        self.gone = 0
+        """The rank is not alive, or its host could not be asked."""
+        self.denied = 0
+        """Ranks that were said to be ready, but whose host would not start the op."""
+        self.redrawn = 0
+        """Ranks that were drawn beyond the first q of an op."""
+        self.timed_out = 0
+        """Draws of which nobody was ready in time."""
+        self.decided = 0
+        """Ops that this controller found the initiator of."""
+        self._took_ns: deque[int] = deque(maxlen=RECENT_OPS)
+
+    def decide(self, took_ns: int) -> None:
+        """An op was started, `took_ns` after its turn had come."""
+        self.decided += 1
+        self._took_ns.append(took_ns)
+
+    @property
+    def decision_p50_us(self) -> int:
+        """The median time of the recent decisions, waiting for the ranks included; 0 while there is none."""
+        return int(statistics.median(self._took_ns)) // 1000 if self._took_ns else 0
+
+    def values(self) -> dict[str, int]:
+        """By the names of ProbeStatus in admin.proto."""
+        names = ("sent", "ready", "expired", "gone", "denied", "redrawn", "timed_out", "decided")
+        counts = {f"{name}_count": int(getattr(self, name)) for name in names}
+        return counts | {"decision_p50_us": self.decision_p50_us}

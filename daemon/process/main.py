@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process `ultimad`: options, log, signals, exit status.
+
+0  told to stop, and did        2  could not start: one line on standard error says why        1  anything else
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from ultima.daemon.base import logs
+from ultima.daemon.base.errors import StartupError
+
+if TYPE_CHECKING:
+    from ultima.daemon.engine.engine import Engine, EngineConfig
+
+# gRPC's own chatter would stand beside the one line that says why the daemon does not start.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise StartupError(message)
+
+
+def parse(arguments: Sequence[str]) -> dict[str, object]:
+    """The flags that were given, by key of DaemonConfig, and "config". Raises StartupError."""
+    parser = _Parser(prog="ultimad", description="Ultima's daemon: one on each host.", allow_abbrev=False)
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="TOML file (default: /etc/ultima/ultimad.toml if it exists)")
+    add("--runtime-dir", metavar="DIR", help="folder of its sockets: DIR/ultimad.sock (default: /run/ultima)")
+    add("--bind", metavar="ADDR", help="numeric address for other daemons (default: none, this host alone)")
+    add("--port", metavar="N", help="TCP port; UDP takes the next two per lane; 0 picks free ones (default: 29520)")
+    add("--insecure", action="store_true", default=None, help="speak to other daemons, which are not authenticated")
+    add("--log-level", metavar="L", help="debug, info, warning or error (default: info)")
+    add("--version", action="store_true", default=None, help="print the version and exit")
+    return {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+
+
+def version() -> str:
+    """The version of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as of
+
+    try:
+        return of("ultima")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], Engine] | None) -> None:
+    """Runs one daemon until a signal stops it. Raises StartupError."""
+    from ultima.daemon.base.config import load
+    from ultima.daemon.engine.engine import NativeEngine
+    from ultima.daemon.process.server import Daemon
+
+    config = load(flags, os.environ)
+    logging.getLogger().setLevel(config.log_level.upper())
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    daemon = Daemon(config, open_engine or NativeEngine, version())
+    await daemon.start()
+    await stop.wait()
+    logging.getLogger("ultimad").info("draining")
+    stop.clear()
+    drain, again = asyncio.ensure_future(daemon.drain()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (drain, again):
+        task.cancel()
+    await asyncio.gather(drain, again, return_exceptions=True)
+    await daemon.stop()
+
+
+def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineConfig], Engine] | None = None) -> int:
+    """Entry point of `ultimad`; returns the exit status. `open_engine` puts another engine behind it, for tests."""
+    logs.begin()
+    try:
+        flags = parse(sys.argv[1:] if arguments is None else arguments)
+        if flags.pop("version", None):
+            print(f"ultimad {version()}")
+            return 0
+        asyncio.run(serve(flags, open_engine))
+    except StartupError as error:
+        print(f"ultimad: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

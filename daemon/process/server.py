@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One daemon, put together: the engine, two gRPC servers, the attach socket, and the clock that looks after them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.logs import about
+from ultima.daemon.base.waiting import Changes, spawn
+from ultima.daemon.engine.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import fresh_number, target
+from ultima.daemon.hosts.peers import OPTIONS, Peers
+from ultima.daemon.hosts.rendezvous import Coordinator
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.tuning import Tuning
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.progress import judge_all
+from ultima.daemon.partial.initiators import Initiators
+from ultima.daemon.process import memory_max, sdnotify
+from ultima.daemon.process.runtime_dir import RuntimeDir
+from ultima.daemon.rpc.admin_service import AdminService
+from ultima.daemon.rpc.peer_service import CALLS_MAX, PeerService
+from ultima.daemon.rpc.trainer_service import TrainerService
+from ultima.daemon.trainers import attach
+from ultima.daemon.trainers.budget import Budget
+from ultima.daemon.trainers.users import Tokens
+from ultima.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    peer_pb2,
+    peer_pb2_grpc,
+    trainer_pb2,
+    trainer_pb2_grpc,
+)
+
+log = logging.getLogger("ultimad")
+
+TRAINER = trainer_pb2.DESCRIPTOR.services_by_name["TrainerService"].full_name
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+PEER = peer_pb2.DESCRIPTOR.services_by_name["PeerService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+TICK_SECONDS = 1.0
+EVENTS_AT_ONCE = 256
+STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
+LOCAL_CALLS_MAX = 1024
+HANDSHAKE = ("grpc.server_handshake_timeout_ms", 2000)
+
+
+def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
+    """The engines' part of the options, per lane. Their ports follow the daemon's unless they are given."""
+    options = config.engine
+    return [
+        EngineConfig(
+            bind=config.bind,
+            data_port=data_port,
+            feedback_port=feedback_port,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+            send_buffer_bytes=options.send_buffer_bytes,
+            packet_bytes=options.packet_bytes,
+            gso=options.gso,
+            gro=options.gro,
+        )
+        for data_port, feedback_port in config.udp_ports()
+    ]
+
+
+def check_port(address: str, port: int) -> None:
+    """Raises StartupError if the TCP port is taken. gRPC would say so too, but in lines of its own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            raise StartupError(f"bind = {address!r}, port = {port}: {error.strerror}") from None
+
+
+class Daemon:
+    """All parts of one daemon, from start to stop."""
+
+    def __init__(self, config: DaemonConfig, open_engine: Callable[[EngineConfig], Engine], version: str) -> None:
+        self.config, self.version = config, version
+        self.incarnation = fresh_number()
+        self.grpc_port = 0
+        self._open_engine = open_engine
+        self._well = True
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Everything listens when this returns. Raises StartupError, and has then undone what it did."""
+        config = self.config = memory_max.fitted(self.config, memory_max.memory_max())
+        self._folder = RuntimeDir(config.runtime_dir, config.allow_group)
+        try:
+            self._folder.clear(config.socket)
+            self._folder.clear(config.attach_socket)
+            if config.bind:
+                check_port(config.bind, config.port)
+            self.engine = Lanes(engine_configs(config), self._open_engine)
+        except BaseException:
+            self._folder.release()
+            raise
+        try:
+            await self._serve()
+        except BaseException:
+            self.engine.close()
+            self._folder.release(config.socket, config.attach_socket)
+            raise
+        self._log_start()
+        sdnotify.notify("READY=1")
+
+    async def _serve(self) -> None:
+        config = self.config
+        budget = Budget(config.limits)
+        self._coordinator = Coordinator(lambda: self.jobs.fellows.watch(), lambda: self._watchers.places())
+        self._watchers = Watchers(
+            lambda: self.jobs.all(),
+            on_come=lambda: self.jobs.fellows.watch(),
+            on_gone=lambda place: self.jobs.fellows.unwatched(place),
+        )
+        changes = Changes()
+        self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes)
+        timeout = config.limits.probe_seconds
+        self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, timeout)
+        changes.listen(self.initiators.review)
+        self.tokens = Tokens()
+        self.attach = attach.AttachServer(
+            config, self.engine, budget, self.tokens, self.version, self.jobs.trainer_gone
+        )
+        self._tuning = Tuning(self.jobs, lambda: self._peers)
+        self.health = health.aio.HealthServicer()
+
+        self._remote = grpc.aio.server(
+            options=(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+            maximum_concurrent_rpcs=CALLS_MAX,
+        )
+        peer_pb2_grpc.add_PeerServiceServicer_to_server(
+            PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators, config.limits),
+            self._remote,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
+        if config.bind:
+            try:
+                self.grpc_port = self._remote.add_insecure_port(target(config.bind, config.port))
+            except RuntimeError as error:
+                raise StartupError(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
+
+        self._local = grpc.aio.server(
+            options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)), maximum_concurrent_rpcs=LOCAL_CALLS_MAX
+        )
+        trainer_pb2_grpc.add_TrainerServiceServicer_to_server(
+            TrainerService(self.attach, self.jobs, config, self.grpc_port), self._local
+        )
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(
+            AdminService(
+                *(config, self.engine, self.jobs, self._tuning, self.tokens),
+                *(self.version, self.incarnation, self.grpc_port),
+            ),
+            self._local,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._local)
+        enable_server_reflection((TRAINER, ADMIN, HEALTH, REFLECTION), self._local)
+        try:
+            before = os.umask(0o117)
+            try:
+                self._local.add_insecure_port(f"unix:{config.socket}")
+                await self._local.start()
+            finally:
+                os.umask(before)
+            self._folder.hand_over(config.socket, config.allow_group)
+            listener = attach.listen(config.attach_socket, config.allow_group)
+        except (OSError, RuntimeError) as error:
+            await self._local.stop(None)
+            await self._remote.stop(None)
+            raise StartupError(f"runtime_dir = {str(config.runtime_dir)!r}: cannot listen there: {error}") from None
+
+        watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
+        fellows = self.jobs.fellows
+        self._peers = Peers(watch, fellows.heard, fellows.lost, fellows.found)
+        self.jobs.start(self.grpc_port, self._peers)
+        if config.bind:
+            await self._remote.start()
+        self.attach.start(listener)
+        for service in (TRAINER, ADMIN, PEER):
+            await self.health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        for lane, info in enumerate(self.engine.infos):
+            asyncio.get_running_loop().add_reader(info.event_fd, self._drain_events, lane)
+        self._tasks.append(spawn(self._tick(), "tick"))
+
+    async def drain(self) -> None:
+        """Takes nobody in any more, and gives the ops that are open now the time they still have."""
+        sdnotify.notify("STOPPING=1")
+        await self.health.enter_graceful_shutdown()
+        self.jobs.refuse_joins()
+        await self.attach.stop_accepting()
+        loop = asyncio.get_running_loop()
+        began_ns, until = self.engine.now(), loop.time() + self.config.limits.drain_seconds
+        while loop.time() < until and self.engine.stats()["oldest_open_ns"] <= began_ns:
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """Tells everyone and ends. Trainers see their life line break, other daemons their watch."""
+        for task in self._tasks:
+            task.cancel()
+        self.jobs.close()
+        await self.initiators.close()
+        self._watchers.close()
+        await self._peers.close()
+        await asyncio.gather(self._local.stop(0.2), self._remote.stop(0.2))
+        await self.attach.stop()
+        for lane, info in enumerate(self.engine.infos):
+            self._drain_events(lane)
+            asyncio.get_running_loop().remove_reader(info.event_fd)
+        self.engine.close()
+        self._folder.release(self.config.socket, self.config.attach_socket)
+        log.info("stopped")
+
+    async def _tick(self) -> None:
+        """Once a second: is there progress? Only then does the watchdog get its food."""
+        fed = 0.0
+        loop = asyncio.get_running_loop()
+        period = sdnotify.watchdog_period()
+        while True:
+            verdict = judge_all(self.engine.now(), self.engine.stats_of_each())
+            if verdict.well != self._well:
+                self._well = verdict.well
+                log.log(
+                    logging.INFO if verdict.well else logging.ERROR,
+                    "progress=%s reason=%s",
+                    *("yes" if verdict.well else "no", verdict.reason),
+                )
+                serving = health_pb2.HealthCheckResponse
+                for service in ("", TRAINER, ADMIN, PEER):
+                    await self.health.set(service, serving.SERVING if verdict.well else serving.NOT_SERVING)
+            if verdict.well and period is not None and loop.time() - fed >= min(period, TICK_SECONDS):
+                sdnotify.notify("WATCHDOG=1")
+                fed = loop.time()
+            await asyncio.sleep(TICK_SECONDS if period is None else min(TICK_SECONDS, period))
+
+    def _drain_events(self, lane: int) -> None:
+        """What an engine has to tell. A flood is cut into pieces: the loop calls again while there is more."""
+        for _ in range(EVENTS_AT_ONCE):
+            event = self.engine.poll_event(lane)
+            if event is None:
+                return
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        job = self.jobs.by_number(event.job)
+        name = job.name if job is not None else "-"
+        if job is not None and event.kind in (EventKind.OP_DONE, EventKind.READY, EventKind.ACTIVATED):
+            self.initiators.take(job, event)
+        if event.kind == EventKind.OP_DONE:
+            if job is not None:
+                job.stats.op_done(event)
+                if job.partial is not None:
+                    job.partial.read(functools.partial(self.engine.receipt, job.number))
+            if event.a != Status.COMPLETE:
+                log.warning(
+                    "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d",
+                    *(name, event.op_seq, _word(event.a), event.c, event.b // 1000),
+                    extra=about(name, event.a),
+                )
+        elif event.kind == EventKind.DESYNC:
+            field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
+            log.error(
+                "desync job=%s op_seq=%d host=%d field=%s here=%d there=%d",
+                *(name, event.op_seq, event.host, field, event.b, event.c),
+                extra=about(name),
+            )
+        elif event.kind == EventKind.BAD_SUBMISSION:
+            seen = about(name, event.session)
+            log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
+        elif event.kind == EventKind.DIVERGED:
+            if job is not None:
+                job.stats.op_diverged(event)
+            values = (name, event.op_seq, event.a, event.b)
+            log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
+        elif event.kind == EventKind.PATH:
+            what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
+            log.warning("path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
+        elif event.kind == EventKind.VIOLATION:
+            log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
+            if job is not None:
+                self.jobs.fellows.violated(job, event.host)
+
+    def _log_start(self) -> None:
+        info = self.engine.info
+        log.info("limits %s", " ".join(f"{name}={value}" for name, value in self.config.limits_in_force().items()))
+        if not self.config.bind:
+            log.info("no peers: `bind` is not set, this daemon serves jobs of this host alone")
+        elif self.config.insecure:
+            log.warning("insecure: peers are not authenticated bind=%s", self.config.bind)
+        log.info(
+            "ready version=%s pid=%d socket=%s bind=%s port=%d lanes=%s simd=%s gso=%s gro=%s",
+            *(self.version, os.getpid(), self.config.socket, self.config.bind or "none", self.grpc_port),
+            *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
+        )
+
+
+def _word(status: int) -> str:
+    return Status(status).name if status in set(Status) else str(status)

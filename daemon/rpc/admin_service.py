@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdminService: what operators and their tools ask."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import InvalidArgument, NotFound, translated
+from ultima.daemon.engine.engine import NEVER, Status
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.tuning import Tuning
+from ultima.daemon.observe.recorder import selected
+from ultima.daemon.partial.initiator import controller_of
+from ultima.daemon.partial.partial_stats import NOBODY
+from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
+from ultima.v1 import admin_pb2, admin_pb2_grpc
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """On the Unix socket only.
+
+    Whoever may open that may see the status of all jobs: names, hosts and counts, by which users of one host find out
+    why it is slow. What is said of single ops, and what changes a job, is for its owner.
+    """
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        engine: Lanes,
+        jobs: JobTable,
+        tuning: Tuning,
+        tokens: Tokens,
+        version: str,
+        incarnation: int,
+        grpc_port: int,
+    ) -> None:
+        self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
+        self._tokens = tokens
+        self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
+        self._started = time.monotonic()
+
+    @translated
+    async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
+        """See admin.proto."""
+        jobs = [job for job in self._jobs.all() if request.job in ("", job.name)]
+        if request.job and not jobs:
+            raise NotFound(f"job = {request.job!r}: not on this host")
+        now = self._engine.snapshot()
+        return admin_pb2.GetStatusResponse(
+            version=self._version,
+            incarnation=self._incarnation,
+            uptime_ms=int((time.monotonic() - self._started) * 1000),
+            pid=os.getpid(),
+            insecure=self._config.insecure and bool(self._config.bind),
+            address=self._config.address or self._config.bind,
+            grpc_port=self._grpc_port,
+            engine=_engine_status(now),
+            jobs=[self._job_status(job, now) for job in jobs],
+            limits=self._config.limits_in_force(),
+        )
+
+    @translated
+    async def Tune(self, request: admin_pb2.TuneRequest, context: Any) -> admin_pb2.TuneResponse:
+        """See admin.proto."""
+        uid = self._tokens.caller(context)
+        return admin_pb2.TuneResponse(options=(await self._tuning.tune(request.job, request.options, uid)).to_proto())
+
+    @translated
+    async def GetReceipts(self, request: admin_pb2.GetReceiptsRequest, context: Any) -> admin_pb2.GetReceiptsResponse:
+        """See admin.proto."""
+        record = self._record(request.job, self._tokens.caller(context))
+        return selected(record, request.op_seq if request.HasField("op_seq") else None)
+
+    def _record(self, name: str, uid: int) -> admin_pb2.GetReceiptsResponse:
+        """What is remembered of a job of this name, or of the only one, that this user may read. Raises Refused."""
+        named = [job for job in self._jobs.all() if name in ("", job.name) and job.number >= 0]
+        running = [job for job in named if may_manage(job.uid, uid)]
+        if len(running) > 1:
+            raise InvalidArgument(f"job = '': several run here, {', '.join(job.name for job in running)}")
+        record = self._jobs.record(running[0]) if running else self._jobs.recorder.ended(name, uid)
+        if record is not None:
+            return record
+        owners = [job.uid for job in named] or self._jobs.recorder.owners(name)
+        if name and owners:
+            check_manage(name, owners[0], uid)
+        raise NotFound(f"job = {name!r}: no such job of uid {uid} is on this host, nor among the last that were")
+
+    def _job_status(self, job: Job, now: LanesSnapshot) -> admin_pb2.JobStatus:
+        membership = job.membership
+        status = admin_pb2.JobStatus(
+            job=job.name,
+            generation=job.generation,
+            world_size=membership.world_size if membership else 0,
+            host_index=job.own.index if job.own else 0,
+            next_op_seq=now.next_op_seq(job.number) if membership else 0,
+            bucket_bytes_max=membership.bucket_bytes_max if membership else 0,
+            hosts=[_host_status(job, host, state, now) for host, state in job.hosts()],
+            ops_complete_count=job.stats.count[Status.COMPLETE],
+            ops_partial_count=job.stats.count[Status.PARTIAL],
+            ops_insufficient_count=job.stats.count[Status.INSUFFICIENT],
+            ops_failed_count=job.stats.count[Status.FAILED],
+            missing_bytes=job.stats.missing_bytes,
+            op_p50_us=job.stats.percentile_us(50),
+            op_p99_us=job.stats.percentile_us(99),
+            options=job.in_force.options.to_proto() if job.in_force else None,
+            lanes=membership.lanes if membership else 0,
+            ops_diverged_count=job.stats.diverged,
+            last_diverged_op_seq=job.stats.last_diverged,
+            straggler_rank=NOBODY,
+            controller_host=NOBODY,
+        )
+        if job.partial is not None:
+            job.partial.fill(status)
+            controller = controller_of(job, now)
+            status.controller_host = NOBODY if controller is None else controller.index
+            status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
+        return status
+
+
+def _engine_status(now: LanesSnapshot) -> admin_pb2.EngineStatus:
+    info = now.lanes[0].info
+    return admin_pb2.EngineStatus(
+        data_port=info.data_port,
+        feedback_port=info.feedback_port,
+        packet_bytes=info.packet_bytes,
+        gso=info.gso,
+        gro=info.gro,
+        simd=info.simd,
+        receive_buffer_bytes=info.receive_buffer_bytes,
+        send_buffer_bytes=info.send_buffer_bytes,
+        counters=_shown(now.stats),
+        lanes=[
+            admin_pb2.LaneStatus(
+                data_port=lane.info.data_port, feedback_port=lane.info.feedback_port, counters=_shown(lane.stats)
+            )
+            for lane in now.lanes
+        ],
+    )
+
+
+def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admin_pb2.JobHostStatus:
+    status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
+    if host is not job.own:
+        peer = now.peer_stats(job.number, host.index)
+        status.srtt_us = peer.srtt_ns // 1000
+        status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
+        status.lost_bytes = peer.lost_bytes
+    return status
+
+
+def _shown(counters: dict[str, int]) -> dict[str, int]:
+    """Counters as they travel: NEVER, an instant that does not come, does not fit an int64; it is shown as 0."""
+    return {name: 0 if value == NEVER else min(value, 2**63 - 1) for name, value in counters.items()}

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PeerService: what other daemons ask of this one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ultima.daemon.base.config import BUCKET_BYTES_MAX, WORLD_SIZE_MAX, Limits
+from ultima.daemon.base.errors import InvalidArgument, Method, Refused, abort, translated
+from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.quota import SHARE, Quota
+from ultima.daemon.base.ranges import INT64_MAX, whole
+from ultima.daemon.hosts import membership
+from ultima.daemon.hosts.host import address_of_peer
+from ultima.daemon.hosts.rendezvous import Coordinator, Registration
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.tuning import Tuning
+from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.partial.initiators import Initiators
+from ultima.daemon.rpc.trainer_service import inner_deadline
+from ultima.v1 import peer_pb2, peer_pb2_grpc
+
+PROBE_SECONDS_MAX = 61.0  # the largest limits.probe_seconds of any daemon, and what it gives the answer beyond it
+CALLS_MAX = 4096  # calls at once, registrations that wait and watches included
+
+
+def counted(method: Method) -> Method:
+    """Bounds the calls that one address has open at once, so that none takes what the others need."""
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, request: object, context: Any) -> Any:
+        with self.calls.taken(address_of_peer(context.peer())):
+            return await method(self, request, context)
+
+    return wrapper  # type: ignore[return-value]
+
+
+class PeerService(peer_pb2_grpc.PeerServiceServicer):
+    """On TCP, for daemons."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        jobs: JobTable,
+        tuning: Tuning,
+        watchers: Watchers,
+        initiators: Initiators,
+        limits: Limits,
+    ) -> None:
+        self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
+        self._watchers, self._initiators, self._limits = watchers, initiators, limits
+        self.calls = Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE)
+
+    @translated
+    @counted
+    async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
+        """See peer.proto."""
+        host = membership.host(request.host, "host", address_of_peer(context.peer()))
+        if len(host.ranks) != 1:
+            raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
+        whole("world_size", request.world_size, 1, WORLD_SIZE_MAX)
+        whole("bucket_bytes_max", request.bucket_bytes_max, 1, BUCKET_BYTES_MAX)
+        whole("left_generation", request.left_generation, 0, INT64_MAX)
+        options = from_proto(request.options)
+        check_job(options, request.world_size)
+        registration = Registration(
+            job=membership.job_name(request.job),
+            rank=host.ranks[0],
+            world_size=request.world_size,
+            host=host,
+            bucket_bytes_max=request.bucket_bytes_max,
+            left_generation=request.left_generation,
+            options=options,
+            source=address_of_peer(context.peer()),
+        )
+        deadline = inner_deadline(context, self._limits.join_seconds)
+        answer = await self._coordinator.register(registration, deadline)
+        return self._jobs.fellows.membership_now(answer, request.job).to_proto()
+
+    @translated
+    @counted
+    async def Restore(self, request: peer_pb2.RestoreRequest, context: Any) -> peer_pb2.RestoreResponse:
+        """See peer.proto."""
+        source = address_of_peer(context.peer())
+        told = membership.membership(request, request.world_size, source)
+        self._jobs.fellows.restore(membership.job_name(request.job), told, source)
+        return peer_pb2.RestoreResponse()
+
+    @translated
+    @counted
+    async def Connect(self, request: peer_pb2.ConnectRequest, context: Any) -> peer_pb2.ConnectResponse:
+        """See peer.proto."""
+        membership.job_name(request.job)
+        caller = membership.host(request.caller, "caller", address_of_peer(context.peer()))
+        return await self._jobs.fellows.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
+
+    @translated
+    @counted
+    async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
+        """See peer.proto."""
+        options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
+        return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
+
+    @translated
+    @counted
+    async def Probe(self, request: peer_pb2.ProbeRequest, context: Any) -> peer_pb2.ProbeResponse:
+        """See peer.proto."""
+        membership.job_name(request.job)
+        whole("rank", request.rank, 0, WORLD_SIZE_MAX - 1)
+        return await self._initiators.probe(request, inner_deadline(context, PROBE_SECONDS_MAX))
+
+    @translated
+    @counted
+    async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
+        """See peer.proto."""
+        name = membership.job_name(request.job)
+        return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
+
+    async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
+        """See peer.proto."""
+        source = address_of_peer(context.peer())
+        try:
+            if request.address:
+                membership.check_address("address", request.address)
+            whole("grpc_port", request.grpc_port, 1, membership.PORT_MAX)
+            async for news in self._watchers.stream(request.address, request.grpc_port, source):
+                yield news
+        except Refused as error:
+            await abort(context, error)

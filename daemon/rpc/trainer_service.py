@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TrainerService: what trainers ask of the daemon on their host."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, WORLD_SIZE_MAX, DaemonConfig, Limits
+from ultima.daemon.base.errors import InvalidArgument, ResourceExhausted, translated
+from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.hosts.meeting import Meeting, Where
+from ultima.daemon.hosts.membership import job_name
+from ultima.daemon.jobs.job import JoinSpec
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.trainers.attach import AttachServer
+from ultima.v1 import trainer_pb2, trainer_pb2_grpc
+
+ANSWER_SECONDS = 0.5  # kept back from the caller's time, so that the answer arrives while it still waits
+
+
+def inner_deadline(context: Any, seconds_max: float) -> float:
+    """When a call has to be answered, on the loop's clock: a little before the caller stops waiting, and at the latest
+    in `seconds_max`."""
+    remaining = context.time_remaining()
+    left = seconds_max if remaining is None else min(float(remaining), seconds_max)
+    return asyncio.get_running_loop().time() + left - min(ANSWER_SECONDS, left / 10)
+
+
+def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, arena_bytes: int) -> JoinSpec:
+    """The request with every field in its range. Raises InvalidArgument or ResourceExhausted.
+
+    The largest bucket is memory of the job, many times over, so a trainer that does not say it gets no more than could
+    ever lie in its arena.
+    """
+    job_name(request.job)
+    if not 1 <= request.world_size <= WORLD_SIZE_MAX:
+        raise InvalidArgument(f"world_size = {request.world_size}: allowed: 1 to {WORLD_SIZE_MAX}")
+    if not 0 <= request.rank < request.world_size:
+        raise InvalidArgument(f"rank = {request.rank}: allowed: 0 to {request.world_size - 1}")
+    if request.bucket_bytes_max < 0:
+        raise InvalidArgument(f"bucket_bytes_max = {request.bucket_bytes_max}: allowed: 0 to {limits.bucket_bytes}")
+    if request.bucket_bytes_max > limits.bucket_bytes:
+        raise ResourceExhausted(
+            f"limits.bucket_bytes = {limits.bucket_bytes}: bucket_bytes_max = {request.bucket_bytes_max} asked"
+        )
+    if request.rate_bytes_per_s < 0:
+        raise InvalidArgument(f"rate_bytes_per_s = {request.rate_bytes_per_s}: allowed: 0 or more")
+    options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
+    check_job(options, request.world_size)
+    return JoinSpec(
+        job=request.job,
+        rank=request.rank,
+        world_size=request.world_size,
+        rendezvous=where.rendezvous,
+        advertise=where.advertise,
+        bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID, arena_bytes),
+        rate_bytes_per_s=request.rate_bytes_per_s,
+        options=options,
+    )
+
+
+class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
+    """On the Unix socket only."""
+
+    def __init__(self, attach: AttachServer, jobs: JobTable, config: DaemonConfig, grpc_port: int) -> None:
+        self._attach, self._jobs, self._limits = attach, jobs, config.limits
+        self._meeting = Meeting(config, grpc_port)
+
+    @translated
+    async def JoinJob(self, request: trainer_pb2.JoinJobRequest, context: Any) -> trainer_pb2.JoinJobResponse:
+        """See trainer.proto."""
+        deadline = inner_deadline(context, self._limits.join_seconds)
+        trainer = self._attach.claim(request.ticket)
+        try:
+            where = await self._meeting.where(request)
+            spec = checked(request, self._limits, where, trainer.memory[0].arena.size)
+            joined = await self._jobs.join(trainer, spec, deadline)
+        except BaseException:
+            self._attach.release(trainer)
+            raise
+        return trainer_pb2.JoinJobResponse(
+            hosts=[host.to_proto(state) for host, state in joined.hosts],
+            host_index=joined.host_index,
+            next_op_seq=joined.next_op_seq,
+            session=joined.session,
+            bucket_bytes_max=joined.bucket_bytes_max,
+            options=joined.options.to_proto(),
+            lanes=joined.lanes,
+        )
+
+    @translated
+    async def LeaveJob(self, request: trainer_pb2.LeaveJobRequest, context: Any) -> trainer_pb2.LeaveJobResponse:
+        """See trainer.proto."""
+        self._attach.release(self._jobs.leave(request.ticket, request.session))
+        return trainer_pb2.LeaveJobResponse()

@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a trainer comes in: a SOCK_SEQPACKET socket that hands out shared memory and then serves as a life line.
+
+gRPC for Python tells neither who is at the other end nor passes descriptors, so this is a socket of its own. The
+kernel says who calls (SO_PEERCRED). The daemon makes the memory and seals its size, so that no trainer can take it
+away under the engine's hands, and never maps what a trainer gives. The completion memory is also sealed against new
+writers: a wild trainer cannot forge a receipt. One message goes each way, in JSON; after it, the end of the
+connection is the news that one side has died.
+
+    trainer -> daemon   {"v": 2, "arena_bytes": N, "pid": P}
+    daemon -> trainer   {"v": 2, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
+                         "completion_bytes": C, "version": "..."}  and descriptors:
+                        arena (memfd), complete (a stream socket), and for each lane submissions, completions (memfds),
+                        submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
+                    or  {"v": 2, "error": "INVALID_ARGUMENT", "message": "..."}
+
+Who only wants to prove to the gRPC socket who it is asks for a token, gets it, and is hung up on (users.py):
+
+    caller  -> daemon   {"v": 2, "who": true}
+    daemon  -> caller   {"v": 2, "token": "32 hex digits"}, or an error as above
+
+Two bells, for nobody polls. The trainer adds to `submit` after each submission; the daemon only listens, for to read or
+write a file whose flags a trainer can change is to wait for him. The daemon sends a byte on `complete` when there are
+completions, unless it is full of bytes not heard yet; a byte says no more than that it is time to look. What a trainer
+sends there goes nowhere: the daemon's end is shut for reading, for what is sent may carry descriptors, and the kernel
+may block in dropping those. Of the attach socket itself they are refused where the kernel can (Linux 6.16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import grp
+import json
+import logging
+import mmap
+import os
+import pwd
+import secrets
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    Refused,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    status_of,
+)
+from ultima.daemon.base.logs import about
+from ultima.daemon.base.waiting import spawn
+from ultima.daemon.engine.engine import Region, SessionMemory
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.trainers.budget import Budget, check_share
+from ultima.daemon.trainers.users import Tokens
+
+log = logging.getLogger("ultimad.attach")
+
+PROTOCOL = 2
+HELLO_BYTES_MAX = 4096
+SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
+SILENT_PER_UID_MAX = 192  # of one user
+_MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
+_F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1
+_SO_PEERPIDFD = 77  # Linux 6.5
+_SO_PASSRIGHTS = 83  # Linux 6.16
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@dataclass(eq=False)
+class Trainer:
+    """One attached process and the memory it was given."""
+
+    uid: int
+    pid: int
+    ticket: str
+    memory: tuple[SessionMemory, ...]
+    """Per lane; arena and completion bell are the same in all."""
+    parcel: list[int]
+    """What only the trainer needs by number, until it was sent: arena, its end of the completion bell, rings."""
+    size: int
+    connection: socket.socket
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    joined: bool = False
+    """It is in a job, or on its way into one: its ticket is used and it may stay as long as it likes."""
+    expiry: asyncio.TimerHandle | None = None
+
+    def expire_after(self, seconds: float) -> None:
+        """Hangs up on a trainer that is in no job unless it joins one within `seconds`."""
+        self.joined = False
+        self.expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def keep(self) -> None:
+        """The trainer is in use: it does not expire."""
+        self.joined = True
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
+    def hang_up(self) -> None:
+        """Ends the life line from this side."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _expire(self) -> None:
+        log.info("ticket expired pid=%d uid=%d", self.pid, self.uid)
+        self.hang_up()
+
+
+def credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the process at the other end, as the kernel knew it when it connected."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", data)
+    return pid, uid, gid
+
+
+def may_attach(uid: int, gid: int, config: DaemonConfig) -> bool:
+    """The daemon's own user, root, the listed users, and members of the configured group."""
+    if uid in (0, os.geteuid(), *config.allow_uids):
+        return True
+    if not config.allow_group:
+        return False
+    try:
+        allowed = grp.getgrnam(config.allow_group).gr_gid
+        return allowed == gid or allowed in os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return False
+
+
+def parse_hello(data: bytes, arena_bytes_max: int) -> int | None:
+    """The arena size that a trainer asks for, in bytes, rounded up to whole pages; None: a caller wants a token.
+
+    Raises InvalidArgument or ResourceExhausted.
+    """
+    if len(data) > HELLO_BYTES_MAX:
+        raise InvalidArgument(f"hello: more than {HELLO_BYTES_MAX} bytes")
+    try:
+        hello = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidArgument("hello: not JSON") from None
+    if not isinstance(hello, dict) or hello.get("v") != PROTOCOL:
+        version = hello.get("v") if isinstance(hello, dict) else None
+        raise InvalidArgument(f"v = {version!r}: this daemon speaks {PROTOCOL}")
+    who = hello.get("who", False)
+    if who is True:
+        return None
+    if who is not False:
+        raise InvalidArgument(f"who = {who!r}: allowed: true, or to be left out")
+    size = hello.get("arena_bytes")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InvalidArgument(f"arena_bytes = {size!r}: allowed: 1 to {arena_bytes_max}")
+    if size > arena_bytes_max:
+        raise ResourceExhausted(f"limits.arena_bytes = {arena_bytes_max}: arena_bytes = {size} asked")
+    return whole_pages(size)
+
+
+def whole_pages(size: int) -> int:
+    """`size` rounded up to pages, because a file is mapped by pages and one byte beyond its end is a SIGBUS."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def make_bell() -> tuple[int, int]:
+    """Both ends of a completion bell, by number: ours, which only sends, and the trainer's. Raises OSError."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    near.shutdown(socket.SHUT_RD)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few rings that are not heard yet
+    return near.detach(), far.detach()
+
+
+def create_memfd(name: str, size: int) -> int:
+    """A memfd of `size` bytes whose seals can still be set. Raises OSError."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        fd = os.memfd_create(name, flags)
+    try:
+        os.ftruncate(fd, size)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+class AttachServer:
+    """Listens on DIR/attach.sock and keeps the trainers that came in."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        engine: Lanes,
+        budget: Budget,
+        tokens: Tokens,
+        version: str,
+        on_gone: Callable[[Trainer], None],
+    ) -> None:
+        """`on_gone` is called once for each trainer that goes, while its memory is still mapped."""
+        self._config, self._engine, self._budget, self._version = config, engine, budget, version
+        self._tokens = tokens
+        self._on_gone = on_gone
+        self._tickets: dict[str, Trainer] = {}
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._trainers: set[Trainer] = set()
+        self._silent: Counter[int] = Counter()
+        """Connections that have not said hello yet, by user."""
+
+    @property
+    def trainers(self) -> int:
+        """Processes that hold memory now."""
+        return len(self._trainers)
+
+    def start(self, listener: socket.socket) -> None:
+        """Accepts on a listening SOCK_SEQPACKET socket, which becomes the server's."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._accepting = spawn(self._accept(listener), "attach-accept")
+
+    def claim(self, ticket: str) -> Trainer:
+        """Uses a ticket up. Raises Unauthenticated if it does not exist (never did, was used, has expired)."""
+        trainer = self._tickets.pop(ticket, None)
+        if trainer is None:
+            raise Unauthenticated("ticket: unknown, used or expired; attach again for a new one")
+        trainer.keep()
+        return trainer
+
+    def release(self, trainer: Trainer) -> None:
+        """The trainer is in no job any more: it hangs up soon, or is hung up on."""
+        if not trainer.gone.is_set():
+            trainer.expire_after(self._config.limits.ticket_seconds)
+
+    async def stop_accepting(self) -> None:
+        """Nobody new comes in; those who are in stay."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
+
+    async def stop(self) -> None:
+        """Hangs up on everybody and takes all memory back."""
+        await self.stop_accepting()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors or memory: others may go, so it is worth another try
+                log.warning("accept failed error=%s", error.strerror)
+                await asyncio.sleep(1.0)
+                continue
+            connection.setblocking(False)
+            _, uid, _ = credentials(connection)
+            if self._silent.total() >= SILENT_MAX or self._silent[uid] >= SILENT_PER_UID_MAX:
+                connection.close()
+                continue
+            self._silent[uid] += 1
+            task = spawn(self._attend(connection, uid), "attach")
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _attend(self, connection: socket.socket, uid: int) -> None:
+        trainer: Trainer | None = None
+        try:
+            try:
+                trainer = await self._welcome(connection)
+            finally:
+                self._silent -= Counter((uid,))  # which forgets those that have none
+            if trainer is not None:
+                self._answer(connection, trainer)
+                await self._until_gone(connection, trainer)
+        except Refused as error:
+            log.warning("attach refused status=%s reason=%s", status_of(error).name, error, extra=about(uid))
+            reply = {"v": PROTOCOL, "error": status_of(error).name, "message": str(error)}
+            with contextlib.suppress(OSError):
+                connection.send(json.dumps(reply).encode())
+        except (OSError, TimeoutError) as error:
+            log.info("attach ended early error=%s", str(error) or "no hello in time")
+        finally:
+            if trainer is not None:
+                self._forget(trainer)
+            connection.close()
+
+    async def _welcome(self, connection: socket.socket) -> Trainer | None:
+        """Makes a trainer of who says hello, or answers with a token. Raises Refused."""
+        pid, uid, gid = credentials(connection)
+        # Read before anything is refused: an answer to somebody whose words were not read is lost with a reset.
+        # Descriptors that come along are dropped by the kernel, because recv has no room for them.
+        receive = asyncio.get_running_loop().sock_recv(connection, HELLO_BYTES_MAX + 1)
+        hello = await asyncio.wait_for(receive, self._config.limits.hello_seconds)
+        if not hello:
+            raise OSError(errno.ECONNRESET, "hung up before saying anything")
+        if not may_attach(uid, gid, self._config):
+            raise PermissionDenied(f"uid {uid} may not attach: see allow_uids and allow_group in the daemon's config")
+        arena_bytes = parse_hello(hello, self._config.limits.arena_bytes)
+        if arena_bytes is None:
+            connection.send(json.dumps({"v": PROTOCOL, "token": self._tokens.give(uid)}).encode())
+            return None
+        idle = (trainer.uid for trainer in self._trainers if not trainer.joined)
+        check_share("attaching", self._config.limits, idle, uid, "processes are attaching")
+        trainer = self._create(connection, pid, uid, arena_bytes)
+        self._trainers.add(trainer)
+        self._tickets[trainer.ticket] = trainer
+        trainer.expire_after(self._config.limits.ticket_seconds)
+        log.info("trainer attached pid=%d uid=%d arena_bytes=%d", pid, uid, arena_bytes)
+        return trainer
+
+    def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
+        info, lanes = self._engine.info, len(self._engine.infos)
+        rings = whole_pages(info.submission_bytes), whole_pages(info.completion_bytes)
+        size = sum(rings) * lanes + arena_bytes
+        self._budget.take(uid, size)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._budget.give_back, uid, size)
+            parcel: list[int] = []
+
+            def kept(fd: int) -> int:
+                undo.callback(os.close, fd)
+                return fd
+
+            def region(name: str, nbytes: int, more_seals: int = 0) -> Region:
+                parcel.append(kept(create_memfd(name, nbytes)))
+                # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
+                mapped = self._engine.region_map(parcel[-1], nbytes)
+                undo.callback(self._engine.region_unmap, mapped)
+                fcntl.fcntl(parcel[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more_seals)
+                return mapped
+
+            try:
+                arena = region("ultima-arena", arena_bytes)
+                complete_fd, theirs = map(kept, make_bell())
+                parcel.append(theirs)
+                memory = tuple(
+                    SessionMemory(
+                        region("ultima-submit", rings[0]),
+                        region("ultima-complete", rings[1], _F_SEAL_FUTURE_WRITE),
+                        arena,
+                        kept(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)),
+                        complete_fd,
+                    )
+                    for _ in range(lanes)
+                )
+            except OSError as error:
+                raise Unavailable(f"shared memory: {error.strerror}") from error
+            undo.pop_all()
+        return Trainer(uid, pid, secrets.token_hex(16), memory, parcel, size, connection)
+
+    def _answer(self, connection: socket.socket, trainer: Trainer) -> None:
+        """Descriptors: arena and completion bell; then of each lane both rings and its submission bell."""
+        first = trainer.memory[0]
+        reply = {
+            "v": PROTOCOL,
+            "ticket": trainer.ticket,
+            "lanes": len(trainer.memory),
+            "arena_bytes": first.arena.size,
+            "submission_bytes": first.submissions.size,
+            "completion_bytes": first.completions.size,
+            "version": self._version,
+        }
+        arena, bell, *rings = trainer.parcel
+        descriptors = [arena, bell]
+        for lane, memory in enumerate(trainer.memory):
+            descriptors += [*rings[2 * lane : 2 * lane + 2], memory.submit_fd]
+        socket.send_fds(connection, [json.dumps(reply).encode()], descriptors)
+        for fd in trainer.parcel:  # mapped here and held there: no longer needed by number
+            os.close(fd)
+        trainer.parcel = []
+
+    async def _until_gone(self, connection: socket.socket, trainer: Trainer) -> None:
+        """Returns when the trainer hangs up, or its process ends although a child still holds the socket open."""
+        loop = asyncio.get_running_loop()
+        died: asyncio.Future[None] = loop.create_future()
+        pidfd = process_handle(connection, trainer.pid)
+        if pidfd >= 0:
+            loop.add_reader(pidfd, died.cancel)
+        line = asyncio.ensure_future(loop.sock_recv(connection, 1))
+        try:
+            await asyncio.wait((line, died), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if pidfd >= 0:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+            if not line.done():
+                line.cancel()
+            (data,) = await asyncio.gather(line, return_exceptions=True)
+        if isinstance(data, bytes) and data:
+            log.warning("trainer broke the protocol pid=%d: it spoke twice", trainer.pid)
+
+    def _forget(self, trainer: Trainer) -> None:
+        self._tickets.pop(trainer.ticket, None)
+        self._trainers.discard(trainer)
+        trainer.keep()
+        trainer.gone.set()
+        try:
+            self._on_gone(trainer)
+        finally:
+            first = trainer.memory[0]
+            rings = [region for lane in trainer.memory for region in (lane.submissions, lane.completions)]
+            for region in (first.arena, *rings):
+                self._engine.region_unmap(region)
+            for fd in (*trainer.parcel, first.complete_fd, *(lane.submit_fd for lane in trainer.memory)):
+                os.close(fd)
+            self._budget.give_back(trainer.uid, trainer.size)
+            log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
+
+
+def process_handle(connection: socket.socket, pid: int) -> int:
+    """A pidfd of the process at the other end, or -1 where the kernel cannot give one; readable when it has ended."""
+    try:
+        data = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, struct.calcsize("i"))
+        return int(struct.unpack("i", data)[0])
+    except OSError:
+        pass
+    try:
+        return os.pidfd_open(pid) if pid > 0 else -1
+    except OSError:
+        return -1
+
+
+def listen(path: Path, group: str) -> socket.socket:
+    """A listening SOCK_SEQPACKET socket at `path`, for its owner and `group` only. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        before = os.umask(0o117)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        if group:
+            os.chown(path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
+        with contextlib.suppress(OSError):  # an older kernel; who connects gets what the listener has
+            listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima` itself: its table of verbs, what its endings mean, and that it starts fast."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ultima.base.errors import DaemonLost, DaemonUnavailable, InvalidArgument, JoinTimeout, UltimaError
+from ultima.cli import main
+
+runner = CliRunner()
+
+
+def test_help__lists_every_verb_of_the_table() -> None:
+    result = runner.invoke(main.build(), ["--help"])
+    assert result.exit_code == 0
+    for verb in main.VERBS:
+        assert f"  {verb.name} " in result.output
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in main.VERBS])
+def test_help__of_each_verb(verb: str) -> None:
+    result = runner.invoke(main.build(), [verb, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["fly"], ["status", "--no-such-flag"], ["perf", "-n", "0"], ["perf", "-b", "12Q"], ["demo", "--ranks", "many"]],
+)
+def test_usage__is_exit_status_2(arguments: list[str]) -> None:
+    assert runner.invoke(main.build(), arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UltimaError("it failed"), 1),
+        (DaemonLost("hangup", "gone"), 1),
+        (JoinTimeout("rank 3 is missing"), 1),
+        (InvalidArgument("-b", "x", "bytes"), 2),
+        (DaemonUnavailable("nobody there"), 3),
+    ],
+)
+def test_ending__is_a_sentence_and_a_status(error: UltimaError, status: int) -> None:
+    def verb() -> None:
+        raise error
+
+    app = typer.Typer()
+    app.command()(main.ends_well(verb))
+    result = runner.invoke(app, [])
+    assert result.exit_code == status
+    assert result.stderr == f"ultima: {error}\n"
+    assert result.stdout == ""
+
+
+def test_ending__interrupted() -> None:
+    def verb() -> None:
+        raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command()(main.ends_well(verb))
+    assert runner.invoke(app, []).exit_code == 130
+
+
+def test_start__loads_neither_torch_nor_grpc() -> None:
+    """`ultima version` in a shell prompt, or `ultima perf` on a hundred ranks, must not wait for what it does not
+    use.
+    """
+    code = "import sys, ultima.cli.main; print([name for name in ('torch', 'grpc', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "torch" not in done.stdout and "grpc" not in done.stdout
+
+
+def test_version__says_what_is_installed() -> None:
+    result = runner.invoke(main.build(), ["version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("ultima 0.")
+
+
+def test_version__json_keys_stay() -> None:
+    facts = json.loads(runner.invoke(main.build(), ["version", "--json"]).output)
+    assert set(facts) == {"version", "python", "extension", "torch", "machine", "kernel"}
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public fake does what its docstring promises to other people's tests."""
+
+import time
+
+import numpy as np
+import pytest
+
+import ultima
+from ultima import DeadlineExceeded, Desync, StageEnd, Status, Why
+from ultima.api import job
+from ultima.base.buffers import AnyArray
+from ultima.testing import FakeDaemon
+
+
+def test_peer__stands_in_for_ranks_that_nobody_connects() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def peer(rank: int, op_seq: int, mine: AnyArray) -> AnyArray | None:
+        asked.append((rank, op_seq))
+        return None if (rank, op_seq) == (3, 1) else mine * rank
+
+    with FakeDaemon(4, peer=peer) as daemon, daemon.connect(0, arena="64K") as job:
+        mine = np.full(8, 6.0)
+        assert job.allreduce(mine, "sum").contributors == (0, 1, 2, 3)
+        assert mine.tolist() == [42.0] * 8
+        mine[:] = 6
+        receipt = job.allreduce(mine, deadline="100ms")
+        assert (receipt.status, receipt.contributors, receipt.weight_min) == (Status.PARTIAL, (0, 1, 2), 3)
+        assert mine.tolist() == [8.0] * 8, "divided by the ranks that arrived"
+    assert sorted(set(asked)) == [(rank, seq) for rank in (1, 2, 3) for seq in (0, 1)]
+
+
+def test_receipt__bytes_are_conserved_and_blame_is_placed() -> None:
+    daemon = FakeDaemon(4, ranks_per_host=2, peer=lambda rank, op_seq, mine: mine)
+    with daemon, daemon.connect(0, arena="64K") as job:
+        daemon.leave_out(2, 3)
+        receipt = job.allreduce(np.ones(9), deadline="50ms")
+        assert (receipt.status, receipt.contributors, receipt.culprit) == (Status.INSUFFICIENT, (0, 1), (2, 3))
+        assert receipt.bytes_expected == receipt.bytes_used + receipt.bytes_missing == 9 * 8
+        assert receipt.peers[1].why is Why.SILENT
+        assert receipt.stage_ends[0] is StageEnd.DEADLINE
+        daemon.leave_out()
+        assert job.allreduce(np.ones(9)).complete
+
+
+def test_delay__makes_a_rank_late() -> None:
+    with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K") as a, daemon.connect(1, arena="64K") as b:
+        daemon.delay(1, 0.15)
+        mine, theirs = np.zeros(4), np.ones(4)
+        start = time.monotonic()
+        handles = a.allreduce_async(mine, "sum", deadline=20), b.allreduce_async(theirs, "sum", deadline=20)
+        assert [handle.wait().complete for handle in handles] == [True, True]
+        assert time.monotonic() - start >= 0.15
+        assert mine.tolist() == theirs.tolist() == [1.0] * 4
+
+
+def test_rank_that_left__is_not_waited_for() -> None:
+    with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K") as a:
+        daemon.connect(1, arena="64K").close()
+        receipt = a.allreduce(np.ones(4), deadline=60)
+        assert (receipt.status, receipt.peers[1].why) == (Status.INSUFFICIENT, Why.ABSENT)
+
+
+def test_rank_taken__is_refused() -> None:
+    with FakeDaemon(2) as daemon, daemon.connect(0, arena="64K"), pytest.raises(ultima.JoinRefused, match="rank 0"):
+        daemon.connect(0, arena="64K")
+
+
+def test_world_size__must_be_the_fakes() -> None:
+    with FakeDaemon(2) as daemon, daemon.installed(), pytest.raises(ultima.InvalidArgument, match="world_size"):
+        ultima.connect(rank=0, world_size=3)
+
+
+def test_installed__only_inside_the_block() -> None:
+    with FakeDaemon(1) as daemon:
+        with daemon.installed():
+            assert job.connector_override is daemon
+        assert job.connector_override is None
+        with pytest.raises(ZeroDivisionError), daemon.installed():
+            _ = 1 / 0
+        assert job.connector_override is None
+
+
+def test_fake__needs_no_extension() -> None:
+    """Users' tests may run where no wheel was built."""
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; sys.modules['ultima._native'] = None; sys.modules['grpc'] = None\n"
+        "import numpy as np\n"
+        "from ultima.testing import FakeDaemon\n"
+        "with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine) as daemon, daemon.connect(0, arena='64K') as job:\n"
+        "    assert job.allreduce(np.ones(3), 'sum').complete\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_agree__identical_bytes_or_an_exception() -> None:
+    with FakeDaemon(world_size=3) as daemon:
+        jobs = [daemon.connect(rank) for rank in range(3)]
+        arrays = [np.full(4, rank, np.float32) for rank in range(3)]
+        handles = [job.allreduce_async(a, agree=True) for job, a in zip(jobs, arrays, strict=True)]
+        digests = {handle.wait().digest for handle in handles}
+        assert len(digests) == 1 and 0 not in digests
+        daemon.leave_out(2)
+        handles = [
+            job.allreduce_async(a, agree=True, deadline=0.3) for job, a in zip(jobs[:2], arrays[:2], strict=True)
+        ]
+        for handle in handles:
+            with pytest.raises(DeadlineExceeded, match="with agree=True, and not finished by its deadline") as caught:
+                handle.wait()
+            assert caught.value.receipt is not None and caught.value.receipt.culprit == (2,)
+        handles = [
+            job.allreduce_async(a, agree=agree)
+            for job, a, agree in zip(jobs[:2], arrays[:2], (True, False), strict=True)
+        ]
+        for handle in handles:
+            with pytest.raises(Desync) as desync:
+                handle.wait()
+            assert desync.value.field == "agree"
+            assert {desync.value.mine, desync.value.theirs} == {True, False}
+        for job in jobs:
+            job.close()
