@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What Python sees of the C, and nothing else: read by build_engine.py, never included. The meaning of each name is
- * told where it is defined (core/base/ut.h, core/face/ring.h, core/face/engine.h, udp/driver.h). Nothing here can
+ * told where it is defined (core/base/, core/face/, core/wire/burst.h, udp/driver.h). Nothing here can
  * drift: the compiler fills in each `...`, and cffi compares every struct's fields, offsets and size with the real ones
  * while it builds.
  *
@@ -100,7 +100,7 @@ const char *ut_strerror(int error);
 #define UT_POLICY_SEEDED ...
 size_t ut_dtype_bytes(unsigned dtype);
 
-/* ---- core/face/ring.h ---- */
+/* ---- core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
 
 typedef struct ut_submission {
     uint64_t op_seq;
@@ -242,7 +242,7 @@ int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
 
-/* ---- core/face/engine.h ---- */
+/* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
 typedef struct ut_engine_config {
     uint32_t packet_bytes;

@@ -8,7 +8,7 @@
 
 A gradient that came too late for its op stays, and is combined with the next one (`combine.py`). Each is in one op at
 most: before it is combined again the slot is looked into, and to replace what lies there is a compare-and-swap that an
-op may win (`ring.h`, REPLACE); then the new gradient is given alone.
+op may win (`submission.h`, REPLACE); then the new gradient is given alone.
 """
 
 from __future__ import annotations

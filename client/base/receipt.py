@@ -79,7 +79,7 @@ class Slot(StrEnum):
     """What was given for an earlier one, alone or with newer."""
 
 
-# In the order of the numbers in shared memory (ring.h).
+# In the order of the numbers in shared memory (receipt.h).
 SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
 TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)

@@ -58,7 +58,7 @@ class OpState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which collective an op is, and how its buffers lie in its bucket (`transport_c/core/face/ring.h`). Bytes."""
+    """Which collective an op is, and how its buffers lie in its bucket (`core/base/submission.h`). Bytes."""
 
     collective: int
     nbytes: int

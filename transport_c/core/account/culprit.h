@@ -14,7 +14,7 @@
 #ifndef UT_CULPRIT_H
 #define UT_CULPRIT_H
 
-#include "core/face/ring.h"
+#include "core/base/receipt.h"
 
 /* What this host saw of another during an op. Of itself: `opened_after`, `drops` and `accuses` (whose data it lacks).
  */

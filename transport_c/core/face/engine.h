@@ -20,18 +20,12 @@
 #ifndef UT_ENGINE_H
 #define UT_ENGINE_H
 
-#include "core/base/ut.h"
+#include "core/base/host.h"
+#include "core/base/options.h"
 #include "core/face/ring.h"
+#include "core/wire/burst.h"
 
 typedef struct ut_engine ut_engine;
-
-/* A socket address, opaque to the core: the bytes of a sockaddr_in or sockaddr_in6, or the simulator's host number. */
-typedef struct ut_addr {
-    uint8_t len; /* bytes in use, at most 28 */
-    uint8_t bytes[31];
-} ut_addr;
-
-enum ut_port { UT_PORT_DATA = 0, UT_PORT_FEEDBACK = 1 };
 
 typedef struct ut_engine_config {
     uint32_t packet_bytes;   /* UDP payload of a full data packet: 1472 at MTU 1500 over IPv4; 32 + a multiple of 8 */
@@ -39,43 +33,6 @@ typedef struct ut_engine_config {
     uint32_t receive_buffer; /* bytes that the kernel holds for us before it drops; credit stays below half of it */
     uint64_t seed;           /* of connection ids and incarnations */
 } ut_engine_config;
-
-/* How a job behaves. All zero is the default of everything. `algorithm` is fixed when the job is added and must be the
- * same on all hosts; the rest may be changed while it runs (ut_engine_job_tune), from the next op on. */
-typedef struct ut_job_options {
-    uint8_t algorithm;        /* enum ut_algorithm; 0: TAR */
-    uint8_t congestion;       /* enum ut_congestion; 0: Swift */
-    uint8_t hadamard;         /* enum ut_hadamard; 0: off */
-    uint8_t incast;           /* factor I, 1 .. 15: senders that a host hears at once; 0: dynamic */
-    uint8_t early_percent;    /* x: share of t_C to wait after the tail was seen; 0: 10 */
-    uint8_t policy;           /* enum ut_policy; 0: NONE. From NONE to others and back it cannot be changed */
-    uint8_t tau;              /* ops that a rank may be absent from in a row before one waits for it; 0: 8 */
-    uint8_t eta;              /* not the engine's: trainers' bound on what they combine, told in receipts; 0: 4 */
-    uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
-    uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
-    uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
-    uint32_t quorum;          /* k of QUORUM, 1 .. ranks of the job; 0: half of them, rounded up */
-    uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: 2, or 1 of one */
-    uint64_t policy_seed;     /* of the picks of MAJORITY and SEEDED */
-    uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
-    uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
-    uint8_t reserved[7];
-} ut_job_options;
-
-typedef struct ut_job_config {
-    uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
-    uint32_t self;             /* this host's index, < hosts */
-    uint32_t local_ranks;      /* ranks of this job on this host, 1 .. UT_LOCAL_MAX */
-    uint32_t packet_bytes;     /* the job's stride, the same on all hosts: the least of their packet_bytes */
-    uint32_t world;            /* ranks of the job on all hosts, >= hosts; 0: one a host */
-    uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
-    uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */
-    uint64_t first_op_seq;     /* 0, or where the job stands when a host joins again */
-    /* Ranks on each host; all 0: local_ranks here, and the rest of the world spread evenly. Ranks are numbered by host,
-     * and by place on their host. */
-    uint8_t ranks_of[UT_HOSTS_MAX];
-    ut_job_options options;
-} ut_job_config;
 
 /* What a session may touch. */
 typedef struct ut_session_memory {
@@ -86,73 +43,6 @@ typedef struct ut_session_memory {
     uint32_t place; /* of the rank among those of its job on this host, < local_ranks */
     uint32_t reserved;
 } ut_session_memory;
-
-#define UT_BURST_BYTES 65507u /* of one burst: what one message of UDP holds */
-/* One datagram burst: segments of segment_bytes each, the last one perhaps shorter, gathered from iov. */
-typedef struct ut_iov {
-    const void *base;
-    size_t len;
-} ut_iov;
-typedef struct ut_burst {
-    ut_addr to;
-    uint32_t port; /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
-    uint32_t segment_bytes;
-    uint32_t segments;
-    uint32_t bytes; /* of all segments */
-    uint32_t iovs;
-    ut_iov iov[2 * UT_SEGMENTS_MAX];            /* {header, payload} per segment; payload points into an arena */
-    uint8_t headers[UT_SEGMENTS_MAX * 32 + 16]; /* data headers live here; a feedback is built in whole in `packet` */
-    uint8_t packet[1472];
-} ut_burst;
-
-enum ut_event_kind {
-    UT_EVENT_OP_DONE = 1,    /* a: status, b: elapsed ns, c: bytes missing */
-    UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
-    UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
-    UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
-    UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: of those that were compared */
-    UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
-    UT_EVENT_READY,     /* partial jobs: the next op is op_seq; a: ranks here that have given for it, bit per place */
-    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it */
-};
-typedef struct ut_event {
-    uint32_t kind; /* enum ut_event_kind */
-    uint32_t job;
-    uint32_t session; /* UINT32_MAX where none */
-    uint32_t host;    /* UINT32_MAX where none */
-    uint64_t op_seq;
-    uint64_t a, b, c;
-} ut_event;
-
-/* Counters since start; each datagram that comes in lands in exactly one of the packet classes marked *. */
-typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent; /* datagrams */
-    uint64_t pieces_sent;       /* of data_sent: pieces of packets that are too large for their path */
-    uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
-    uint64_t data_used;         /* * folded or placed */
-    uint64_t data_duplicate;    /* * a slot that was there already */
-    uint64_t data_late;         /* * for an op or stage that has ended */
-    uint64_t data_stashed;      /* * early: kept until its op opens here; counted again under one of the others then */
-    uint64_t data_refused;      /* * authentic but impossible: range, stage, stash overflow */
-    uint64_t data_pieces;       /* * of a packet of which more must come; its last piece counts as the packet does */
-    uint64_t feedback_received; /* * */
-    uint64_t feedback_old;      /* * overtaken by a newer one */
-    uint64_t replayed;          /* * packet number seen before, or below the window */
-    uint64_t unknown;           /* * no such connection id: another job, another life */
-    uint64_t malformed;         /* * */
-    uint64_t bad_checksum;      /* * */
-    uint64_t stash_replayed;    /* stashed packets that were looked at again */
-    uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
-    uint64_t replicas_compared, replicas_differ; /* results of peers held against ours; of those, not the same */
-    uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
-    uint64_t lost_packets;    /* declared lost by us as a sender */
-    uint64_t spurious_losses; /* of those, acknowledged afterwards */
-    uint64_t bad_submissions, events_dropped;
-    uint64_t kernel_drops;       /* told by the driver */
-    uint64_t progress;           /* moves whenever the engine does anything; the watchdog reads it */
-    uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */
-    uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
-} ut_stats;
 
 /* What a job knows of one peer; for status and tests. */
 typedef struct ut_peer_stats {

@@ -13,7 +13,7 @@
 #ifndef UT_TIMING_H
 #define UT_TIMING_H
 
-#include "core/face/engine.h"
+#include "core/base/options.h"
 #include "core/op/deadline.h"
 
 enum {

@@ -9,7 +9,7 @@
 #ifndef UT_SLOT_H
 #define UT_SLOT_H
 
-#include "core/face/ring.h"
+#include "core/base/submission.h"
 
 enum {
     UT_TAU = 8,                       /* ops that a rank may be absent from in a row, unless an option says otherwise */

@@ -10,10 +10,10 @@
 #ifndef UT_CONN_H
 #define UT_CONN_H
 
-#include "core/face/engine.h"
 #include "core/path/cc.h"
 #include "core/path/mtu.h"
 #include "core/path/pacer.h"
+#include "core/wire/burst.h"
 #include "core/wire/packets.h"
 
 enum {

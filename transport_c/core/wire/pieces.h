@@ -7,8 +7,8 @@
 #ifndef UT_PIECES_H
 #define UT_PIECES_H
 
-#include "core/face/engine.h"
 #include "core/path/mtu.h"
+#include "core/wire/burst.h"
 #include "core/wire/packets.h"
 
 enum { UT_PIECES_ROOM = 64 /* packets that a path puts together at once */ };

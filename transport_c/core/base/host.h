@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the core tells whoever drives it: events for the daemon, and counters.
+ */
+#ifndef UT_HOST_H
+#define UT_HOST_H
+
+#include "core/base/ut.h"
+
+enum ut_event_kind {
+    UT_EVENT_OP_DONE = 1,    /* a: status, b: elapsed ns, c: bytes missing */
+    UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
+    UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
+    UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
+    UT_EVENT_DIVERGED,       /* a: mask of the hosts whose result differs from ours, b: of those that were compared */
+    UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
+    UT_EVENT_READY,     /* partial jobs: the next op is op_seq; a: ranks here that have given for it, bit per place */
+    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it */
+};
+typedef struct ut_event {
+    uint32_t kind; /* enum ut_event_kind */
+    uint32_t job;
+    uint32_t session; /* UINT32_MAX where none */
+    uint32_t host;    /* UINT32_MAX where none */
+    uint64_t op_seq;
+    uint64_t a, b, c;
+} ut_event;
+
+/* Counters since start; each datagram that comes in lands in exactly one of the packet classes marked *. */
+typedef struct ut_stats {
+    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent; /* datagrams */
+    uint64_t pieces_sent;       /* of data_sent: pieces of packets that are too large for their path */
+    uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
+    uint64_t data_used;         /* * folded or placed */
+    uint64_t data_duplicate;    /* * a slot that was there already */
+    uint64_t data_late;         /* * for an op or stage that has ended */
+    uint64_t data_stashed;      /* * early: kept until its op opens here; counted again under one of the others then */
+    uint64_t data_refused;      /* * authentic but impossible: range, stage, stash overflow */
+    uint64_t data_pieces;       /* * of a packet of which more must come; its last piece counts as the packet does */
+    uint64_t feedback_received; /* * */
+    uint64_t feedback_old;      /* * overtaken by a newer one */
+    uint64_t replayed;          /* * packet number seen before, or below the window */
+    uint64_t unknown;           /* * no such connection id: another job, another life */
+    uint64_t malformed;         /* * */
+    uint64_t bad_checksum;      /* * */
+    uint64_t stash_replayed;    /* stashed packets that were looked at again */
+    uint64_t bytes_used, bytes_late, bytes_duplicate, bytes_repaired;
+    uint64_t replicas_compared, replicas_differ; /* results of peers held against ours; of those, not the same */
+    uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
+    uint64_t lost_packets;    /* declared lost by us as a sender */
+    uint64_t spurious_losses; /* of those, acknowledged afterwards */
+    uint64_t bad_submissions, events_dropped;
+    uint64_t kernel_drops;       /* told by the driver */
+    uint64_t progress;           /* moves whenever the engine does anything; the watchdog reads it */
+    uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */
+    uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
+} ut_stats;
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a shell says of a job when it adds the job (ut_job_config), and what may change while the job runs
+ * (ut_job_options). core/face/valid.c holds all ranges.
+ */
+#ifndef UT_OPTIONS_H
+#define UT_OPTIONS_H
+
+#include "core/base/ut.h"
+
+/* How a job behaves. All zero is the default of everything. `algorithm` is fixed when the job is added and must be the
+ * same on all hosts; the rest may be changed while it runs (ut_engine_job_tune), from the next op on. */
+typedef struct ut_job_options {
+    uint8_t algorithm;        /* enum ut_algorithm; 0: TAR */
+    uint8_t congestion;       /* enum ut_congestion; 0: Swift */
+    uint8_t hadamard;         /* enum ut_hadamard; 0: off */
+    uint8_t incast;           /* factor I, 1 .. 15: senders that a host hears at once; 0: dynamic */
+    uint8_t early_percent;    /* x: share of t_C to wait after the tail was seen; 0: 10 */
+    uint8_t policy;           /* enum ut_policy; 0: NONE. From NONE to others and back it cannot be changed */
+    uint8_t tau;              /* ops that a rank may be absent from in a row before one waits for it; 0: 8 */
+    uint8_t eta;              /* not the engine's: trainers' bound on what they combine, told in receipts; 0: 4 */
+    uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
+    uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
+    uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
+    uint32_t quorum;          /* k of QUORUM, 1 .. ranks of the job; 0: half of them, rounded up */
+    uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: 2, or 1 of one */
+    uint64_t policy_seed;     /* of the picks of MAJORITY and SEEDED */
+    uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
+    uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
+    uint8_t reserved[7];
+} ut_job_options;
+
+typedef struct ut_job_config {
+    uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
+    uint32_t self;             /* this host's index, < hosts */
+    uint32_t local_ranks;      /* ranks of this job on this host, 1 .. UT_LOCAL_MAX */
+    uint32_t packet_bytes;     /* the job's stride, the same on all hosts: the least of their packet_bytes */
+    uint32_t world;            /* ranks of the job on all hosts, >= hosts; 0: one a host */
+    uint64_t bucket_bytes_max; /* largest bucket; <= UT_BUCKET_MAX */
+    uint64_t rate_bytes_per_s; /* this job's share of the link; 0 is unlimited */
+    uint64_t first_op_seq;     /* 0, or where the job stands when a host joins again */
+    /* Ranks on each host; all 0: local_ranks here, and the rest of the world spread evenly. Ranks are numbered by host,
+     * and by place on their host. */
+    uint8_t ranks_of[UT_HOSTS_MAX];
+    ut_job_options options;
+} ut_job_config;
+
+#endif
