@@ -32,7 +32,7 @@ static void feedback(void)
     CHECK(!ut_conn_feedback_is_wild(&tx, &f));
     ut_conn_on_feedback(&tx, &f, now, fate, NULL);
     tx.heard = 1;
-    tx.peer_feedback = f.number;
+    tx.peer.feedback = f.number;
 }
 
 static void fresh(void)
@@ -71,7 +71,7 @@ static void ut_conn__credit_is_the_window(void)
     feedback();
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), n);
     CHECK_EQ(acked_slots, n);
-    CHECK_EQ(tx.tx_flying, 0);
+    CHECK_EQ(tx.tx.flying, 0);
 }
 
 /* Early data uses credit up; a repair of something older must still fit. */
@@ -135,8 +135,8 @@ static void ut_conn__lost_by_time(void)
     send_slots(0, 3, true);
     feedback();
     CHECK_EQ(lost_slots, 0);
-    CHECK_NE(tx.loss_at, UT_NEVER);
-    now = tx.loss_at;
+    CHECK_NE(tx.tx.loss_at, UT_NEVER);
+    now = tx.tx.loss_at;
     CHECK(!ut_conn_tick(&tx, now, fate, NULL)); /* not a probe */
     CHECK_EQ(lost_slots, 1);
     CHECK_EQ(last_lost, 100);
@@ -149,11 +149,11 @@ static void ut_conn__late_arrival_undoes_the_loss(void)
     send_slots(10, 60, true);
     feedback();
     CHECK_EQ(lost_slots, 1);
-    uint64_t lost_bytes = tx.tx_lost_bytes;
+    uint64_t lost_bytes = tx.tx.lost_bytes;
     ut_conn_received(&rx, pn, PACKET, 0, false, now);
     feedback();
-    CHECK_EQ(tx.spurious_losses, 1);
-    CHECK_EQ(tx.tx_lost_bytes, lost_bytes - PACKET);
+    CHECK_EQ(tx.tx.spurious_losses, 1);
+    CHECK_EQ(tx.tx.lost_bytes, lost_bytes - PACKET);
     CHECK_EQ(acked_slots, 61);
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), WINDOW / PACKET); /* credit is exact again */
 }
@@ -164,20 +164,20 @@ static void ut_conn__tail_probe(void)
     send_slots(0, 3, false);
     ut_ns at = ut_conn_next_wake(&tx);
     CHECK_NE(at, UT_NEVER);
-    ut_conn_tick(&tx, tx.tx_last + ut_conn_pto(&tx) - 1, fate, NULL);
+    ut_conn_tick(&tx, tx.tx.last + ut_conn_pto(&tx) - 1, fate, NULL);
     CHECK_EQ(lost_slots, 0);
     ut_ns first = ut_conn_pto(&tx);
-    CHECK(ut_conn_tick(&tx, tx.tx_last + first, fate, NULL));
+    CHECK(ut_conn_tick(&tx, tx.tx.last + first, fate, NULL));
     CHECK_EQ(lost_slots, 1);
     CHECK_EQ(last_lost, 2); /* the newest: its answer tells of all before it */
     CHECK_EQ(ut_conn_pto(&tx), 2 * first);
-    now = tx.tx_last;
+    now = tx.tx.last;
     send_slots(2, 1, true);
     now += UT_SECOND;
     feedback();
     CHECK_EQ(lost_slots, 3);
-    CHECK_EQ(tx.tx_flying, 0);
-    CHECK_EQ(tx.pto_doublings, 0);
+    CHECK_EQ(tx.tx.flying, 0);
+    CHECK_EQ(tx.tx.pto_doublings, 0);
 }
 
 static void ut_conn__srtt_follows_rfc6298(void)
@@ -187,14 +187,14 @@ static void ut_conn__srtt_follows_rfc6298(void)
     ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, now + 2 * UT_MS);
     now += 5 * UT_MS; /* 2 ms there, 3 ms held */
     feedback();
-    CHECK_EQ(tx.srtt, 2 * UT_MS);
-    CHECK_EQ(tx.rttvar, UT_MS);
+    CHECK_EQ(tx.tx.srtt, 2 * UT_MS);
+    CHECK_EQ(tx.tx.rttvar, UT_MS);
     pn = ut_conn_sending(&tx, 7, 1 << 6, 1, PACKET, now);
     ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, now + 10 * UT_MS);
     now += 10 * UT_MS;
     feedback();
-    CHECK_EQ(tx.srtt, 3 * UT_MS);
-    CHECK_EQ(tx.rttvar, (3 * UT_MS + 8 * UT_MS) / 4);
+    CHECK_EQ(tx.tx.srtt, 3 * UT_MS);
+    CHECK_EQ(tx.tx.rttvar, (3 * UT_MS + 8 * UT_MS) / 4);
 }
 
 /* What an honest peer's next feedback says, and how far from it a number is taken for a lie. */
@@ -214,13 +214,13 @@ static void ut_conn__what_no_peer_can_have_sent_is_wild(void)
         uint64_t grant;
         bool wild;
     } rows[] = {
-        {"the last feedback that a long silence leaves", tx.peer_feedback + UT_NUMBER_JUMP_MAX, 3, good.grant, false},
-        {"one more", tx.peer_feedback + UT_NUMBER_JUMP_MAX + 1, 3, good.grant, true},
-        {"half of all numbers on", tx.peer_feedback + (1u << 31) - 1, 3, good.grant, true},
+        {"the last feedback that a long silence leaves", tx.peer.feedback + UT_NUMBER_JUMP_MAX, 3, good.grant, false},
+        {"one more", tx.peer.feedback + UT_NUMBER_JUMP_MAX + 1, 3, good.grant, true},
+        {"half of all numbers on", tx.peer.feedback + (1u << 31) - 1, 3, good.grant, true},
         {"the newest packet", good.number, 3, good.grant, false},
         {"one that was never sent", good.number, 4, good.grant, true},
-        {"a large grant", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX, false},
-        {"an absurd one", good.number, 3, tx.tx_bytes + UT_GRANT_AHEAD_MAX + 1, true},
+        {"a large grant", good.number, 3, tx.tx.bytes + UT_GRANT_AHEAD_MAX, false},
+        {"an absurd one", good.number, 3, tx.tx.bytes + UT_GRANT_AHEAD_MAX + 1, true},
         {"the largest", good.number, 3, UINT64_MAX, true},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -253,7 +253,7 @@ static void ut_conn__a_number_that_shuts_out_the_true_ones_is_found(void)
 {
     fresh();
     tx.heard = 1;
-    tx.peer_feedback = 60000;
+    tx.peer.feedback = 60000;
     CHECK(!ut_conn_feedback_is_newer(&tx, 60000) && ut_conn_feedback_is_newer(&tx, 60001));
     for (uint32_t i = 0; i < 10 * UT_OVERTAKEN_MAX; i++, now += UT_MS)
         CHECK(!ut_conn_feedback_overtaken(&tx, 40 - i % 7, now));
@@ -269,7 +269,7 @@ static void ut_conn__a_number_that_shuts_out_the_true_ones_is_found(void)
 static void ut_conn__long_silence_does_not_wedge(void)
 {
     fresh();
-    tx.tx_grant = UINT64_MAX / 2;
+    tx.tx.grant = UINT64_MAX / 2;
     for (uint32_t i = 0; i < UT_SENT_MAX; i++)
         ut_conn_sending(&tx, 7, 1 << 6, i, 40, now);
     CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
@@ -298,7 +298,7 @@ static void ut_conn__replay_window_against_a_set(void)
         uint64_t expanded;
         enum ut_pn verdict = ut_conn_check_pn(&rx, (uint32_t)pn, &expanded);
         CHECK_EQ(expanded, pn);
-        bool too_old = rx.rx_next > UT_REPLAY_BITS && pn < rx.rx_next - UT_REPLAY_BITS;
+        bool too_old = rx.rx.next > UT_REPLAY_BITS && pn < rx.rx.next - UT_REPLAY_BITS;
         CHECK_MSG(verdict == (seen[pn] || too_old ? UT_PN_SEEN : UT_PN_NEW), "pn %zu head %zu", (size_t)pn,
                   (size_t)head);
         if (verdict == UT_PN_NEW) {
@@ -338,8 +338,8 @@ static void ut_conn__stash_has_an_end(void)
     uint64_t kept = 0;
     while (ut_conn_stash(&rx, packet, 1 + kept % PACKET))
         kept++;
-    CHECK_GE(rx.stash_bytes, WINDOW);
-    CHECK_LE(rx.stash_len, ut_conn_stash_bytes(WINDOW));
+    CHECK_GE(rx.rx.stash_bytes, WINDOW);
+    CHECK_LE(rx.rx.stash_len, ut_conn_stash_bytes(WINDOW));
 }
 
 int main(int argc, char **argv)

@@ -118,11 +118,11 @@ static void learn(ut_job *j, const uint32_t *done)
     static ut_op op;
     static uint64_t came[HOSTS];
     memset(&op, 0, sizeof op);
-    op.schedule.steps = HOSTS - 1;
+    op.plan.schedule.steps = HOSTS - 1;
     for (uint32_t p = 1; p < HOSTS; p++) {
-        op.schedule.step[p - 1] = (ut_step){.kind = UT_STEP_RECEIVE, .peer = (uint8_t)p, .bytes = 10 * 1440};
+        op.plan.schedule.step[p - 1] = (ut_step){.kind = UT_STEP_RECEIVE, .peer = (uint8_t)p, .bytes = 10 * 1440};
         came[p] = (1ULL << done[p]) - 1;
-        ut_transfer *t = &op.transfer[p - 1];
+        ut_transfer *t = &op.plan.transfer[p - 1];
         t->slots = 10;
         t->done = done[p];
         t->bytes_last = 1440;

@@ -12,8 +12,8 @@ static uint64_t all_hosts(const ut_job *j)
 
 static void account_receive(const ut_job *j, const ut_op *op, uint32_t i, ut_receipt *r)
 {
-    const ut_step *s = &op->schedule.step[i];
-    const ut_transfer *t = &op->transfer[i];
+    const ut_step *s = &op->plan.schedule.step[i];
+    const ut_transfer *t = &op->plan.transfer[i];
     ut_receipt_peer *row = &r->peer[s->peer];
     uint64_t missing = ut_transfer_missing(t, j->payload);
     row->expected[s->stage - 1] += s->bytes;
@@ -23,7 +23,7 @@ static void account_receive(const ut_job *j, const ut_op *op, uint32_t i, ut_rec
     if (s->stage == 1 && t->weight)
         row->weight = row->weight ? UT_MIN2(row->weight, t->weight) : t->weight;
     if (t->last)
-        row->last_us = (uint32_t)UT_MAX2(row->last_us, (t->last - op->start) / UT_US);
+        row->last_us = (uint32_t)UT_MAX2(row->last_us, (t->last - op->time.start) / UT_US);
     r->bytes_expected += s->bytes;
     r->bytes_missing += missing;
 }
@@ -31,15 +31,15 @@ static void account_receive(const ut_job *j, const ut_op *op, uint32_t i, ut_rec
 /* Hosts in some byte of |host|'s shard, as its record said; none if a later op's record has taken its place. */
 static uint64_t any_of_shard(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    const ut_record *r = &j->conn[host].peer_record[op->seq % UT_OPS_MAX];
+    const ut_record *r = &j->conn[host].peer.record[op->seq % UT_OPS_MAX];
     return r->op_seq == op->seq && (r->flags & UT_RECORD_RESULT) ? r->any_mask & all_hosts(j) : 0;
 }
 
 /* Some slot of |chunk| holds all ranks. */
 static bool has_whole_slot(const ut_job *j, const ut_op *op, uint32_t chunk)
 {
-    for (uint32_t g = op->slot_first[chunk]; g < op->slot_first[chunk + 1]; g++)
-        if (op->slot_weight[g] == j->world)
+    for (uint32_t g = op->fold.first[chunk]; g < op->fold.first[chunk + 1]; g++)
+        if (op->fold.weight[g] == j->world)
             return true;
     return false;
 }
@@ -49,17 +49,17 @@ static bool has_whole_slot(const ut_job *j, const ut_op *op, uint32_t chunk)
 static void account_forwarded_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
     uint64_t full = all_hosts(j), any = 0;
-    for (uint32_t c = 0; c < op->schedule.chunks; c++) {
-        uint32_t down = op->down[c];
-        if (op->slot_first[c] == op->slot_first[c + 1])
+    for (uint32_t c = 0; c < op->plan.schedule.chunks; c++) {
+        uint32_t down = op->fold.down[c];
+        if (op->fold.first[c] == op->fold.first[c + 1])
             continue;
-        if (!(op->thin >> c & 1)) {
+        if (!(op->fold.thin >> c & 1)) {
             any = all_hosts(j);
             continue;
         }
-        bool own = c == op->schedule.own, filled = !own && op->transfer[down].done == 0;
-        full &= own ? op->full_mask : filled ? ut_bit(j->config.self) : 0;
-        any |= own ? op->any_mask : ut_transfer_complete(&op->transfer[down]) ? 0 : ut_bit(j->config.self);
+        bool own = c == op->plan.schedule.own, filled = !own && op->plan.transfer[down].done == 0;
+        full &= own ? op->peers.full_mask : filled ? ut_bit(j->config.self) : 0;
+        any |= own ? op->peers.any_mask : ut_transfer_complete(&op->plan.transfer[down]) ? 0 : ut_bit(j->config.self);
         if (has_whole_slot(j, op, c))
             any = all_hosts(j);
     }
@@ -70,32 +70,32 @@ static void account_forwarded_masks(const ut_job *j, const ut_op *op, ut_receipt
 /* Hosts in every byte, and in some byte, of the result: over our shard and those of all others. */
 static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
-    bool own = op->schedule.own_bytes > 0;
-    uint64_t full = own ? op->full_mask : all_hosts(j), any = own ? op->any_mask : 0;
-    if (!op->schedule.direct) {
+    bool own = op->plan.schedule.own_bytes > 0;
+    uint64_t full = own ? op->peers.full_mask : all_hosts(j), any = own ? op->peers.any_mask : 0;
+    if (!op->plan.schedule.direct) {
         account_forwarded_masks(j, op, r);
         return;
     }
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->rx_of[1][h];
-        if (i == UINT32_MAX || op->transfer[i].slots == 0)
+        uint32_t i = op->plan.rx_of[1][h];
+        if (i == UINT32_MAX || op->plan.transfer[i].slots == 0)
             continue;
-        const ut_transfer *t = &op->transfer[i];
+        const ut_transfer *t = &op->plan.transfer[i];
         if (!ut_transfer_complete(t)) { /* our own value stands in for what is missing */
             full &= ut_bit(j->config.self);
             any |= ut_bit(j->config.self);
         }
-        if (t->done && !(op->short_hosts & ut_bit(h)))
+        if (t->done && !(op->peers.short_hosts & ut_bit(h)))
             any |= all_hosts(j);
-        else if (t->done && !(op->peer_masks & ut_bit(h)))
+        else if (t->done && !(op->peers.peer_masks & ut_bit(h)))
             full = 0;
         if (t->done)
             any |= ut_bit(h); /* the owner is in all of its shard */
-        if (ut_transfer_complete(t) && (op->peer_masks & ut_bit(h)))
+        if (ut_transfer_complete(t) && (op->peers.peer_masks & ut_bit(h)))
             any |= any_of_shard(j, op, h); /* of a part that came we do not know who is in it */
     }
-    if (op->short_hosts & op->peer_masks)
-        full &= op->peer_full;
+    if (op->peers.short_hosts & op->peers.peer_masks)
+        full &= op->peers.peer_full;
     r->full_mask = full;
     r->any_mask = any | full;
 }
@@ -111,88 +111,88 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
     r->policy = UT_POLICY_NONE;
-    r->owners = op->owners;
+    r->owners = op->plan.owners;
     r->initiator = 0xffff;
-    if (op->partial)
+    if (op->partial.on)
         ut_op_receipt_parts(j, op, r);
-    r->error = op->error;
+    r->error = op->account.error;
     r->hosts = (uint16_t)j->config.hosts;
     r->self = (uint16_t)j->config.self;
-    r->culprit = op->culprit;
-    r->field = op->field;
-    r->value_here = op->value_here;
-    r->value_there = op->value_there;
-    r->elapsed_ns = now - op->start;
-    if (op->deadline != UT_NEVER && op->deadline > op->start)
-        r->deadline_ns = op->deadline - op->start;
-    if (op->schedule.steps == 0 && op->failed) { /* it never opened */
+    r->culprit = op->account.culprit;
+    r->field = op->account.field;
+    r->value_here = op->account.value_here;
+    r->value_there = op->account.value_there;
+    r->elapsed_ns = now - op->time.start;
+    if (op->time.deadline != UT_NEVER && op->time.deadline > op->time.start)
+        r->deadline_ns = op->time.deadline - op->time.start;
+    if (op->plan.schedule.steps == 0 && op->account.failed) { /* it never opened */
         r->status = UT_FAILED;
-        if (op->error == UT_ERR_TIMEOUT) { /* ranks of this very host have not called */
+        if (op->account.error == UT_ERR_TIMEOUT) { /* ranks of this very host have not called */
             r->culprit = r->self;
             r->trouble = UT_TROUBLE_SENDER;
         }
         return;
     }
-    r->peer[j->config.self].weight = op->weight;
-    for (uint32_t i = 0; i < op->schedule.steps; i++)
-        if (op->schedule.step[i].kind == UT_STEP_RECEIVE)
+    r->peer[j->config.self].weight = op->local.weight;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE)
             account_receive(j, op, i, r);
     r->bytes_used = r->bytes_expected - r->bytes_missing;
-    r->bytes_repaired = op->bytes_repaired;
-    r->bytes_duplicate = op->bytes_duplicate;
-    r->nonfinite = op->nonfinite;
-    r->weight_min = op->weight_min;
-    r->hadamard = op->transformed;
-    r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->kernel_drops_before;
-    r->incast = op->incast;
-    r->t_b_us = in_force_us(op->times.t_b);
+    r->bytes_repaired = op->account.bytes_repaired;
+    r->bytes_duplicate = op->account.bytes_duplicate;
+    r->nonfinite = op->fold.nonfinite;
+    r->weight_min = op->fold.weight_min;
+    r->hadamard = op->memory.transformed;
+    r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->account.kernel_drops_before;
+    r->incast = op->plan.incast;
+    r->t_b_us = in_force_us(op->time.learnt.t_b);
     for (unsigned stage = 0; stage < 2; stage++) {
-        r->stage_end[stage] = op->stage_end[stage];
-        r->stage_ns[stage] = op->stage_at[stage] ? op->stage_at[stage] - op->start : 0;
-        r->t_c_us[stage] = in_force_us(op->times.t_c[stage]);
+        r->stage_end[stage] = op->time.stage_end[stage];
+        r->stage_ns[stage] = op->time.stage_at[stage] ? op->time.stage_at[stage] - op->time.start : 0;
+        r->t_c_us[stage] = in_force_us(op->time.learnt.t_c[stage]);
     }
-    if (op->failed) {
+    if (op->account.failed) {
         r->status = UT_FAILED;
         ut_witness_tell(j, op, now, r);
         return;
     }
-    if (op->collective == UT_ALLREDUCE)
+    if (op->what.collective == UT_ALLREDUCE)
         account_masks(j, op, r);
-    r->digest = op->replica.digest;
-    r->agreed_seq = (uint32_t)(j->agreed ? j->agreed_seq : op->seq);
-    r->differ_mask = j->agreed_differ;
-    if (op->partial) {
+    r->digest = op->account.replica.digest;
+    r->agreed_seq = (uint32_t)(j->account.agreed ? j->account.agreed_seq : op->seq);
+    r->differ_mask = j->account.agreed_differ;
+    if (op->partial.on) {
         uint64_t contribute;
         ut_op_announced(j, op, &contribute);
         r->full_mask &= contribute;
         r->any_mask &= contribute;
     }
-    if (r->bytes_missing == 0 && op->weight_min >= ut_op_whole(j, op))
+    if (r->bytes_missing == 0 && op->fold.weight_min >= ut_op_whole(j, op))
         r->status = UT_COMPLETE;
     else if (r->bytes_used == 0 && j->config.hosts > 1)
         r->status = UT_INSUFFICIENT;
     else
         r->status = UT_PARTIAL;
-    if (op->mode == UT_RELIABLE && r->status != UT_COMPLETE) {
+    if (op->what.mode == UT_RELIABLE && r->status != UT_COMPLETE) {
         r->status = UT_FAILED;
         r->error = UT_ERR_ABSENT;
     }
-    if (op->collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
-        r->full_mask = r->any_mask = op->collective == UT_BROADCAST ? ut_bit(op->root) : all_hosts(j);
+    if (op->what.collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
+        r->full_mask = r->any_mask = op->what.collective == UT_BROADCAST ? ut_bit(op->what.root) : all_hosts(j);
     ut_witness_tell(j, op, now, r);
 }
 
 void ut_receipt_keep(ut_job *j, const ut_receipt *r)
 {
-    ut_receipt *to = &j->kept[j->kept_count++ % UT_RECEIPTS_KEPT];
+    ut_receipt *to = &j->account.kept[j->account.kept_count++ % UT_RECEIPTS_KEPT];
     memcpy(to, r, offsetof(ut_receipt, peer) + r->hosts * sizeof *r->peer);
 }
 
 int ut_engine_receipt(const ut_engine *e, uint32_t job, uint32_t back, ut_receipt *ret)
 {
     const ut_job *j = ut_engine_job(e, job);
-    if (!j || back >= UT_RECEIPTS_KEPT || back >= j->kept_count)
+    if (!j || back >= UT_RECEIPTS_KEPT || back >= j->account.kept_count)
         return UT_ERR_UNKNOWN;
-    *ret = j->kept[(j->kept_count - 1 - back) % UT_RECEIPTS_KEPT];
+    *ret = j->account.kept[(j->account.kept_count - 1 - back) % UT_RECEIPTS_KEPT];
     return UT_OK;
 }

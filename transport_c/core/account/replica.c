@@ -22,14 +22,14 @@ uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len)
 static bool all_heard(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->replica.heard & ut_bit(h)))
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->account.replica.heard & ut_bit(h)))
             return false;
-    return op->replica.heard != 0;
+    return op->account.replica.heard != 0;
 }
 
 static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
 {
-    ut_replica *r = &op->replica;
+    ut_replica *r = &op->account.replica;
     if (r->heard & ut_bit(host))
         return;
     ut_stats *stats = ut_engine_counters(j->engine);
@@ -39,11 +39,11 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
         r->differ |= ut_bit(host);
         stats->replicas_differ++;
     }
-    if (!all_heard(j, op) || (j->agreed && op->seq < j->agreed_seq))
+    if (!all_heard(j, op) || (j->account.agreed && op->seq < j->account.agreed_seq))
         return;
-    j->agreed = true;
-    j->agreed_seq = op->seq;
-    j->agreed_differ = r->differ;
+    j->account.agreed = true;
+    j->account.agreed_seq = op->seq;
+    j->account.agreed_differ = r->differ;
     if (r->differ)
         ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DIVERGED,
                                               .job = j->number,
@@ -56,10 +56,10 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
 
 void ut_replica_ended(ut_job *j, ut_op *op)
 {
-    op->replica.known = true;
+    op->account.replica.known = true;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_record *r = &j->conn[h].peer_record[op->seq % UT_OPS_MAX];
-        if (h != j->config.self && j->conn[h].peer_record_seen[op->seq % UT_OPS_MAX])
+        const ut_record *r = &j->conn[h].peer.record[op->seq % UT_OPS_MAX];
+        if (h != j->config.self && j->conn[h].peer.record_seen[op->seq % UT_OPS_MAX])
             ut_replica_heard(j, h, r);
     }
 }
@@ -67,7 +67,7 @@ void ut_replica_ended(ut_job *j, ut_op *op)
 void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)
 {
     ut_op *op = ut_job_op(j, theirs->op_seq);
-    if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->replica.known &&
-        theirs->owners == op->owners_tag) /* else it is another sum, whatever the bytes are */
+    if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->account.replica.known &&
+        theirs->owners == op->plan.owners_tag) /* else it is another sum, whatever the bytes are */
         compare(j, op, host, theirs->digest);
 }

@@ -21,16 +21,16 @@ void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_conn *c = &j->conn[h];
-        op->note[h] = (ut_note){.opened = h != j->config.self && ut_op_record_of(j, op, h) ? now : UT_NEVER,
-                                .heard = now,
-                                .lost_before = c->lost_packets - c->spurious_losses,
-                                .drops_before = c->peer_drops};
+        op->account.note[h] = (ut_note){.opened = h != j->config.self && ut_op_record_of(j, op, h) ? now : UT_NEVER,
+                                        .heard = now,
+                                        .lost_before = c->tx.lost_packets - c->tx.spurious_losses,
+                                        .drops_before = c->peer.drops};
     }
 }
 
 void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now)
 {
-    ut_note *n = &op->note[host];
+    ut_note *n = &op->account.note[host];
     if (n->opened != UT_NEVER)
         n->quiet = UT_MAX2(n->quiet, now - n->heard);
     else if (opened)
@@ -40,7 +40,7 @@ void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now)
 
 void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now)
 {
-    ut_note *n = &op->note[host];
+    ut_note *n = &op->account.note[host];
     uint32_t lag = low24((uint32_t)(now / UT_US) - h->time_us);
     ut_witness_word(op, host, true, now);
     if (n->packets++ == 0) {
@@ -56,19 +56,19 @@ void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_
 
 static uint32_t us_after(const ut_op *op, ut_ns at)
 {
-    return (uint32_t)UT_MIN2((UT_MAX2(at, op->start) - op->start) / UT_US, (ut_ns)UINT32_MAX - 1);
+    return (uint32_t)UT_MIN2((UT_MAX2(at, op->time.start) - op->time.start) / UT_US, (ut_ns)UINT32_MAX - 1);
 }
 
 static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns now, const ut_receipt *r)
 {
     const ut_conn *c = &j->conn[host];
-    const ut_note *n = &op->note[host];
+    const ut_note *n = &op->account.note[host];
     const ut_receipt_peer *row = &r->peer[host];
     const ut_record *theirs = ut_op_record_of(j, op, host);
     bool opened = n->opened != UT_NEVER;
     ut_witness w = {.opened = opened,
-                    .gone = !ut_job_host_is_up(j, host) || c->rx_last < op->start,
-                    .opened_after = opened ? n->opened - op->start : now - op->start,
+                    .gone = !ut_job_host_is_up(j, host) || c->rx.last < op->time.start,
+                    .opened_after = opened ? n->opened - op->time.start : now - op->time.start,
                     .quiet = opened ? UT_MAX2(n->quiet, now - n->heard) : 0,
                     .came = n->packets,
                     .again = n->repaired / j->payload,
@@ -78,7 +78,7 @@ static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns
     if (theirs && (theirs->flags & UT_RECORD_RESULT) && theirs->field == UT_FIELD_NONE)
         w.accuses = ~theirs->full_mask & (UINT64_MAX >> (64 - j->config.hosts));
     uint64_t contribute; /* nobody is to blame for having had nothing to give */
-    if (op->partial && ut_op_announced(j, op, &contribute))
+    if (op->partial.on && ut_op_announced(j, op, &contribute))
         w.accuses &= contribute;
     return w;
 }
@@ -98,14 +98,14 @@ uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
     uint64_t lacks = 0, blamed = 0, gone = 0;
     /* Who got nothing in the first stage has nothing to pass on in the second. */
     for (unsigned stage = 1; stage <= 2 && lacks == 0; stage++)
-        for (uint32_t i = 0; i < op->schedule.steps; i++)
-            if (op->schedule.step[i].kind == UT_STEP_RECEIVE && op->schedule.step[i].stage == stage &&
-                !ut_transfer_complete(&op->transfer[i]))
-                lacks |= ut_bit(op->schedule.step[i].peer);
+        for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+            if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE && op->plan.schedule.step[i].stage == stage &&
+                !ut_transfer_complete(&op->plan.transfer[i]))
+                lacks |= ut_bit(op->plan.schedule.step[i].peer);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self)
             continue;
-        if (op->note[h].opened == UT_NEVER || (lacks & ~op->tx_done & ut_bit(h)))
+        if (op->account.note[h].opened == UT_NEVER || (lacks & ~op->peers.tx_done & ut_bit(h)))
             blamed |= ut_bit(h);
         if (!ut_job_host_is_up(j, h))
             gone |= ut_bit(h);
@@ -118,15 +118,15 @@ uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
 static ut_witness seen_of_self(const ut_job *j, const ut_op *op, const ut_receipt *r)
 {
     ut_witness w = {.opened = true, .drops = r->drops_host};
-    w.accuses = op->collective == UT_ALLREDUCE ? lacking(j, r) : ut_witness_breakers(j, op);
+    w.accuses = op->what.collective == UT_ALLREDUCE ? lacking(j, r) : ut_witness_breakers(j, op);
     ut_ns late = UT_NEVER; /* how long the last of the others had it open before us */
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || op->note[h].opened == UT_NEVER)
+        if (h == j->config.self || op->account.note[h].opened == UT_NEVER)
             continue;
-        ut_ns at = j->conn[h].peer_record_at[op->seq % UT_OPS_MAX];
-        late = UT_MIN2(late, ut_op_record_of(j, op, h) && at < op->start ? op->start - at : 0);
-        w.lost += op->note[h].repaired / j->payload;
-        w.came += op->note[h].packets;
+        ut_ns at = j->conn[h].peer.record_at[op->seq % UT_OPS_MAX];
+        late = UT_MIN2(late, ut_op_record_of(j, op, h) && at < op->time.start ? op->time.start - at : 0);
+        w.lost += op->account.note[h].repaired / j->payload;
+        w.came += op->account.note[h].packets;
     }
     w.opened_after = late == UT_NEVER ? 0 : late;
     return w;
@@ -137,18 +137,18 @@ void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     ut_witness seen[UT_HOSTS_MAX];
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_conn *c = &j->conn[h];
-        const ut_note *n = &op->note[h];
+        const ut_note *n = &op->account.note[h];
         ut_receipt_peer *row = &r->peer[h];
         if (h == j->config.self)
             continue;
-        uint64_t lost = c->lost_packets - c->spurious_losses;
+        uint64_t lost = c->tx.lost_packets - c->tx.spurious_losses;
         row->first_us = n->first ? us_after(op, n->first) : 0;
         row->opened_us = n->opened == UT_NEVER ? UINT32_MAX : us_after(op, n->opened);
-        row->quiet_us = us_after(op, op->start + n->quiet);
+        row->quiet_us = us_after(op, op->time.start + n->quiet);
         row->delay_us = (uint32_t)(n->lag_most - n->lag_least);
         row->repaired = (uint32_t)UT_MIN2(n->repaired, UINT32_MAX);
         row->lost = (uint32_t)(lost > n->lost_before ? UT_MIN2(lost - n->lost_before, UINT32_MAX) : 0);
-        row->drops = c->peer_drops - n->drops_before;
+        row->drops = c->peer.drops - n->drops_before;
     }
     if (r->status == UT_COMPLETE || r->error == UT_ERR_DESYNC || r->error == UT_ERR_CLOSED)
         return;

@@ -23,8 +23,8 @@ typedef struct shard {
 
 static shard shard_at(const ut_job *j, const ut_op *op, uint32_t index)
 {
-    shard s = {.index = index, .offset = op->schedule.from[index]};
-    s.bytes = op->schedule.from[index + 1] - s.offset;
+    shard s = {.index = index, .offset = op->plan.schedule.from[index]};
+    s.bytes = op->plan.schedule.from[index + 1] - s.offset;
     s.slots = ut_slots(s.bytes, j->payload);
     s.short_last = s.bytes % j->payload != 0;
     return s;
@@ -33,11 +33,11 @@ static shard shard_at(const ut_job *j, const ut_op *op, uint32_t index)
 static shard shard_that_came(const ut_job *j, const ut_op *op, uint32_t index)
 {
     shard s = shard_at(j, op, index);
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *step = &op->schedule.step[i];
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *step = &op->plan.schedule.step[i];
         if (step->kind == UT_STEP_RECEIVE && step->stage == 2 && step->chunk == index &&
-            !ut_transfer_complete(&op->transfer[i]))
-            s.came = &op->transfer[i];
+            !ut_transfer_complete(&op->plan.transfer[i]))
+            s.came = &op->plan.transfer[i];
     }
     return s;
 }
@@ -66,13 +66,13 @@ static ut_hadamard_block block_of(const ut_job *j, const ut_op *op, const shard 
 
 bool ut_op_transforms(const ut_job *j, const ut_op *op)
 {
-    return op->dtype == UT_FLOAT32 && op->redop <= UT_AVG && op->mode != UT_RELIABLE && j->config.hosts > 1 &&
-           j->config.options.algorithm <= UT_TAR && ut_hadamard_is_on(&j->hadamard, op->seq);
+    return op->what.dtype == UT_FLOAT32 && op->what.redop <= UT_AVG && op->what.mode != UT_RELIABLE &&
+           j->config.hosts > 1 && j->config.options.algorithm <= UT_TAR && ut_hadamard_is_on(&j->hadamard, op->seq);
 }
 
 static bool may_pass(ut_job *j, const ut_op *op, uint64_t bytes)
 {
-    return ut_work_pass(ut_engine_work(j->engine), op->bytes, bytes);
+    return ut_work_pass(ut_engine_work(j->engine), op->what.bytes, bytes);
 }
 
 bool ut_op_encode(ut_job *j, ut_op *op)
@@ -86,7 +86,7 @@ bool ut_op_encode(ut_job *j, ut_op *op)
             uint64_t at = s.offset + (uint64_t)g.first * j->payload;
             if (!may_pass(j, op, (uint64_t)g.rows * j->payload))
                 return false;
-            ut_hadamard_encode(op->encoded_memory + at, op->own + at, &b);
+            ut_hadamard_encode(op->memory.encoded + at, op->memory.own + at, &b);
         }
     }
     return true;
@@ -113,36 +113,36 @@ static size_t decode_group(const ut_job *j, const ut_op *op, const shard *s, uin
     if (n == 0) {
         size_t bad = 0;
         for (uint32_t r = 0; r < g.rows; r++)
-            bad += ut_finish(op->dtype, op->redop, UT_A_IS_INPUT, dst + at + r * b.stride, op->own + at + r * b.stride,
-                             b.columns, op->weight);
+            bad += ut_finish(op->what.dtype, op->what.redop, UT_A_IS_INPUT, dst + at + r * b.stride,
+                             op->memory.own + at + r * b.stride, b.columns, op->local.weight);
         return bad;
     }
     b.scale *= (float)g.rows / (float)n;
-    return ut_hadamard_decode(dst + at, op->encoded_memory + at, &b, n < g.rows ? &present : NULL);
+    return ut_hadamard_decode(dst + at, op->memory.encoded + at, &b, n < g.rows ? &present : NULL);
 }
 
 /* The buffer of the first rank that still waits; NULL if none does. */
 static uint8_t *buffer_of(const ut_op *op)
 {
-    for (unsigned i = 0; i < op->calls; i++)
-        if (op->call[i].session != UINT32_MAX)
-            return op->call[i].dst;
+    for (unsigned i = 0; i < op->local.calls; i++)
+        if (op->local.call[i].session != UINT32_MAX)
+            return op->local.call[i].dst;
     return NULL;
 }
 
 bool ut_op_decode(ut_job *j, ut_op *op)
 {
     uint8_t *dst = buffer_of(op);
-    if (!op->transformed || !dst)
+    if (!op->memory.transformed || !dst)
         return true;
     if (op->work.index == 0 && op->work.at == 0)
-        op->nonfinite = 0; /* until here it counted what is encoded */
+        op->fold.nonfinite = 0; /* until here it counted what is encoded */
     for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
         shard s = shard_that_came(j, op, op->work.index);
         for (uint32_t n = ut_hadamard_groups(s.slots, s.short_last); op->work.at < n; op->work.at++) {
             if (!may_pass(j, op, (uint64_t)UT_HADAMARD_GROUP * j->payload))
                 return false;
-            op->nonfinite += decode_group(j, op, &s, (uint32_t)op->work.at, dst);
+            op->fold.nonfinite += decode_group(j, op, &s, (uint32_t)op->work.at, dst);
         }
     }
     return true;
@@ -151,10 +151,10 @@ bool ut_op_decode(ut_job *j, ut_op *op)
 bool ut_op_digest(ut_job *j, ut_op *op)
 {
     uint8_t *dst = buffer_of(op);
-    if (!op->transformed || !dst)
+    if (!op->memory.transformed || !dst)
         return true;
     if (op->work.index == 0 && op->work.at == 0)
-        op->replica.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
+        op->account.replica.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
     for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
         shard s = shard_at(j, op, op->work.index);
         for (; op->work.at < s.bytes; op->work.at += j->payload) {
@@ -162,22 +162,22 @@ bool ut_op_digest(ut_job *j, ut_op *op)
             size_t len = UT_MIN2(s.bytes - op->work.at, (uint64_t)j->payload);
             if (!may_pass(j, op, len))
                 return false;
-            op->replica.digest += ut_replica_part(ut_crc32c(0, dst + at, len), at, len);
+            op->account.replica.digest += ut_replica_part(ut_crc32c(0, dst + at, len), at, len);
         }
     }
-    op->dst = dst;
+    op->memory.dst = dst;
     return true;
 }
 
 void ut_op_account_loss(ut_job *j, const ut_op *op)
 {
     uint64_t missing = 0, expected = 0;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        if (op->schedule.step[i].kind != UT_STEP_RECEIVE || op->transfer[i].done == 0)
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.transfer[i].done == 0)
             continue;
-        missing += ut_transfer_missing(&op->transfer[i], j->payload);
-        expected += op->schedule.step[i].bytes;
+        missing += ut_transfer_missing(&op->plan.transfer[i], j->payload);
+        expected += op->plan.schedule.step[i].bytes;
     }
-    if (op->mode != UT_RELIABLE)
+    if (op->what.mode != UT_RELIABLE)
         ut_hadamard_lost(&j->hadamard, missing, expected);
 }

@@ -55,7 +55,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     if (at) {
         j->conn = conn;
         j->payload = payload;
-        j->kept = kept;
+        j->account.kept = kept;
     }
     for (uint32_t h = 0; h < config->hosts; h++) {
         uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
@@ -81,14 +81,14 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         if (!at)
             continue;
         ut_op *op = &j->op[k];
-        op->slot_state = slot_state;
-        op->slot_weight = slot_weight;
-        op->slot_crc = slot_crc;
-        op->bitmaps = bitmaps;
-        op->bitmap_words = words;
-        op->held_memory = held;
-        op->bucket_memory = bucket;
-        op->encoded_memory = encoded;
+        op->fold.state = slot_state;
+        op->fold.weight = slot_weight;
+        op->fold.crc = slot_crc;
+        op->plan.bitmaps = bitmaps;
+        op->plan.bitmap_words = words;
+        op->memory.held = held;
+        op->memory.bucket = bucket;
+        op->memory.encoded = encoded;
     }
     if (ret)
         *ret = j;
@@ -253,7 +253,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     ut_conn_connect(c, data, feedback, cid, now);
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
-                config->hosts - 1, c->rx_window);
+                config->hosts - 1, c->rx.window);
     ut_conn_expect(c, c->cc.share);
     members_changed(e->job[job]);
     e->stats.progress++;
@@ -277,19 +277,19 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
     const ut_conn *c = conn_of(e, job, host);
     if (!c)
         return UT_ERR_UNKNOWN;
-    uint64_t used = c->tx_bytes - c->tx_lost_bytes;
+    uint64_t used = c->tx.bytes - c->tx.lost_bytes;
     *ret = (ut_peer_stats){.up = c->state == UT_CONN_UP,
-                           .srtt_ns = c->srtt,
-                           .rttvar_ns = c->rttvar,
-                           .sent_bytes = c->tx_bytes,
-                           .received_bytes = c->rx_bytes,
-                           .lost_bytes = c->tx_lost_bytes,
-                           .in_flight_bytes = c->tx_flying_bytes,
-                           .credit_bytes = c->tx_grant > used ? c->tx_grant - used : 0,
-                           .last_heard_ns = c->rx_last,
+                           .srtt_ns = c->tx.srtt,
+                           .rttvar_ns = c->tx.rttvar,
+                           .sent_bytes = c->tx.bytes,
+                           .received_bytes = c->rx.bytes,
+                           .lost_bytes = c->tx.lost_bytes,
+                           .in_flight_bytes = c->tx.flying_bytes,
+                           .credit_bytes = c->tx.grant > used ? c->tx.grant - used : 0,
+                           .last_heard_ns = c->rx.last,
                            .window_bytes = c->cc.ops ? c->cc.ops->window(&c->cc) : UINT64_MAX,
                            .base_rtt_ns = c->cc.base_rtt,
-                           .ce_packets = c->ce_packets,
+                           .ce_packets = c->tx.ce_packets,
                            .window_cuts = c->cc.cuts};
     return UT_OK;
 }
@@ -434,16 +434,16 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
         const ut_job *j = e->job[n];
         for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
             const ut_op *op = &j->op[k];
-            if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING || op->start >= ret->oldest_open_ns)
+            if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING || op->time.start >= ret->oldest_open_ns)
                 continue;
             /* What takes the engine's own time alone is not late: it waits for its turn. */
             bool works = op->state == UT_OP_OPENING || op->state == UT_OP_ENDING;
-            ret->oldest_open_ns = op->start;
-            ret->oldest_deadline_ns = works ? UT_NEVER : op->deadline;
+            ret->oldest_open_ns = op->time.start;
+            ret->oldest_deadline_ns = works ? UT_NEVER : op->time.deadline;
         }
         for (uint32_t h = 0; j && h < j->config.hosts; h++) {
-            ret->lost_packets += j->conn[h].lost_packets;
-            ret->spurious_losses += j->conn[h].spurious_losses;
+            ret->lost_packets += j->conn[h].tx.lost_packets;
+            ret->spurious_losses += j->conn[h].tx.spurious_losses;
         }
     }
 }

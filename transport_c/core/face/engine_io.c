@@ -97,7 +97,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     uint64_t pn;
     if (!is_new(e, j, host, h->pn, &pn))
         return;
-    c->rx_last = now;
+    c->rx.last = now;
     enum ut_taken taken = ut_op_data(j, host, h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
     if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
@@ -179,13 +179,13 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
         violated(e, j, host);
         return;
     }
-    c->overtaken = 0;
+    c->peer.overtaken = 0;
     if (!c->heard)
         ut_conn_speak_at(c, now); /* the path works: the peer needs our first grant */
     c->heard = 1;
-    c->peer_feedback = f->number;
-    c->peer_drops = f->kernel_drops;
-    c->rx_last = now;
+    c->peer.feedback = f->number;
+    c->peer.drops = f->kernel_drops;
+    c->rx.last = now;
     if (!up)
         return;
     ut_fate fate = {j, host, now};
@@ -301,7 +301,7 @@ bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[n];
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
-            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].feedback_at)
+            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
                 return build_feedback(e, j, h, now, b);
     }
     return false;

@@ -28,7 +28,7 @@ static bool nothing_to_carry(const ut_job *j)
     if (j->pace.held)
         return false;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && j->conn[h].tx_flying)
+        if (h != j->config.self && j->conn[h].tx.flying)
             return false;
     return true;
 }

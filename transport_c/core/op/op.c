@@ -10,9 +10,9 @@
 static bool still_needed(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->rx_done & ut_bit(h)))
+        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->peers.rx_done & ut_bit(h)))
             continue;
-        if (!ut_op_sent_all(op, h, 0) || !(op->record_known & ut_bit(h)))
+        if (!ut_op_sent_all(op, h, 0) || !(op->peers.record_known & ut_bit(h)))
             return true;
     }
     return false;
@@ -27,10 +27,10 @@ ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
         return 0; /* free, its own, or an answer that needs no place */
     if (op->state != UT_OP_LINGERING)
         return UT_NEVER;
-    if (op->failed || op->stage_end[1] == UT_END_DEADLINE || !still_needed(j, op))
+    if (op->account.failed || op->time.stage_end[1] == UT_END_DEADLINE || !still_needed(j, op))
         return 0;
-    if (op->mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
-        return op->linger_until;
+    if (op->what.mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
+        return op->time.linger_until;
     return since + (s->deadline_ns > since ? (s->deadline_ns - since) / 4 : 0);
 }
 
@@ -48,39 +48,39 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 {
     op->state = UT_OP_GATHERING;
     op->seq = s->op_seq;
-    op->dtype = s->dtype;
-    op->redop = s->redop;
-    op->mode = s->mode;
-    op->collective = s->collective;
-    op->root = s->root;
-    op->agree = s->flags & UT_SUBMIT_AGREE;
-    op->count = s->count;
-    op->element = ut_dtype_bytes(s->dtype);
-    op->acc_element = ut_dtype_acc_bytes(s->dtype);
-    op->bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->element;
-    op->start = now;
-    op->deadline = op->latest = s->deadline_ns;
-    op->gather_until = op->cut = UT_NEVER;
-    op->owners = j->owners.all;
-    op->owners_tag = op->owns_nothing = 0;
-    op->calls = op->weight = 0;
-    op->transformed = 0;
-    op->failed = 0;
-    op->error = UT_OK;
-    op->culprit = 0xffff;
-    op->field = UT_FIELD_NONE;
-    op->value_here = op->value_there = 0;
-    op->replica = (ut_replica){0};
-    op->partial = op->by_world = 0;
+    op->what.dtype = s->dtype;
+    op->what.redop = s->redop;
+    op->what.mode = s->mode;
+    op->what.collective = s->collective;
+    op->what.root = s->root;
+    op->what.agree = s->flags & UT_SUBMIT_AGREE;
+    op->what.count = s->count;
+    op->what.element = ut_dtype_bytes(s->dtype);
+    op->what.acc_element = ut_dtype_acc_bytes(s->dtype);
+    op->what.bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->what.element;
+    op->time.start = now;
+    op->time.deadline = op->time.latest = s->deadline_ns;
+    op->time.gather_until = op->time.cut = UT_NEVER;
+    op->plan.owners = j->owners.all;
+    op->plan.owners_tag = op->plan.owns_nothing = 0;
+    op->local.calls = op->local.weight = 0;
+    op->memory.transformed = 0;
+    op->account.failed = 0;
+    op->account.error = UT_OK;
+    op->account.culprit = 0xffff;
+    op->account.field = UT_FIELD_NONE;
+    op->account.value_here = op->account.value_there = 0;
+    op->account.replica = (ut_replica){0};
+    op->partial.on = op->what.by_world = 0;
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
 }
 
 void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
 {
-    op->culprit = (uint16_t)host;
-    op->field = (uint8_t)field;
-    op->value_here = here;
-    op->value_there = there;
+    op->account.culprit = (uint16_t)host;
+    op->account.field = (uint8_t)field;
+    op->account.value_here = here;
+    op->account.value_there = there;
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
                                           .job = j->number,
                                           .session = UINT32_MAX,
@@ -98,15 +98,15 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {UT_FIELD_COLLECTIVE, op->collective, theirs->collective},
-        {UT_FIELD_ROOT, op->root, theirs->root},
-        {UT_FIELD_DTYPE, op->dtype, theirs->dtype},
-        {UT_FIELD_REDOP, op->redop, theirs->redop},
-        {UT_FIELD_COUNT, op->count, theirs->count},
-        {UT_FIELD_MODE, op->mode, theirs->mode},
-        {UT_FIELD_AGREE, op->agree, theirs->agree},
+        {UT_FIELD_COLLECTIVE, op->what.collective, theirs->collective},
+        {UT_FIELD_ROOT, op->what.root, theirs->root},
+        {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
+        {UT_FIELD_REDOP, op->what.redop, theirs->redop},
+        {UT_FIELD_COUNT, op->what.count, theirs->count},
+        {UT_FIELD_MODE, op->what.mode, theirs->mode},
+        {UT_FIELD_AGREE, op->what.agree, theirs->agree},
         {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
-        {UT_FIELD_DIVISOR, op->by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+        {UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
@@ -126,19 +126,19 @@ bool ut_op_is_late(const ut_job *j, const ut_submission *s)
 void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now)
 {
     const ut_op *op = ut_job_op(j, s->op_seq);
-    bool failed = op->seq == s->op_seq && op->failed;
+    bool failed = op->seq == s->op_seq && op->account.failed;
     ut_receipt r;
     memset(&r, 0, sizeof r);
     r.op_seq = s->op_seq;
     r.status = failed ? UT_FAILED : UT_INSUFFICIENT;
-    r.error = failed ? op->error : UT_OK;
+    r.error = failed ? op->account.error : UT_OK;
     r.hosts = (uint16_t)j->config.hosts;
     r.self = (uint16_t)j->config.self;
-    r.culprit = failed ? op->culprit : (uint16_t)j->config.self;
+    r.culprit = failed ? op->account.culprit : (uint16_t)j->config.self;
     r.trouble = failed ? UT_TROUBLE_NONE : UT_TROUBLE_SENDER;
-    r.field = failed ? op->field : UT_FIELD_NONE;
-    r.value_here = failed ? op->value_here : 0;
-    r.value_there = failed ? op->value_there : 0;
+    r.field = failed ? op->account.field : UT_FIELD_NONE;
+    r.value_here = failed ? op->account.value_here : 0;
+    r.value_there = failed ? op->account.value_there : 0;
     r.call_seq = s->op_seq;
     r.initiator = 0xffff;
     r.policy = UT_POLICY_NONE;
@@ -171,16 +171,18 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     ut_op *op = ut_job_op(j, s->op_seq);
     if (op->state != UT_OP_GATHERING || op->seq != s->op_seq)
         gather(j, op, s, now);
-    assert(op->seq == s->op_seq && op->calls < UT_LOCAL_MAX);
-    op->call[op->calls++] = (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
-    ut_op_time_call(j, op, s, op->calls == 1);
+    assert(op->seq == s->op_seq && op->local.calls < UT_LOCAL_MAX);
+    op->local.call[op->local.calls++] =
+        (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
+    ut_op_time_call(j, op, s, op->local.calls == 1);
     if (!agrees_here(j, op, s, now))
         return;
-    if (op->latest != UT_NEVER && op->mode != UT_RELIABLE)
-        op->gather_until = op->start + (op->latest > op->start ? (op->latest - op->start) / 4 : 0);
+    if (op->time.latest != UT_NEVER && op->what.mode != UT_RELIABLE)
+        op->time.gather_until =
+            op->time.start + (op->time.latest > op->time.start ? (op->time.latest - op->time.start) / 4 : 0);
     if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
         ut_op_open(j, op, now);
-    if (now >= op->deadline)
+    if (now >= op->time.deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
 }
 
@@ -188,17 +190,17 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
 {
     ut_op *op = ut_job_op(j, a->shape.op_seq);
     gather(j, op, &a->shape, now);
-    op->partial = 1;
-    op->policy = a->policy;
-    op->by_world = !!(a->shape.flags & UT_SUBMIT_WORLD);
-    op->initiator = a->initiator;
-    op->heard_from = a->from;
-    op->waited = now - UT_MIN2(a->since, now);
-    memset(op->part, 0, sizeof op->part);
-    memset(op->least_of, 0xff, sizeof op->least_of);
+    op->partial.on = 1;
+    op->partial.policy = a->policy;
+    op->what.by_world = !!(a->shape.flags & UT_SUBMIT_WORLD);
+    op->partial.initiator = a->initiator;
+    op->partial.heard_from = a->from;
+    op->partial.waited = now - UT_MIN2(a->since, now);
+    memset(op->partial.said, 0, sizeof op->partial.said);
+    memset(op->fold.least_of, 0xff, sizeof op->fold.least_of);
     ut_op_time_call(j, op, &a->shape, true);
     const ut_submission *other = ut_slots_take(j, op);
-    const ut_part *own = &op->part[j->config.self];
+    const ut_part *own = &op->partial.said[j->config.self];
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_ACTIVATED,
                                           .job = j->number,
                                           .session = UINT32_MAX,
@@ -250,15 +252,15 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             continue;
         unsigned kept = 0;
         bool was_in = false;
-        for (unsigned i = 0; i < op->calls; i++) {
-            if (op->call[i].session == session)
+        for (unsigned i = 0; i < op->local.calls; i++) {
+            if (op->local.call[i].session == session)
                 was_in = true;
             else
-                op->call[kept++] = op->call[i];
+                op->local.call[kept++] = op->local.call[i];
         }
         bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
         bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(op);
-        op->calls = (uint16_t)kept;
+        op->local.calls = (uint16_t)kept;
         if (in_its_memory || (begins && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;
@@ -282,9 +284,9 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
         ut_op *op = &j->op[k];
         if (!ut_op_sends(op))
             continue;
-        for (uint32_t i = 0; i < op->schedule.steps; i++) {
-            ut_transfer *t = &op->transfer[i];
-            if (op->schedule.step[i].peer != host || ut_transfer_over(t))
+        for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+            ut_transfer *t = &op->plan.transfer[i];
+            if (op->plan.schedule.step[i].peer != host || ut_transfer_over(t))
                 continue;
             t->closed = 1;
             t->why = UT_MISSING_ABSENT;
@@ -299,8 +301,8 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
 
 void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->gather_until, op->latest)) {
-        if (op->mode == UT_RELIABLE)
+    if (op->state == UT_OP_GATHERING && now >= UT_MIN2(op->time.gather_until, op->time.latest)) {
+        if (op->what.mode == UT_RELIABLE)
             ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
         else
             ut_op_open(j, op, now);
@@ -310,7 +312,7 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
     if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op))
         ut_op_cut_round(j, op, now);
     if (op->state == UT_OP_LINGERING) {
-        if (now < op->linger_until && still_needed(j, op))
+        if (now < op->time.linger_until && still_needed(j, op))
             return;
         op->state = UT_OP_FREE;
         ut_engine_room(j->engine);
@@ -322,14 +324,14 @@ ut_ns ut_op_next_wake(const ut_op *op)
     unsigned how;
     switch (op->state) {
     case UT_OP_GATHERING:
-        return UT_MIN2(op->gather_until, op->latest);
+        return UT_MIN2(op->time.gather_until, op->time.latest);
     case UT_OP_OPENING:
     case UT_OP_ENDING:
         return UT_NEVER; /* the engine goes on with its work in any case */
     case UT_OP_RUNNING:
         return UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op));
     case UT_OP_LINGERING:
-        return op->linger_until;
+        return op->time.linger_until;
     default:
         return UT_NEVER;
     }

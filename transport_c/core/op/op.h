@@ -20,6 +20,7 @@
 #include "core/face/engine.h"
 #include "core/link/pace.h"
 #include "core/link/window.h"
+#include "core/op/parts.h"
 #include "core/op/timing.h"
 #include "core/partial/gift.h"
 #include "core/path/conn.h"
@@ -30,147 +31,14 @@
 
 typedef struct ut_job ut_job;
 
-enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
-
-/* One local rank's part. */
-typedef struct ut_call {
-    uint32_t session; /* UINT32_MAX: it has gone, nobody waits for a receipt */
-    ut_submission submission;
-    const uint8_t *src;
-    uint8_t *dst;
-    ut_ns at;
-} ut_call;
-
-/* What this host's result is, in a word, and which hosts said what theirs is. */
-typedef struct ut_replica {
-    uint64_t digest; /* so far, until `known` */
-    bool known;      /* the op has ended here with a result */
-    uint64_t told;   /* hosts that a record with the digest was sent to */
-    uint64_t heard;  /* hosts whose digest was held against ours */
-    uint64_t differ; /* of those: it is another */
-} ut_replica;
-
-/* What is noted of one host while an op runs, for the verdict on who held it up (witness.c). */
-typedef struct ut_note {
-    ut_ns opened;                /* its record came; UT_NEVER: not yet */
-    ut_ns first;                 /* its first data; 0 for none */
-    ut_ns heard;                 /* the newest word of it */
-    ut_ns quiet;                 /* longest time between two words while it had the op open */
-    uint32_t lag_first;          /* arrival less sending, us modulo 2^24, of its first data packet */
-    int32_t lag_least, lag_most; /* of all, less lag_first */
-    uint64_t repaired;           /* bytes */
-    uint64_t packets;            /* data packets used */
-    uint64_t lost_before;        /* packets to it, when the op began */
-    uint32_t drops_before;
-} ut_note;
-
-/* What a host has said that it brings to an op of a partial job. */
-typedef struct ut_part {
-    bool heard;
-    uint16_t weight;       /* ranks */
-    uint16_t fresh, stale; /* bit per place */
-    uint32_t oldest_step;
-} ut_part;
-
-typedef struct ut_op {
-    uint8_t state; /* enum ut_op_state */
-    uint8_t dtype, redop, mode;
-    uint8_t collective;     /* enum ut_collective */
-    uint8_t root;           /* of a broadcast */
-    uint8_t agree;          /* 1: UT_SUBMIT_AGREE */
-    uint8_t failed;         /* it ended with UT_FAILED */
-    uint8_t stage_end[2];   /* enum ut_stage_end */
-    uint8_t incast;         /* factor in force when it opened */
-    uint8_t complete_masks; /* full_mask and any_mask are final */
-    uint8_t transformed;    /* src, dst and all that travels are Hadamard-encoded, in encoded_memory */
-    uint8_t owns_nothing;   /* 1: this host is none of the owners */
-    uint16_t owners_tag;    /* names the owners on the wire */
-    uint8_t partial;        /* 1: of a partial job; what follows is for these alone */
-    uint8_t policy;         /* enum ut_policy in force */
-    uint8_t by_world;       /* 1: UT_SUBMIT_WORLD */
-    uint16_t initiator;     /* host; 0xffff: not known, or none */
-    uint32_t heard_from;    /* host that told first; the own one: started here */
-    ut_ns waited;           /* from when there was something to give, or a peer told, to the start */
-    ut_part part[UT_HOSTS_MAX];
-    uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
-    ut_progress work;
-    uint64_t seq;
-    uint64_t owners; /* hosts that the bucket is cut among: all, but in TAR those alone that are not gone */
-    uint64_t count;
-    uint64_t bytes;
-    size_t element, acc_element; /* bytes */
-    ut_ns start;                 /* first local call */
-    ut_ns opened;                /* start of stage 1; stage 2 starts when stage 1 has ended here */
-    ut_ns clock;                 /* from when t_B bounds it; UT_NEVER: not yet */
-    ut_ns look_at;               /* until then: when to see whether the others are still there */
-    ut_ns deadline;
-    ut_ns latest;        /* what an adaptive deadline may be put off to; else the deadline */
-    ut_ns gather_until;  /* ranks of this host that have not called by then are left out */
-    ut_ns cut;           /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
-    uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
-    ut_ns linger_until;
-    ut_ns stage_at[2]; /* end of each stage */
-    ut_times times;
-    ut_ns stage_last[2];       /* newest packet of each stage; 0 for none */
-    ut_ns early_wait[2];       /* x percent of t_C; 0: no early end */
-    uint64_t timeout_heard[2]; /* hosts whose Timeout field was taken, per stage */
-    bool bounded_by_t_b;       /* a stage ends when t_B has passed */
-    bool adaptive;             /* the caller named no deadline: it follows t_B */
-    bool repairs;              /* what is lost is sent again */
-    uint16_t weight;           /* local ranks in it */
-    uint16_t calls;
-    ut_call call[UT_LOCAL_MAX];
-
-    const uint8_t *src;          /* this host's contribution, from src_from on */
-    uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
-    uint64_t src_from, dst_from; /* bytes into the bucket: not 0 where it is the own shard alone */
-    const uint8_t *own;          /* this host's contribution as it was before a transform */
-    uint8_t *acc;       /* accumulators of what lies from held_from on: in dst, or in held_memory for the halves */
-    uint64_t held_from; /* bytes into the bucket: held_memory begins there */
-    const uint8_t *out; /* where stage 2 sends from: dst, later the linger copy */
-    uint64_t out_from;  /* bytes into the bucket: `out` begins there */
-    uint32_t slot_first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
-    uint32_t ready[2][UT_HOSTS_MAX];       /* per stage and chunk: its slots [0, ready) may be sent */
-    uint8_t folds[UT_HOSTS_MAX];           /* per chunk: contributions that this host folds into its own */
-    uint32_t up[UT_HOSTS_MAX];             /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
-    uint32_t down[UT_HOSTS_MAX];           /* per chunk: the step that brings the result; UINT32_MAX at its owner */
-    uint64_t summed;                       /* bit per chunk: no more will be folded into it */
-    uint64_t final;                        /* bit per chunk: its result is here, or what stands for it */
-    uint64_t thin;                         /* bit per chunk: its result lacks ranks in some slot */
-    uint64_t nonfinite;
-    uint32_t weight_min;
-    uint64_t record_matched;      /* hosts whose record was seen and agrees */
-    uint64_t record_known;        /* hosts that have seen ours */
-    uint64_t rx_done;             /* hosts that want no more */
-    uint64_t tx_done;             /* hosts that send no more */
-    uint64_t full_mask, any_mask; /* of our shard */
-    uint64_t short_hosts;         /* owners whose shard came straight from them with ranks missing in some slot */
-    uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
-    uint64_t peer_masks;          /* hosts whose masks are known */
-    uint64_t masks_waived;        /* hosts that will not say any more */
-    uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
-    ut_replica replica;
-    ut_note note[UT_HOSTS_MAX];
-    uint16_t culprit;
-    uint8_t field;
-    int32_t error;
-    uint64_t value_here, value_there;
-
-    uint32_t rx_of[2][UT_HOSTS_MAX]; /* a step that receives from a host in a stage; UINT32_MAX for none */
-    uint32_t rx_next[UT_STEPS_MAX];  /* and the next one from it in that stage */
-    ut_schedule schedule;
-    ut_transfer transfer[UT_STEPS_MAX];
-
-    /* Memory given at job_add, reused by every op of this place. */
-    uint8_t *slot_state;   /* per slot of the bucket: see slots.c */
-    uint16_t *slot_weight; /* per slot of the bucket: ranks in what it holds */
-    uint32_t *slot_crc;    /* per slot that holds its result, where it may be sent on: the CRC32C of that */
-    uint64_t *bitmaps;
-    size_t bitmap_words;
-    uint8_t *held_memory;    /* float32 sums of the halves, then what peers still need; NULL in a job of one host */
-    uint8_t *bucket_memory;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
-    uint8_t *encoded_memory; /* the bucket transformed; NULL in a job of one host, and where it never is */
-} ut_op;
+/* What is told of its past ops: replica.c, receipt.c. */
+typedef struct ut_job_account {
+    /* The newest op of which the digests of all hosts that were up are known here. */
+    bool agreed;
+    uint64_t agreed_seq, agreed_differ;
+    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
+    uint64_t kept_count;
+} ut_job_account;
 
 struct ut_job {
     uint32_t number;
@@ -190,11 +58,7 @@ struct ut_job {
     ut_hadamard_switch hadamard;
     ut_owners owners;
     ut_partial partial;
-    /* The newest op of which the digests of all hosts that were up are known here. */
-    bool agreed;
-    uint64_t agreed_seq, agreed_differ;
-    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
-    uint64_t kept_count;
+    ut_job_account account;
     ut_op op[UT_OPS_MAX];
     ut_conn *conn; /* config.hosts of them; the own one is unused */
 };
@@ -237,8 +101,8 @@ static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op,
 {
     const ut_conn *c = &j->conn[host];
     unsigned at = op->seq % UT_OPS_MAX;
-    bool its = c->peer_record_seen[at] && c->peer_record[at].op_seq == op->seq;
-    return its && (!op->partial || (c->peer_record[at].flags & UT_RECORD_ACTIVE)) ? &c->peer_record[at] : NULL;
+    bool its = c->peer.record_seen[at] && c->peer.record[at].op_seq == op->seq;
+    return its && (!op->partial.on || (c->peer.record[at].flags & UT_RECORD_ACTIVE)) ? &c->peer.record[at] : NULL;
 }
 
 /* job.c */
@@ -291,8 +155,8 @@ ut_ns ut_op_next_wake(const ut_op *op);
 /* Nothing but the masks of |host|'s shard is missing: it must be asked, for it may think that all is said. */
 static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 {
-    return op->state == UT_OP_RUNNING && op->stage_end[1] != UT_END_NONE &&
-           (op->short_hosts & ~op->peer_masks & ~op->masks_waived & ut_bit(host));
+    return op->state == UT_OP_RUNNING && op->time.stage_end[1] != UT_END_NONE &&
+           (op->peers.short_hosts & ~op->peers.peer_masks & ~op->peers.masks_waived & ut_bit(host));
 }
 
 /* op_open.c */
@@ -428,7 +292,7 @@ void ut_op_account_loss(ut_job *j, const ut_op *op);
 /* What an op works on, and what it sends on of it, lies in the job's memory, not a trainer's. */
 static inline bool ut_op_in_job_memory(const ut_op *op)
 {
-    return op->transformed || op->dst == op->bucket_memory;
+    return op->memory.transformed || op->memory.dst == op->memory.bucket;
 }
 
 /* witness.c */
@@ -459,7 +323,7 @@ void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
 /* An op that is over has still to tell |host| its digest. */
 static inline bool ut_replica_untold(const ut_op *op, uint32_t host)
 {
-    return op->replica.known && !(op->replica.told & 1ULL << host);
+    return op->account.replica.known && !(op->account.replica.told & 1ULL << host);
 }
 
 /* receipt.c */

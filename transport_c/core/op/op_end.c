@@ -10,13 +10,13 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now);
 static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
 {
     *ret_complete = true;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
         if (s->kind != UT_STEP_RECEIVE || s->stage != stage)
             continue;
-        if (!ut_transfer_over(&op->transfer[i]))
+        if (!ut_transfer_over(&op->plan.transfer[i]))
             return false;
-        *ret_complete = *ret_complete && ut_transfer_complete(&op->transfer[i]);
+        *ret_complete = *ret_complete && ut_transfer_complete(&op->plan.transfer[i]);
     }
     return true;
 }
@@ -24,18 +24,19 @@ static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
 /* Nothing more will come. In best effort that may be so because the senders are through with what they sent. */
 static unsigned incomplete_end(const ut_op *op, unsigned stage)
 {
-    for (uint32_t i = 0; i < op->schedule.steps && !op->repairs; i++)
-        if (op->schedule.step[i].kind == UT_STEP_RECEIVE && op->schedule.step[i].stage == stage &&
-            op->transfer[i].why == UT_MISSING_LOST)
+    for (uint32_t i = 0; i < op->plan.schedule.steps && !op->time.repairs; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE && op->plan.schedule.step[i].stage == stage &&
+            op->plan.transfer[i].why == UT_MISSING_LOST)
             return UT_END_EARLY;
     return UT_END_ABSENT;
 }
 
 static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
 {
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        ut_transfer *t = &op->transfer[i];
-        if (op->schedule.step[i].kind != UT_STEP_RECEIVE || op->schedule.step[i].stage != stage || ut_transfer_over(t))
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        ut_transfer *t = &op->plan.transfer[i];
+        if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.schedule.step[i].stage != stage ||
+            ut_transfer_over(t))
             continue;
         t->closed = 1;
         t->why = (uint8_t)(t->done ? why_if_some : UT_MISSING_SILENT);
@@ -45,37 +46,37 @@ static void close_receives(ut_op *op, unsigned stage, unsigned why_if_some)
 static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
     j->incast.stale = true;
-    op->stage_end[0] = (uint8_t)how;
-    op->stage_at[0] = now;
+    op->time.stage_end[0] = (uint8_t)how;
+    op->time.stage_at[0] = now;
     close_receives(op, 1, UT_MISSING_LOST);
     op->work.unsettled = !ut_op_settle(j, op, false);
     /* Of a contribution that was summed on the way only the last sender is known to be in it. */
-    op->full_mask = op->any_mask = op->weight ? ut_bit(j->config.self) : 0;
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
-        if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->chunk != op->schedule.own)
+    op->peers.full_mask = op->peers.any_mask = op->local.weight ? ut_bit(j->config.self) : 0;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        const ut_transfer *t = &op->plan.transfer[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->chunk != op->plan.schedule.own)
             continue;
         if (ut_transfer_complete(t) && (t->slots || !t->closed))
-            op->full_mask |= ut_bit(s->peer);
+            op->peers.full_mask |= ut_bit(s->peer);
         if (t->done || (t->slots == 0 && !t->closed))
-            op->any_mask |= ut_bit(s->peer);
+            op->peers.any_mask |= ut_bit(s->peer);
     }
-    if (op->schedule.own == UT_CHUNK_NONE || op->schedule.placed) { /* all are in every sum of nothing */
-        op->full_mask = UINT64_MAX;
-        op->any_mask = op->schedule.placed ? UINT64_MAX : 0;
+    if (op->plan.schedule.own == UT_CHUNK_NONE || op->plan.schedule.placed) { /* all are in every sum of nothing */
+        op->peers.full_mask = UINT64_MAX;
+        op->peers.any_mask = op->plan.schedule.placed ? UINT64_MAX : 0;
     }
-    op->complete_masks = 1;
+    op->peers.complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (!op->work.unsettled && op->full_mask == op->any_mask && op->weight_min == ut_op_whole(j, op))
+    if (!op->work.unsettled && op->peers.full_mask == op->peers.any_mask && op->fold.weight_min == ut_op_whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
 }
 
 static void end_stage2(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
-    op->stage_end[1] = (uint8_t)how;
-    op->stage_at[1] = now;
+    op->time.stage_end[1] = (uint8_t)how;
+    op->time.stage_at[1] = now;
     close_receives(op, 2, UT_MISSING_LOST);
     ut_op_stage_measured(j, op, 1);
 }
@@ -92,8 +93,8 @@ static bool masks_known(const ut_job *j, const ut_op *op)
 /* Stage 1 gave up on something of |host|. */
 static bool was_closed(const ut_op *op, uint32_t host)
 {
-    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i])
-        if (op->transfer[i].closed)
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i])
+        if (op->plan.transfer[i].closed)
             return true;
     return false;
 }
@@ -102,8 +103,8 @@ static bool records_matched(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
         /* A host that closed the op without a word is not waited for, nor one whose contribution was given up. */
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !((op->record_matched | op->tx_done) & ut_bit(h)) &&
-            !was_closed(op, h))
+        if (h != j->config.self && ut_job_host_is_up(j, h) &&
+            !((op->peers.record_matched | op->peers.tx_done) & ut_bit(h)) && !was_closed(op, h))
             return false;
     return true;
 }
@@ -115,9 +116,9 @@ static bool has_sent(const ut_job *j, const ut_op *op)
 #ifdef UT_PLANT_LEAVES_EARLY
     return true;
 #endif
-    for (uint32_t i = 0; i < op->schedule.steps && op->schedule.lasting; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->transfer[i]) &&
+    for (uint32_t i = 0; i < op->plan.schedule.steps && op->plan.schedule.lasting; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->plan.transfer[i]) &&
             ut_job_host_is_up(j, s->peer))
             return false;
     }
@@ -127,7 +128,8 @@ static bool has_sent(const ut_job *j, const ut_op *op)
 /* It moves data, and some of that will not come: there is no result, and nobody must wait for what we pass on. */
 static bool is_broken(const ut_op *op)
 {
-    return op->collective != UT_ALLREDUCE && (op->stage_end[0] > UT_END_COMPLETE || op->stage_end[1] > UT_END_COMPLETE);
+    return op->what.collective != UT_ALLREDUCE &&
+           (op->time.stage_end[0] > UT_END_COMPLETE || op->time.stage_end[1] > UT_END_COMPLETE);
 }
 
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
@@ -136,27 +138,27 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     if (op->state != UT_OP_RUNNING)
         return;
     op->work.unsettled = !ut_op_settle(j, op, false);
-    if (op->stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
+    if (op->time.stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
         end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
-    if (op->stage_end[0] == UT_END_NONE)
+    if (op->time.stage_end[0] == UT_END_NONE)
         return;
-    if (op->stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
+    if (op->time.stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
         end_stage2(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 2), now);
-        if (op->agree && !complete) {
+        if (op->what.agree && !complete) {
             ut_op_fail(j, op, UT_ERR_ABSENT, now);
             return;
         }
     }
-    if (op->partial)
+    if (op->partial.on)
         ut_op_find_short(j, op);
     bool broken = is_broken(op);
-    if ((op->stage_end[1] == UT_END_NONE && !broken) || !records_matched(j, op))
+    if ((op->time.stage_end[1] == UT_END_NONE && !broken) || !records_matched(j, op))
         return; /* broken or not: who has called something else is the better reason */
     if (!broken && (!masks_known(j, op) || !has_sent(j, op)))
         return;
-    uint64_t breakers = op->collective == UT_ALLREDUCE ? 0 : ut_witness_breakers(j, op);
+    uint64_t breakers = op->what.collective == UT_ALLREDUCE ? 0 : ut_witness_breakers(j, op);
     if (broken || breakers) {
-        op->full_mask = op->any_mask = ~breakers; /* whom others are told to blame */
+        op->peers.full_mask = op->peers.any_mask = ~breakers; /* whom others are told to blame */
         ut_op_fail(j, op, UT_ERR_ABSENT, now);
     } else {
         end_op(j, op, now);
@@ -165,9 +167,9 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
 
 static void close_sends(ut_op *op, unsigned stage)
 {
-    for (uint32_t i = 0; i < op->schedule.steps; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == stage)
-            op->transfer[i].closed = 1;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == stage)
+            op->plan.transfer[i].closed = 1;
 }
 
 static void count_status(ut_stats *stats, uint32_t status)
@@ -185,14 +187,14 @@ static void count_status(ut_stats *stats, uint32_t status)
 /* The result into the buffers of those ranks that it was not made in. */
 static bool copy_out(ut_job *j, ut_op *op)
 {
-    uint64_t bytes = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_bytes : op->bytes;
-    for (; op->work.index < op->calls; op->work.index++, op->work.at = 0) {
-        ut_call *call = &op->call[op->work.index];
-        while (call->session != UINT32_MAX && op->dst != call->dst && op->work.at < bytes) {
-            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->bytes, bytes - op->work.at);
+    uint64_t bytes = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_bytes : op->what.bytes;
+    for (; op->work.index < op->local.calls; op->work.index++, op->work.at = 0) {
+        ut_call *call = &op->local.call[op->work.index];
+        while (call->session != UINT32_MAX && op->memory.dst != call->dst && op->work.at < bytes) {
+            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, bytes - op->work.at);
             if (some == 0)
                 return false;
-            memcpy(call->dst + op->work.at, op->dst + op->work.at, some);
+            memcpy(call->dst + op->work.at, op->memory.dst + op->work.at, some);
             op->work.at += some;
         }
     }
@@ -203,13 +205,13 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 {
     ut_receipt r;
     ut_receipt_fill(j, op, now, &r);
-    for (unsigned i = 0; i < op->calls; i++)
-        if (op->call[i].session != UINT32_MAX)
-            ut_engine_complete(j->engine, op->call[i].session, &r);
+    for (unsigned i = 0; i < op->local.calls; i++)
+        if (op->local.call[i].session != UINT32_MAX)
+            ut_engine_complete(j->engine, op->local.call[i].session, &r);
     ut_receipt_keep(j, &r);
-    if (op->partial)
+    if (op->partial.on)
         ut_slots_ended(j, op, &r, now);
-    if (r.status != UT_FAILED && (op->calls || op->partial) && !op->schedule.apart)
+    if (r.status != UT_FAILED && (op->local.calls || op->partial.on) && !op->plan.schedule.apart)
         ut_replica_ended(j, op); /* without a call nobody has the result */
     count_status(ut_engine_counters(j->engine), r.status);
     ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
@@ -226,11 +228,13 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
 {
     op->state = UT_OP_LINGERING;
     j->incast.stale = true;
-    op->calls = 0;
-    ut_ns budget = op->deadline != UT_NEVER && op->deadline > op->start ? op->deadline - op->start : 10 * UT_SECOND;
-    if (op->bounded_by_t_b)
-        budget = UT_MIN2(budget, 2 * UT_MIN2(op->times.t_b, 10 * UT_SECOND));
-    op->linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
+    op->local.calls = 0;
+    ut_ns budget = op->time.deadline != UT_NEVER && op->time.deadline > op->time.start
+                       ? op->time.deadline - op->time.start
+                       : 10 * UT_SECOND;
+    if (op->time.bounded_by_t_b)
+        budget = UT_MIN2(budget, 2 * UT_MIN2(op->time.learnt.t_b, 10 * UT_SECOND));
+    op->time.linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, ut_engine_anyone_waits(j->engine, j->number) ? now : now + UT_HOLD_NS);
     ut_engine_room(j->engine);
@@ -282,7 +286,7 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     op->work.index = 0;
     op->work.at = 0;
     ut_incast_learn(j, op);
-    if (op->partial)
+    if (op->partial.on)
         ut_op_find_short(j, op);
     close_sends(op, 1);
     ut_op_end_on(j, op, now);
@@ -292,20 +296,21 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
  * the stage's time, for hosts that begin late, and the later ones follow in equal steps. */
 ut_ns ut_op_round_cut_at(const ut_op *op)
 {
-    uint32_t rounds = op->schedule.rounds / 2;
-    if (op->schedule.direct || op->cut == UT_NEVER || op->stage_end[0] != UT_END_NONE || op->rounds_cut + 1u >= rounds)
+    uint32_t rounds = op->plan.schedule.rounds / 2;
+    if (op->plan.schedule.direct || op->time.cut == UT_NEVER || op->time.stage_end[0] != UT_END_NONE ||
+        op->time.rounds_cut + 1u >= rounds)
         return UT_NEVER;
-    ut_ns half = (op->cut - op->start) / 2;
-    return op->start + half + half * op->rounds_cut / (rounds - 1);
+    ut_ns half = (op->time.cut - op->time.start) / 2;
+    return op->time.start + half + half * op->time.rounds_cut / (rounds - 1);
 }
 
 void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now)
 {
-    for (; ut_op_round_cut_at(op) <= now; op->rounds_cut++)
-        for (uint32_t i = 0; i < op->schedule.steps; i++) {
-            const ut_step *s = &op->schedule.step[i];
-            ut_transfer *t = &op->transfer[i];
-            if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->round > op->rounds_cut || ut_transfer_over(t))
+    for (; ut_op_round_cut_at(op) <= now; op->time.rounds_cut++)
+        for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+            const ut_step *s = &op->plan.schedule.step[i];
+            ut_transfer *t = &op->plan.transfer[i];
+            if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->round > op->time.rounds_cut || ut_transfer_over(t))
                 continue;
             t->closed = 1;
             t->why = t->done ? UT_MISSING_LOST : UT_MISSING_SILENT;
@@ -317,29 +322,29 @@ void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now)
 static bool fails_for_holes(ut_job *j, ut_op *op, ut_ns now)
 {
 #ifdef UT_PLANT_AGREE_WITH_HOLES
-    op->agree = 0;
+    op->what.agree = 0;
 #endif
-    if (op->agree)
+    if (op->what.agree)
         ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
-    return op->agree;
+    return op->what.agree;
 }
 
 void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
-    if (op->stage_end[0] == UT_END_NONE)
+    if (op->time.stage_end[0] == UT_END_NONE)
         end_stage1(j, op, how, now);
     else
         end_stage2(j, op, how, now);
-    if (op->stage_end[1] != UT_END_NONE && fails_for_holes(j, op, now))
+    if (op->time.stage_end[1] != UT_END_NONE && fails_for_holes(j, op, now))
         return;
     ut_op_check(j, op, now);
 }
 
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->stage_end[0] == UT_END_NONE)
+    if (op->time.stage_end[0] == UT_END_NONE)
         end_stage1(j, op, UT_END_DEADLINE, now);
-    if (op->stage_end[1] == UT_END_NONE) {
+    if (op->time.stage_end[1] == UT_END_NONE) {
         end_stage2(j, op, UT_END_DEADLINE, now);
         if (fails_for_holes(j, op, now))
             return;
@@ -352,14 +357,14 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
     assert(op->state != UT_OP_FREE && op->state != UT_OP_LINGERING);
     if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING) {
         /* It never opened: peers still learn of its record while it lingers. */
-        memset(op->rx_of, 0xff, sizeof op->rx_of);
-        op->schedule.steps = 0;
-        op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
-        op->complete_masks = 0;
+        memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);
+        op->plan.schedule.steps = 0;
+        op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
+        op->peers.complete_masks = 0;
         j->next_open = UT_MAX2(j->next_open, op->seq + 1);
     }
-    op->failed = 1;
-    op->error = error;
+    op->account.failed = 1;
+    op->account.error = error;
     hand_out(j, op, now);
     close_sends(op, 1);
     close_sends(op, 2);

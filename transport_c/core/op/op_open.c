@@ -10,16 +10,16 @@
 /* A contribution of a host that all know to be gone is not missing: the receipt says who is not in it. */
 static bool expects_nothing(const ut_job *j, const ut_op *op, const ut_step *s)
 {
-    return s->kind == UT_STEP_RECEIVE && s->stage == 1 && !(op->owners & ut_bit(s->peer)) &&
+    return s->kind == UT_STEP_RECEIVE && s->stage == 1 && !(op->plan.owners & ut_bit(s->peer)) &&
            !ut_job_host_is_up(j, s->peer);
 }
 
 static void place_transfers(ut_job *j, ut_op *op)
 {
-    uint64_t *free_words = op->bitmaps, *end = op->bitmaps + op->bitmap_words;
-    memset(op->rx_of, 0xff, sizeof op->rx_of);
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        ut_step *s = &op->schedule.step[i];
+    uint64_t *free_words = op->plan.bitmaps, *end = op->plan.bitmaps + op->plan.bitmap_words;
+    memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        ut_step *s = &op->plan.schedule.step[i];
         if (expects_nothing(j, op, s))
             s->bytes = 0;
         size_t words = ut_transfer_words(ut_slots(s->bytes, j->payload));
@@ -29,15 +29,15 @@ static void place_transfers(ut_job *j, ut_op *op)
             again = free_words;
             free_words += words;
         } else {
-            uint32_t *first = &op->rx_of[s->stage - 1][s->peer];
-            op->rx_next[i] = *first;
+            uint32_t *first = &op->plan.rx_of[s->stage - 1][s->peer];
+            op->plan.rx_next[i] = *first;
             *first = i;
         }
         assert(free_words <= end);
-        ut_transfer_init(&op->transfer[i], s->bytes, j->payload, bits, again);
+        ut_transfer_init(&op->plan.transfer[i], s->bytes, j->payload, bits, again);
         if (!ut_job_host_is_up(j, s->peer)) {
-            op->transfer[i].closed = 1;
-            op->transfer[i].why = op->transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
+            op->plan.transfer[i].closed = 1;
+            op->plan.transfer[i].why = op->plan.transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
         }
     }
     (void)end;
@@ -47,18 +47,19 @@ static void place_transfers(ut_job *j, ut_op *op)
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
-    unsigned n = op->partial ? ut_slots_sources(j, sources) : op->calls;
-    if (n < 2 || op->collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
+    unsigned n = op->partial.on ? ut_slots_sources(j, sources) : op->local.calls;
+    if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
-    while (op->work.at < op->bytes) {
-        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->bytes, op->bytes - op->work.at);
+    while (op->work.at < op->what.bytes) {
+        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
             return false;
-        if (op->partial)
+        if (op->partial.on)
             (void)ut_slots_sources(j, sources);
         for (unsigned i = 0; i < n; i++)
-            sources[i] = (op->partial ? (const uint8_t *)sources[i] : op->call[i].src) + op->work.at;
-        ut_combine(op->dtype, op->redop, op->bucket_memory + op->work.at, sources, n, some / op->element);
+            sources[i] = (op->partial.on ? (const uint8_t *)sources[i] : op->local.call[i].src) + op->work.at;
+        ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n,
+                   some / op->what.element);
         op->work.at += some;
     }
     return true;
@@ -67,41 +68,41 @@ static bool combine(ut_job *j, ut_op *op)
 /* Where the host's contribution lies: the one rank's own buffers, or the combined ones. */
 static void place_buffers(ut_job *j, ut_op *op)
 {
-    op->weight = op->calls;
-    if (op->partial) {
+    op->local.weight = op->local.calls;
+    if (op->partial.on) {
         ut_op_place_slots(j, op);
-    } else if (op->calls == 1) {
-        op->src = op->call[0].src;
-        op->dst = op->call[0].dst;
+    } else if (op->local.calls == 1) {
+        op->memory.src = op->local.call[0].src;
+        op->memory.dst = op->local.call[0].dst;
     } else {
-        op->src = op->dst = op->bucket_memory;
-        if (op->collective == UT_BARRIER)
-            memset(op->dst, 0, op->bytes);
+        op->memory.src = op->memory.dst = op->memory.bucket;
+        if (op->what.collective == UT_BARRIER)
+            memset(op->memory.dst, 0, op->what.bytes);
     }
-    op->src_from = op->collective == UT_ALL_GATHER ? op->schedule.own_offset : 0;
-    op->dst_from = op->collective == UT_REDUCE_SCATTER ? op->schedule.own_offset : 0;
-    op->own = op->src;
-    if (!op->partial)
+    op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
+    op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
+    op->memory.own = op->memory.src;
+    if (!op->partial.on)
         ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
-    op->transformed = !op->partial && ut_op_transforms(j, op);
-    if (op->transformed)
-        op->src = op->dst = op->encoded_memory;
-    bool half = op->acc_element != op->element;
-    op->held_from = op->schedule.direct ? op->schedule.own_offset : 0;
-    op->acc = half ? op->held_memory : op->dst + (op->held_from - op->dst_from);
-    op->out = op->dst;
-    op->out_from = op->dst_from;
+    op->memory.transformed = !op->partial.on && ut_op_transforms(j, op);
+    if (op->memory.transformed)
+        op->memory.src = op->memory.dst = op->memory.encoded;
+    bool half = op->what.acc_element != op->what.element;
+    op->memory.held_from = op->plan.schedule.direct ? op->plan.schedule.own_offset : 0;
+    op->memory.acc = half ? op->memory.held : op->memory.dst + (op->memory.held_from - op->memory.dst_from);
+    op->memory.out = op->memory.dst;
+    op->memory.out_from = op->memory.dst_from;
 }
 
 /* A host that brings nothing still adds up its shard, from zero. */
 static bool clear_own(ut_job *j, ut_op *op)
 {
-    uint64_t bytes = op->weight ? 0 : op->schedule.own_bytes;
+    uint64_t bytes = op->local.weight ? 0 : op->plan.schedule.own_bytes;
     while (op->work.at < bytes) {
-        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->bytes, bytes - op->work.at);
+        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, bytes - op->work.at);
         if (some == 0)
             return false;
-        memset(op->bucket_memory + op->schedule.own_offset + op->work.at, 0, some);
+        memset(op->memory.bucket + op->plan.schedule.own_offset + op->work.at, 0, some);
         op->work.at += some;
     }
     return true;
@@ -113,35 +114,36 @@ static void find_owners(ut_job *j, ut_op *op)
     if (ut_job_algorithm(j) != UT_TAR)
         return;
     ut_owners_decide(&j->owners, j->config.self, ut_job_up(j), ut_job_lost(j), op->seq);
-    if (op->collective == UT_ALLREDUCE && op->mode != UT_RELIABLE)
-        op->owners = ut_owners_of(&j->owners, op->seq);
-    op->owners_tag = ut_owners_tag(&j->owners, op->owners);
-    op->owns_nothing = !(op->owners & ut_bit(j->config.self));
+    if (op->what.collective == UT_ALLREDUCE && op->what.mode != UT_RELIABLE)
+        op->plan.owners = ut_owners_of(&j->owners, op->seq);
+    op->plan.owners_tag = ut_owners_tag(&j->owners, op->plan.owners);
+    op->plan.owns_nothing = !(op->plan.owners & ut_bit(j->config.self));
 }
 
 /* Who sends what to whom, and from where. */
 static void plan(ut_job *j, ut_op *op, ut_ns now)
 {
-    op->stage_end[0] = op->stage_end[1] = UT_END_NONE;
-    op->stage_at[0] = op->stage_at[1] = 0;
-    op->complete_masks = 0;
-    op->rounds_cut = 0;
-    op->nonfinite = op->bytes_repaired = op->bytes_duplicate = 0;
-    op->record_matched = op->record_known = op->rx_done = op->tx_done = 0;
-    op->full_mask = op->any_mask = op->peer_masks = op->short_hosts = op->masks_waived = 0;
-    op->peer_full = UINT64_MAX;
+    op->time.stage_end[0] = op->time.stage_end[1] = UT_END_NONE;
+    op->time.stage_at[0] = op->time.stage_at[1] = 0;
+    op->peers.complete_masks = 0;
+    op->time.rounds_cut = 0;
+    op->fold.nonfinite = op->account.bytes_repaired = op->account.bytes_duplicate = 0;
+    op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
+    op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.short_hosts = op->peers.masks_waived =
+        0;
+    op->peers.peer_full = UINT64_MAX;
     ut_witness_begin(j, op, now);
-    op->weight_min = j->world;
-    op->kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
+    op->fold.weight_min = j->world;
+    op->account.kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);
     find_owners(j, op);
-    if (op->collective == UT_ALLREDUCE)
-        ut_schedule_build(&op->schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->incast, op->seq,
-                          op->owners, op->count, op->element);
+    if (op->what.collective == UT_ALLREDUCE)
+        ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
+                          op->seq, op->plan.owners, op->what.count, op->what.element);
     else
-        ut_schedule_shard(&op->schedule, op->collective, op->root, j->config.hosts, j->config.self, op->incast,
-                          op->bytes / op->element, op->element);
+        ut_schedule_shard(&op->plan.schedule, op->what.collective, op->what.root, j->config.hosts, j->config.self,
+                          op->plan.incast, op->what.bytes / op->what.element, op->what.element);
     place_buffers(j, op);
 }
 
@@ -150,17 +152,17 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
 {
     op->state = UT_OP_RUNNING;
     place_transfers(j, op);
-    for (uint32_t i = 0; i < op->schedule.steps && op->weight == 0; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].stage == 1)
-            op->transfer[i].closed = 1;
+    for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
+            op->plan.transfer[i].closed = 1;
     ut_op_slots_open(j, op);
-    if (op->partial)
+    if (op->partial.on)
         ut_op_announce(j, op, now);
-    for (uint32_t h = 0; h < j->config.hosts && !op->partial; h++) {
+    for (uint32_t h = 0; h < j->config.hosts && !op->partial.on; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        c->record_gap = UT_HOLD_NS;
+        c->say.record_gap = UT_HOLD_NS;
         ut_conn_speak_at(c, now);
     }
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
@@ -192,7 +194,7 @@ void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
             return;
         ut_op_next_step(op);
     }
-    if (op->transformed && !ut_op_encode(j, op))
+    if (op->memory.transformed && !ut_op_encode(j, op))
         return;
     begin(j, op, now);
 }

@@ -25,7 +25,7 @@ static bool is_too_far(const ut_job *j, uint64_t seq)
  * holds the ranks of that host alone. */
 static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, unsigned stage)
 {
-    return stage == 1 && op->schedule.direct && !op->schedule.placed ? ut_job_ranks_of(j, host) : j->world;
+    return stage == 1 && op->plan.schedule.direct && !op->plan.schedule.placed ? ut_job_ranks_of(j, host) : j->world;
 }
 
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now)
@@ -42,14 +42,16 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         /* What is kept for an op that may never come would take the sender's credit for good. */
         return j->partial.on || seq < j->next_open + UT_EARLY_MAX ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
     }
-    uint32_t i = op->rx_of[h->stage - 1][host], slot = 0;
-    while (i != UINT32_MAX && !slot_of(j, &op->schedule.step[i], &op->transfer[i], h->ultima.offset, len, &slot))
-        i = op->rx_next[i];
-    if (i == UINT32_MAX || h->owners != op->owners_tag || !(h->flags & UT_FLAG_TRANSFORMED) != !op->transformed ||
+    uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
+    while (i != UINT32_MAX &&
+           !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, len, &slot))
+        i = op->plan.rx_next[i];
+    if (i == UINT32_MAX || h->owners != op->plan.owners_tag ||
+        !(h->flags & UT_FLAG_TRANSFORMED) != !op->memory.transformed ||
         h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
-    const ut_step *s = &op->schedule.step[i];
-    ut_transfer *t = &op->transfer[i];
+    const ut_step *s = &op->plan.schedule.step[i];
+    ut_transfer *t = &op->plan.transfer[i];
 #ifndef UT_PLANT_ACCEPT_LATE
     if (t->closed)
         return UT_TAKEN_LATE;
@@ -61,15 +63,15 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
 #else
     if (!ut_transfer_mark(t, slot)) {
 #endif
-        op->bytes_duplicate += len;
+        op->account.bytes_duplicate += len;
         return UT_TAKEN_DUPLICATE;
     }
     t->last = now;
     ut_witness_data(op, host, h, len, now);
     ut_op_packet_time(j, op, host, h, t, now);
     if (h->flags & UT_FLAG_REPAIR)
-        op->bytes_repaired += len;
-    if (s->stage == 1 && !op->schedule.placed) {
+        op->account.bytes_repaired += len;
+    if (s->stage == 1 && !op->plan.schedule.placed) {
         t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
         ut_op_slot_fold(j, op, s, slot, payload, len, h->coverage);
     } else {
@@ -87,13 +89,13 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
 static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     bool changed = false;
-    op->tx_done |= ut_bit(host);
+    op->peers.tx_done |= ut_bit(host);
     for (unsigned stage = 0; stage < 2; stage++)
-        for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i]) {
-            if (ut_transfer_over(&op->transfer[i]))
+        for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+            if (ut_transfer_over(&op->plan.transfer[i]))
                 continue;
-            op->transfer[i].closed = 1;
-            op->transfer[i].why = op->transfer[i].done ? UT_MISSING_LOST : UT_MISSING_CLOSED;
+            op->plan.transfer[i].closed = 1;
+            op->plan.transfer[i].why = op->plan.transfer[i].done ? UT_MISSING_LOST : UT_MISSING_CLOSED;
             changed = true;
         }
     if (changed)
@@ -103,10 +105,10 @@ static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 /* |host| wants nothing more of |op|. */
 static void close_to(ut_op *op, uint32_t host)
 {
-    op->rx_done |= ut_bit(host);
-    for (uint32_t i = 0; i < op->schedule.steps; i++)
-        if (op->schedule.step[i].kind == UT_STEP_SEND && op->schedule.step[i].peer == host)
-            op->transfer[i].closed = 1;
+    op->peers.rx_done |= ut_bit(host);
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].peer == host)
+            op->plan.transfer[i].closed = 1;
 }
 
 /* |host| has cut the bucket otherwise: what is sent between us would be refused, and nobody must wait for it. */
@@ -119,12 +121,12 @@ static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    if (op->seq < c->peer_rx_floor)
+    if (op->seq < c->peer.rx_floor)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
     if (r) {
         if (r->flags & UT_RECORD_SEEN)
-            op->record_known |= ut_bit(host);
+            op->peers.record_known |= ut_bit(host);
         if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
             ut_op_desync(j, op, host, r->field, r->full_mask, r->any_mask, now);
             return;
@@ -132,19 +134,19 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
         ut_owners_opens(&j->owners, host);
-        if (r->owners != op->owners_tag)
+        if (r->owners != op->plan.owners_tag)
             part_ways(j, op, host, now);
-        bool first = !(op->record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
-        op->record_matched |= ut_bit(host);
+        bool first = !(op->peers.record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
+        op->peers.record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
             ut_op_time_host(j, op, true, now);
         if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
             ut_op_time_sent(op, host, now);
-        if (op->partial && op->state == UT_OP_RUNNING)
+        if (op->partial.on && op->state == UT_OP_RUNNING)
             ut_op_part(j, op, host, r, now);
-        if ((r->flags & UT_RECORD_RESULT) && !(op->peer_masks & ut_bit(host))) {
-            op->peer_masks |= ut_bit(host);
-            op->peer_full &= r->full_mask;
+        if ((r->flags & UT_RECORD_RESULT) && !(op->peers.peer_masks & ut_bit(host))) {
+            op->peers.peer_masks |= ut_bit(host);
+            op->peers.peer_full &= r->full_mask;
         }
         if (r->flags & UT_RECORD_RX_DONE)
             close_to(op, host);
@@ -153,9 +155,9 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (news)
             ut_op_check(j, op, now);
     }
-    if (op->state == UT_OP_RUNNING && op->seq < c->peer_tx_floor) {
-        op->record_matched |= ut_bit(host);
-        op->masks_waived |= ut_bit(host);
+    if (op->state == UT_OP_RUNNING && op->seq < c->peer.tx_floor) {
+        op->peers.record_matched |= ut_bit(host);
+        op->peers.masks_waived |= ut_bit(host);
         close_from(j, op, host, now);
         ut_op_check(j, op, now);
     }
@@ -168,16 +170,16 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
     bool begun = j->next_open > j->config.first_op_seq; /* else we may not know where the job is, and learn it soon */
     for (unsigned i = 0; i < f->records; i++)
         far = far || is_too_far(j, f->record[i].op_seq);
-    return (far && begun) || f->rx_floor < c->peer_rx_floor || f->tx_floor < c->peer_tx_floor;
+    return (far && begun) || f->rx_floor < c->peer.rx_floor || f->tx_floor < c->peer.tx_floor;
 }
 
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    j->incast.stale = j->incast.stale || c->peer_incast != f->incast;
-    c->peer_incast = f->incast;
-    c->peer_rx_floor = is_too_far(j, f->rx_floor) ? c->peer_rx_floor : f->rx_floor;
-    c->peer_tx_floor = is_too_far(j, f->tx_floor) ? c->peer_tx_floor : f->tx_floor;
+    j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
+    c->peer.incast = f->incast;
+    c->peer.rx_floor = is_too_far(j, f->rx_floor) ? c->peer.rx_floor : f->rx_floor;
+    c->peer.tx_floor = is_too_far(j, f->tx_floor) ? c->peer.tx_floor : f->tx_floor;
     ut_owners_hear(&j->owners, j->config.self, host, &f->owners, ut_job_up(j), j->next_open);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
@@ -190,14 +192,14 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             continue; /* it is told again until we have come there, and would be in the way of nearer ones */
         }
         unsigned at = r->op_seq % UT_OPS_MAX;
-        if (c->peer_record_seen[at] && c->peer_record[at].op_seq > r->op_seq)
+        if (c->peer.record_seen[at] && c->peer.record[at].op_seq > r->op_seq)
             continue;
-        if (!c->peer_record_seen[at] || c->peer_record[at].op_seq != r->op_seq)
-            c->peer_record_at[at] = now;
-        c->peer_record[at] = *r;
-        c->peer_record_seen[at] = true;
+        if (!c->peer.record_seen[at] || c->peer.record[at].op_seq != r->op_seq)
+            c->peer.record_at[at] = now;
+        c->peer.record[at] = *r;
+        c->peer.record_seen[at] = true;
         ut_replica_heard(j, host, r);
-        c->peer_left_at[at] = now;
+        c->peer.left_at[at] = now;
         if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         if (j->partial.on)
@@ -215,7 +217,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             ut_witness_word(op, host, ut_op_record_of(j, op, host) != NULL, now);
         if (ut_op_sends(op))
             ut_op_record(j, op, host, now);
-        if (op->state == UT_OP_RUNNING && op->schedule.lasting)
+        if (op->state == UT_OP_RUNNING && op->plan.schedule.lasting)
             ut_op_check(j, op, now); /* what it sends on may have arrived */
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);
@@ -229,24 +231,24 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
     ut_conn *c = &j->conn[host];
     ut_stats *stats = ut_engine_counters(j->engine);
     size_t kept = 0, at = 0;
-    while (at < c->stash_len) {
+    while (at < c->rx.stash_len) {
         uint16_t len;
-        memcpy(&len, c->stash + at, 2);
-        const uint8_t *packet = c->stash + at + 2;
+        memcpy(&len, c->rx.stash + at, 2);
+        const uint8_t *packet = c->rx.stash + at + 2;
         ut_data h;
         int bad = ut_data_decode(&h, packet, len);
         assert(!bad);
         enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
         if (taken == UT_TAKEN_EARLY) {
-            memmove(c->stash + kept, c->stash + at, (size_t)len + 2);
+            memmove(c->rx.stash + kept, c->rx.stash + at, (size_t)len + 2);
             kept += (size_t)len + 2;
         } else {
             stats->stash_replayed++;
-            c->stash_bytes -= len;
+            c->rx.stash_bytes -= len;
             ut_engine_count_taken(j->engine, taken, len - UT_DATA_HEADER);
             ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */
         }
         at += (size_t)len + 2;
     }
-    c->stash_len = kept;
+    c->rx.stash_len = kept;
 }

@@ -13,7 +13,7 @@
 
 static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
-    uint32_t there = op->ready[s->stage - 1][s->chunk];
+    uint32_t there = op->fold.ready[s->stage - 1][s->chunk];
     return there > t->next ? there - t->next : 0;
 }
 
@@ -37,34 +37,34 @@ static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
 static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
                        ut_burst *b)
 {
-    const ut_step *s = &op->schedule.step[i];
-    const ut_transfer *t = &op->transfer[i];
+    const ut_step *s = &op->plan.schedule.step[i];
+    const ut_transfer *t = &op->plan.transfer[i];
     ut_conn *c = &j->conn[s->peer];
     uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
     unsigned ranks;
     const uint8_t *payload = ut_op_slot_payload(j, op, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
-    ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->transformed ? UT_FLAG_TRANSFORMED : 0)),
+    ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->memory.transformed ? UT_FLAG_TRANSFORMED : 0)),
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
-                 .owners = op->owners_tag,
+                 .owners = op->plan.owners_tag,
                  .time_us = (uint32_t)(now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
-                            .timeout = op->times.field[s->stage - 1],
+                            .timeout = op->time.learnt.field[s->stage - 1],
                             .last = last_percentile(t, slot),
                             .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
                  .payload_crc =
-                     s->stage == 1 ? ut_crc32c(0, payload, len) : op->slot_crc[op->slot_first[s->chunk] + slot]};
-    if (op->collective == UT_BROADCAST && s->stage == 1 &&
+                     s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
+    if (op->what.collective == UT_BROADCAST && s->stage == 1 &&
         !repair) /* what the root deals out comes back to it nowhere */
-        op->replica.digest += ut_replica_part(h.payload_crc, h.ultima.offset, len);
+        op->account.replica.digest += ut_replica_part(h.payload_crc, h.ultima.offset, len);
     if (pieces) {
-        c->sent[pn % UT_SENT_MAX].pieces = 1;
+        c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
         ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
         return;
     }
@@ -78,8 +78,8 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
 
 static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t most, ut_ns now, ut_burst *b)
 {
-    const ut_step *s = &op->schedule.step[i];
-    ut_transfer *t = &op->transfer[i];
+    const ut_step *s = &op->plan.schedule.step[i];
+    ut_transfer *t = &op->plan.transfer[i];
     b->to = j->conn[s->peer].data;
     b->port = UT_PORT_DATA;
     b->segment_bytes = j->config.packet_bytes;
@@ -124,15 +124,15 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
 
 static bool has_work(const ut_op *op, uint32_t i, bool repairs)
 {
-    const ut_transfer *t = &op->transfer[i];
-    if (op->schedule.step[i].kind != UT_STEP_SEND || t->closed)
+    const ut_transfer *t = &op->plan.transfer[i];
+    if (op->plan.schedule.step[i].kind != UT_STEP_SEND || t->closed)
         return false;
-    return repairs ? t->lost > 0 : fresh_slots(op, &op->schedule.step[i], t) > 0;
+    return repairs ? t->lost > 0 : fresh_slots(op, &op->plan.schedule.step[i], t) > 0;
 }
 
 static ut_ns turn_ends(const ut_conn *c)
 {
-    return c->tx_last + 2 * c->srtt;
+    return c->tx.last + 2 * c->tx.srtt;
 }
 
 /* A peer whose window is full keeps its turn while it answers and this host's link is in full use: a second receiver
@@ -142,9 +142,9 @@ static ut_ns turn_ends(const ut_conn *c)
 static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)))
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->peers.record_matched & ut_bit(h)))
             return false;
-    return op->seq >= j->window.spread_below && c->tx_flying && c->pto_doublings == 0 && now < turn_ends(c);
+    return op->seq >= j->window.spread_below && c->tx.flying && c->tx.pto_doublings == 0 && now < turn_ends(c);
 }
 
 /* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
@@ -164,10 +164,10 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || !ut_op_sends(op))
             continue;
-        for (uint32_t i = 0; i < op->schedule.steps; i++) {
-            if ((stage && op->schedule.step[i].stage != stage) || !has_work(op, i, repairs))
+        for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+            if ((stage && op->plan.schedule.step[i].stage != stage) || !has_work(op, i, repairs))
                 continue;
-            ut_conn *c = &j->conn[op->schedule.step[i].peer];
+            ut_conn *c = &j->conn[op->plan.schedule.step[i].peer];
             uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
             if (most && taken)
                 continue;
@@ -176,11 +176,11 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
             if (most)
                 continue;
             j->window.full = true;
-            if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx_flying == 0 &&
-                c->blocked_since == UT_NEVER)
-                c->blocked_since = now;
+            if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx.flying == 0 &&
+                c->tx.blocked_since == UT_NEVER)
+                c->tx.blocked_since = now;
             if (!repairs && keeps_turn(j, op, c, now)) {
-                waiting |= ut_bit(op->schedule.step[i].peer);
+                waiting |= ut_bit(op->plan.schedule.step[i].peer);
                 j->window.held = true;
                 j->turn_until = UT_MIN2(j->turn_until, turn_ends(c));
             }
@@ -201,8 +201,8 @@ bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host)
 {
-    for (uint32_t i = op->rx_of[stage][host]; i != UINT32_MAX; i = op->rx_next[i])
-        if (!ut_transfer_over(&op->transfer[i]))
+    for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.rx_next[i])
+        if (!ut_transfer_over(&op->plan.transfer[i]))
             return true;
     return false;
 }
@@ -214,7 +214,7 @@ static bool waits_for(const ut_op *op, uint32_t host)
         return false;
     if (ut_op_receives(op, 0, host) || ut_op_receives(op, 1, host))
         return true;
-    return !(op->record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
+    return !(op->peers.record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
 }
 
 /* What is said of the next op of a partial job before it starts. */
@@ -238,7 +238,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
     ret->incast = ut_incast_own(j);
     if (j->incast.gated)
-        ret->grant = c->rx_bytes - c->stash_bytes + ut_incast_window(j, host, c->rx_window);
+        ret->grant = c->rx.bytes - c->rx.stash_bytes + ut_incast_window(j, host, c->rx.window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
@@ -254,61 +254,61 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
             (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
             continue;
-        bool known = op->record_known & ut_bit(host);
+        bool known = op->peers.record_known & ut_bit(host);
         bool seen = ut_op_record_of(j, op, host) != NULL;
-        unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
-                         (op->complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
-                         (!op->repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
-                         (over && op->replica.known ? UT_RECORD_DIGEST : 0);
+        unsigned flags = (seen ? UT_RECORD_SEEN : 0) | (op->account.failed ? UT_RECORD_FAILED | UT_RECORD_TX_DONE : 0) |
+                         (op->peers.complete_masks ? UT_RECORD_RESULT : 0) | (over ? UT_RECORD_RX_DONE : 0) |
+                         (!op->time.repairs && ut_op_sent_all(op, host, 1) ? UT_RECORD_SENT : 0) |
+                         (over && op->account.replica.known ? UT_RECORD_DIGEST : 0);
         uint32_t left = UINT32_MAX;
-        if (op->latest != UT_NEVER)
-            left = op->latest > now ? (uint32_t)UT_MIN2((op->latest - now) / UT_US, UINT32_MAX - 1) : 0;
+        if (op->time.latest != UT_NEVER)
+            left = op->time.latest > now ? (uint32_t)UT_MIN2((op->time.latest - now) / UT_US, UINT32_MAX - 1) : 0;
         ut_record *r = &ret->record[ret->records++];
         *r = (ut_record){.op_seq = op->seq,
-                         .count = op->count,
-                         .dtype = op->dtype,
-                         .redop = op->redop,
-                         .mode = op->mode,
-                         .collective = op->collective,
-                         .root = op->root,
-                         .agree = op->agree,
+                         .count = op->what.count,
+                         .dtype = op->what.dtype,
+                         .redop = op->what.redop,
+                         .mode = op->what.mode,
+                         .collective = op->what.collective,
+                         .root = op->what.root,
+                         .agree = op->what.agree,
                          .flags = (uint8_t)flags,
-                         .weight = op->weight,
+                         .weight = op->local.weight,
                          .algorithm = (uint8_t)ut_job_algorithm(j),
                          .time_left_us = left,
-                         .digest = over && op->replica.known ? ut_replica_word(op->replica.digest) : 0,
-                         .full_mask = op->complete_masks ? op->full_mask : 0,
-                         .any_mask = op->complete_masks ? op->any_mask : 0,
-                         .owners = op->owners_tag};
-        if (op->partial)
+                         .digest = over && op->account.replica.known ? ut_replica_word(op->account.replica.digest) : 0,
+                         .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
+                         .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
+                         .owners = op->plan.owners_tag};
+        if (op->partial.on)
             ut_op_tell_part(j, op, r);
-        if (op->failed && op->field && op->culprit == j->config.self) {
+        if (op->account.failed && op->account.field && op->account.culprit == j->config.self) {
             /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
-            r->field = op->field;
+            r->field = op->account.field;
             r->flags &= (uint8_t)~UT_RECORD_RESULT;
-            r->full_mask = op->value_here;
-            r->any_mask = op->value_there;
+            r->full_mask = op->account.value_here;
+            r->any_mask = op->account.value_there;
         }
         /* What it waits for may have been said in a feedback that was lost, by a peer that thinks all is said. */
         waits = waits || waits_for(op, host);
-        if (over && op->replica.known)
-            op->replica.told |= ut_bit(host);
-        unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->rx_done & ut_bit(host)));
+        if (over && op->account.replica.known)
+            op->account.replica.told |= ut_bit(host);
+        unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->peers.rx_done & ut_bit(host)));
     }
-    if (waits && now >= c->rx_last + UT_MAX2(c->record_gap, ut_conn_silence(c)))
+    if (waits && now >= c->rx.last + UT_MAX2(c->say.record_gap, ut_conn_silence(c)))
         ret->flags |= UT_FEEDBACK_ASK;
     if (unseen || waits) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
-        c->record_gap = UT_MIN2(UT_MAX2(2 * c->record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
-        ut_conn_speak_at(c, now + c->record_gap);
+        c->say.record_gap = UT_MIN2(UT_MAX2(2 * c->say.record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
+        ut_conn_speak_at(c, now + c->say.record_gap);
     }
 }
 
 /* In best effort the receiver waits for the tail, until it is told that there is none any more. */
 static void give_up(ut_op *op, ut_conn *c, uint32_t step, uint32_t slot, ut_ns now)
 {
-    ut_transfer_mark(&op->transfer[step], slot);
-    if (op->schedule.step[step].stage == 1 && ut_transfer_over(&op->transfer[step]))
+    ut_transfer_mark(&op->plan.transfer[step], slot);
+    if (op->plan.schedule.step[step].stage == 1 && ut_transfer_over(&op->plan.transfer[step]))
         ut_conn_speak_at(c, now);
 }
 
@@ -319,7 +319,7 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
     j->window.acked += acked ? sent->bytes : 0;
     j->window.gone += sent->bytes;
     ut_conn *c = &j->conn[fate->host];
-    if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx_last / UT_US)))
+    if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US)))
         ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,
                                               .job = j->number,
                                               .session = UINT32_MAX,
@@ -330,9 +330,9 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)
             continue;
         uint32_t i = sent->step;
-        if (i >= op->schedule.steps || sent->slot >= op->transfer[i].slots)
+        if (i >= op->plan.schedule.steps || sent->slot >= op->plan.transfer[i].slots)
             return;
-        ut_transfer *t = &op->transfer[i];
+        ut_transfer *t = &op->plan.transfer[i];
         if (acked)
             ut_transfer_mark(t, sent->slot);
         else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
@@ -345,10 +345,10 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage)
 {
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
         if (s->kind == UT_STEP_SEND && s->peer == host && (!stage || s->stage == stage) &&
-            !ut_transfer_over(&op->transfer[i]))
+            !ut_transfer_over(&op->plan.transfer[i]))
             return false;
     }
     return true;

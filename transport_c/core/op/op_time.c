@@ -13,18 +13,19 @@ enum { HEARD_NS = 2 * UT_RECORD_GAP_MAX_NS };
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
     if (first) {
-        op->times = (ut_times){0};
-        if (op->collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
-            ut_timing_in_force(&j->timing, &j->config.options, op->bytes, &op->times);
-        op->adaptive = op->mode == UT_BOUNDED && op->times.t_b != 0 && op->times.t_b != UT_NEVER;
-        op->latest = UT_NEVER;
+        op->time.learnt = (ut_times){0};
+        if (op->what.collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
+            ut_timing_in_force(&j->timing, &j->config.options, op->what.bytes, &op->time.learnt);
+        op->time.adaptive = op->what.mode == UT_BOUNDED && op->time.learnt.t_b != 0 && op->time.learnt.t_b != UT_NEVER;
+        op->time.latest = UT_NEVER;
     }
     bool none = s->deadline_ns == UT_NEVER;
-    op->adaptive = op->adaptive && (none || (s->flags & UT_SUBMIT_ADAPTIVE));
-    op->latest = UT_MIN2(op->latest, none && op->adaptive ? op->start + UT_ADAPTIVE_MAX_S * UT_SECOND : s->deadline_ns);
-    op->deadline = op->latest;
-    if (op->adaptive)
-        op->deadline = UT_MIN2(op->latest, op->start + ut_adaptive_deadline(op->times.t_b));
+    op->time.adaptive = op->time.adaptive && (none || (s->flags & UT_SUBMIT_ADAPTIVE));
+    op->time.latest = UT_MIN2(
+        op->time.latest, none && op->time.adaptive ? op->time.start + UT_ADAPTIVE_MAX_S * UT_SECOND : s->deadline_ns);
+    op->time.deadline = op->time.latest;
+    if (op->time.adaptive)
+        op->time.deadline = UT_MIN2(op->time.latest, op->time.start + ut_adaptive_deadline(op->time.learnt.t_b));
 }
 
 /* When stage 1 gives up on what is missing, of the time that is left from |start| on. */
@@ -32,67 +33,67 @@ static void cut_from(ut_op *op, ut_ns start)
 {
     ut_ns t_c[2];
     for (unsigned stage = 0; stage < 2; stage++)
-        t_c[stage] = op->times.t_c[stage] == UT_NEVER ? 0 : op->times.t_c[stage];
-    op->cut = UT_NEVER;
-    if (op->deadline != UT_NEVER && op->mode != UT_RELIABLE)
-        op->cut = start + ut_stage1_cut(op->deadline > start ? op->deadline - start : 0, t_c);
+        t_c[stage] = op->time.learnt.t_c[stage] == UT_NEVER ? 0 : op->time.learnt.t_c[stage];
+    op->time.cut = UT_NEVER;
+    if (op->time.deadline != UT_NEVER && op->what.mode != UT_RELIABLE)
+        op->time.cut = start + ut_stage1_cut(op->time.deadline > start ? op->time.deadline - start : 0, t_c);
 }
 
 /* The time that nobody named is for the network's trouble, not for trainers that call late: it is counted from the
  * last of them. */
 static void put_off(ut_op *op, ut_ns now)
 {
-    op->deadline = UT_MIN2(op->latest, now + ut_adaptive_deadline(op->times.t_b));
+    op->time.deadline = UT_MIN2(op->time.latest, now + ut_adaptive_deadline(op->time.learnt.t_b));
     cut_from(op, now);
 }
 
 /* t_B is what the network takes. Trainers that call late are no loss of its: it runs from when the last had called. */
 static void start_clock(const ut_job *j, ut_op *op, ut_ns now)
 {
-    if (op->clock == UT_NEVER && !(ut_job_up(j) & ~op->record_matched))
-        op->clock = now;
+    if (op->time.clock == UT_NEVER && !(ut_job_up(j) & ~op->peers.record_matched))
+        op->time.clock = now;
 }
 
 void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now)
 {
     start_clock(j, op, now);
-    if (op->adaptive && called)
+    if (op->time.adaptive && called)
         put_off(op, now);
 }
 
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
 {
-    const ut_times *t = &op->times;
-    bool known = op->mode == UT_BEST_EFFORT && t->t_b != 0;
-    op->opened = now;
-    op->incast = ut_incast_in_force(j);
+    const ut_times *t = &op->time.learnt;
+    bool known = op->what.mode == UT_BEST_EFFORT && t->t_b != 0;
+    op->time.opened = now;
+    op->plan.incast = ut_incast_in_force(j);
     j->incast.stale = true;
-    op->timeout_heard[0] = op->timeout_heard[1] = 0;
-    op->stage_last[0] = op->stage_last[1] = 0;
-    op->bounded_by_t_b = known && t->t_b != UT_NEVER;
-    op->repairs = !known || (!op->bounded_by_t_b && op->deadline == UT_NEVER);
+    op->time.timeout_heard[0] = op->time.timeout_heard[1] = 0;
+    op->time.stage_last[0] = op->time.stage_last[1] = 0;
+    op->time.bounded_by_t_b = known && t->t_b != UT_NEVER;
+    op->time.repairs = !known || (!op->time.bounded_by_t_b && op->time.deadline == UT_NEVER);
     uint32_t percent = j->config.options.early_percent ? j->config.options.early_percent : UT_EARLY_PERCENT;
     for (unsigned stage = 0; stage < 2; stage++) {
         bool expected = t->t_c[stage] != 0 && t->t_c[stage] != UT_NEVER;
-        op->early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) : 0;
+        op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) : 0;
     }
     bool local = j->config.options.timer_start == UT_TIMER_LOCAL;
     /* A partial job's op starts on all hosts at once. */
-    op->clock = local || op->partial ? now : UT_NEVER;
-    op->look_at = op->bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
+    op->time.clock = local || op->partial.on ? now : UT_NEVER;
+    op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
     start_clock(j, op, now);
-    cut_from(op, op->start);
+    cut_from(op, op->time.start);
 }
 
 /* Of everybody from whom the stage expects something, the tail was seen. */
 static bool tails_seen(const ut_op *op, unsigned stage)
 {
 #ifdef UT_PLANT_NO_TAIL_RULE
-    return op->stage_last[stage] != 0;
+    return op->time.stage_last[stage] != 0;
 #endif
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        const ut_transfer *t = &op->plan.transfer[i];
         if (s->kind == UT_STEP_RECEIVE && s->stage == stage + 1 && !t->tail && !ut_transfer_over(t))
             return false;
     }
@@ -102,25 +103,25 @@ static bool tails_seen(const ut_op *op, unsigned stage)
 static ut_ns began(const ut_op *op, unsigned stage)
 {
     if (stage)
-        return op->stage_at[0];
-    return op->clock == UT_NEVER ? op->opened : op->clock;
+        return op->time.stage_at[0];
+    return op->time.clock == UT_NEVER ? op->time.opened : op->time.clock;
 }
 
 ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
 {
-    unsigned stage = op->stage_end[0] != UT_END_NONE;
+    unsigned stage = op->time.stage_end[0] != UT_END_NONE;
     ut_ns start = began(op, stage);
-    ut_ns due = stage ? op->deadline : UT_MIN2(op->deadline, op->cut);
+    ut_ns due = stage ? op->time.deadline : UT_MIN2(op->time.deadline, op->time.cut);
     *ret_how = UT_END_DEADLINE;
-    if (op->bounded_by_t_b && !stage) {
-        due = UT_MIN2(due, op->clock == UT_NEVER ? op->look_at : op->clock + op->times.t_b);
-    } else if (op->bounded_by_t_b) {
+    if (op->time.bounded_by_t_b && !stage) {
+        due = UT_MIN2(due, op->time.clock == UT_NEVER ? op->time.look_at : op->time.clock + op->time.learnt.t_b);
+    } else if (op->time.bounded_by_t_b) {
         /* Others' stage 1 may last its whole t_B, whenever ours ended: what they then send still has one to come. */
-        ut_ns last = UT_MAX2(start, began(op, 0) + op->times.t_b);
-        due = UT_MIN2(due, last + op->times.t_b);
+        ut_ns last = UT_MAX2(start, began(op, 0) + op->time.learnt.t_b);
+        due = UT_MIN2(due, last + op->time.learnt.t_b);
     }
-    if (op->early_wait[stage] && op->stage_end[stage] == UT_END_NONE && tails_seen(op, stage)) {
-        ut_ns early = UT_MAX2(op->stage_last[stage], start) + op->early_wait[stage];
+    if (op->time.early_wait[stage] && op->time.stage_end[stage] == UT_END_NONE && tails_seen(op, stage)) {
+        ut_ns early = UT_MAX2(op->time.stage_last[stage], start) + op->time.early_wait[stage];
         if (early < due) {
             due = early;
             *ret_how = UT_END_EARLY;
@@ -133,8 +134,8 @@ ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how)
 static bool is_waited_for(const ut_job *j, const ut_op *op, ut_ns patience, ut_ns now)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->record_matched & ut_bit(h)) &&
-            j->conn[h].rx_last + patience > now)
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->peers.record_matched & ut_bit(h)) &&
+            j->conn[h].rx.last + patience > now)
             return true;
     return false;
 }
@@ -144,19 +145,19 @@ static bool is_waited_for(const ut_job *j, const ut_op *op, ut_ns patience, ut_n
  * longer than an op may take whose deadline nobody named. */
 static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
 {
-    ut_ns patience = ut_adaptive_deadline(op->times.t_b);
-    if (op->adaptive && now < op->latest && is_waited_for(j, op, patience, now)) {
+    ut_ns patience = ut_adaptive_deadline(op->time.learnt.t_b);
+    if (op->time.adaptive && now < op->time.latest && is_waited_for(j, op, patience, now)) {
         put_off(op, now);
         return true;
     }
-    if (!op->bounded_by_t_b || op->clock != UT_NEVER || now >= UT_MIN2(op->deadline, op->cut))
+    if (!op->time.bounded_by_t_b || op->time.clock != UT_NEVER || now >= UT_MIN2(op->time.deadline, op->time.cut))
         return false;
-    ut_ns heard = UT_MAX2(op->times.t_b, (ut_ns)HEARD_NS), until = op->opened + patience;
+    ut_ns heard = UT_MAX2(op->time.learnt.t_b, (ut_ns)HEARD_NS), until = op->time.opened + patience;
     bool on = now < until && is_waited_for(j, op, heard, now);
     if (on)
-        op->look_at = UT_MIN2(now + heard, until);
+        op->time.look_at = UT_MIN2(now + heard, until);
     else
-        op->clock = op->opened;
+        op->time.clock = op->time.opened;
     return on;
 }
 
@@ -165,12 +166,12 @@ void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
     unsigned how;
     if (now < ut_op_stage_due(op, &how))
         return;
-    bool second = op->stage_end[0] != UT_END_NONE;
+    bool second = op->time.stage_end[0] != UT_END_NONE;
     if (!second && how == UT_END_DEADLINE && wait_on(j, op, now))
         return;
-    if (now >= op->deadline && op->mode == UT_RELIABLE) {
+    if (now >= op->time.deadline && op->what.mode == UT_RELIABLE) {
         ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
-    } else if (now >= op->deadline || (second && how == UT_END_DEADLINE)) {
+    } else if (now >= op->time.deadline || (second && how == UT_END_DEADLINE)) {
         ut_op_deadline(j, op, now);
     } else {
         ut_op_cut(j, op, how, now);
@@ -179,64 +180,64 @@ void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now)
 {
-    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i]) {
-        ut_transfer *t = &op->transfer[i];
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+        ut_transfer *t = &op->plan.transfer[i];
         if (t->tail || ut_transfer_over(t))
             continue;
         t->tail = 1;
-        op->stage_last[0] = now;
+        op->time.stage_last[0] = now;
     }
 }
 
 void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut_transfer *t, ut_ns now)
 {
     unsigned stage = h->stage - 1;
-    op->stage_last[stage] = now;
-    j->conn[host].record_gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
+    op->time.stage_last[stage] = now;
+    j->conn[host].say.record_gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
     j->incast.stale = j->incast.stale || (h->ultima.last && !t->tail) || ut_transfer_complete(t);
     t->tail = t->tail || h->ultima.last;
-    if (op->timeout_heard[stage] & ut_bit(host))
+    if (op->time.timeout_heard[stage] & ut_bit(host))
         return;
-    op->timeout_heard[stage] |= ut_bit(host);
-    ut_timing_heard(&j->timing, op->bytes, stage, host, h->ultima.timeout);
+    op->time.timeout_heard[stage] |= ut_bit(host);
+    ut_timing_heard(&j->timing, op->what.bytes, stage, host, h->ultima.timeout);
 }
 
 void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
 {
-    unsigned end = op->stage_end[stage];
-    if (op->collective != UT_ALLREDUCE || op->bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT ||
-        op->owns_nothing)
+    unsigned end = op->time.stage_end[stage];
+    if (op->what.collective != UT_ALLREDUCE || op->what.bytes == 0 || j->config.hosts == 1 || end == UT_END_ABSENT ||
+        op->plan.owns_nothing)
         return;
     ut_stage_time how = {.came = end == UT_END_COMPLETE ? UT_CAME_COMPLETE
                                  : end == UT_END_EARLY  ? UT_CAME_EARLY
                                                         : UT_CAME_EXPIRED,
-                         .elapsed = op->stage_at[stage] - began(op, stage),
+                         .elapsed = op->time.stage_at[stage] - began(op, stage),
                          .all_slow = true};
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_step *s = &op->schedule.step[i];
-        const ut_transfer *t = &op->transfer[i];
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        const ut_transfer *t = &op->plan.transfer[i];
         if (s->kind != UT_STEP_RECEIVE || s->stage != stage + 1 || t->slots == 0)
             continue;
         how.total += s->bytes;
         how.received += s->bytes - ut_transfer_missing(t, j->payload);
         how.all_slow = how.all_slow && t->done > 0 && !ut_transfer_complete(t);
     }
-    ut_timing_measured(&j->timing, op->bytes, stage, &op->times, &how);
+    ut_timing_measured(&j->timing, op->what.bytes, stage, &op->time.learnt, &how);
 }
 
 bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint32_t slots, ut_ns now)
 {
     const ut_conn *c = &j->conn[host];
     unsigned at = op->seq % UT_OPS_MAX;
-    if (!op->repairs)
+    if (!op->time.repairs)
         return false;
-    if (op->mode != UT_BOUNDED || !c->peer_record_seen[at] || c->peer_record[at].op_seq != op->seq ||
-        c->peer_record[at].time_left_us == UINT32_MAX)
+    if (op->what.mode != UT_BOUNDED || !c->peer.record_seen[at] || c->peer.record[at].op_seq != op->seq ||
+        c->peer.record[at].time_left_us == UINT32_MAX)
         return true;
-    ut_ns left = c->peer_record[at].time_left_us * UT_US, since = now - c->peer_left_at[at];
-    uint64_t used = c->tx_bytes - c->tx_lost_bytes, credit = c->tx_grant > used ? c->tx_grant - used : 0;
-    uint64_t window = UT_MAX2(c->tx_flying_bytes, credit);
-    uint64_t rate = c->srtt ? (uint64_t)((double)window * 1e9 / (double)c->srtt) : 0;
-    return ut_repair_in_time(left > since ? left - since : 0, c->srtt, 4 * c->rttvar,
+    ut_ns left = c->peer.record[at].time_left_us * UT_US, since = now - c->peer.left_at[at];
+    uint64_t used = c->tx.bytes - c->tx.lost_bytes, credit = c->tx.grant > used ? c->tx.grant - used : 0;
+    uint64_t window = UT_MAX2(c->tx.flying_bytes, credit);
+    uint64_t rate = c->tx.srtt ? (uint64_t)((double)window * 1e9 / (double)c->tx.srtt) : 0;
+    return ut_repair_in_time(left > since ? left - since : 0, c->tx.srtt, 4 * c->tx.rttvar,
                              (uint64_t)slots * j->config.packet_bytes, rate);
 }

@@ -95,7 +95,7 @@ static ut_receipt desync(const ut_job *j, const ut_submission *x, const ut_recei
 
 static const ut_receipt *kept(const ut_job *j, uint64_t answer)
 {
-    return &j->kept[(answer - 1) % UT_RECEIPTS_KEPT];
+    return &j->account.kept[(answer - 1) % UT_RECEIPTS_KEPT];
 }
 
 /* Answers a call with the op of the kept receipt that it is owed. False if there is more to do. */
@@ -108,7 +108,7 @@ static bool give_result(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
     } else if (receipt.status != UT_FAILED) {
         if (x->src == x->dst)
             take_back(ut_slot_of(j, session), x); /* the answer takes its place */
-        if (!copy(j, session, w, ut_job_op(j, receipt.op_seq)->bucket_memory))
+        if (!copy(j, session, w, ut_job_op(j, receipt.op_seq)->memory.bucket))
             return false;
     }
     if (!w->differs)
@@ -209,7 +209,7 @@ static ut_ns latest_of(const ut_job *j, const ut_rank_slot *r, const ut_waiting 
         return UT_NEVER; /* it is being answered */
     ut_ns grace = x->deadline_ns > UT_NEVER - UT_ANSWER_GRACE_NS ? UT_NEVER : x->deadline_ns + UT_ANSWER_GRACE_NS;
     const ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
-    return is_in_op(r, x) && op->deadline <= grace ? grace : x->deadline_ns;
+    return is_in_op(r, x) && op->time.deadline <= grace ? grace : x->deadline_ns;
 }
 
 void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)

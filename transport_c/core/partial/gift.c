@@ -202,7 +202,7 @@ void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns n
 
 const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
 {
-    ut_part *part = &op->part[j->config.self];
+    ut_part *part = &op->partial.said[j->config.self];
     const ut_submission *first = NULL, *other = NULL;
     uint32_t tau = ut_policy_of(j, op->seq).tau;
     *part = (ut_part){.heard = true};
@@ -233,8 +233,8 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
         const ut_submission *said = &r->in_op.said;
         part->oldest_step = part->weight++ ? UT_MIN2(part->oldest_step, said->oldest_step) : said->oldest_step;
         first = first ? first : said;
-        bool same = said->dtype == op->dtype && said->redop == op->redop && said->count == op->count &&
-                    said->mode == op->mode && !(said->flags & UT_SUBMIT_WORLD) == !op->by_world;
+        bool same = said->dtype == op->what.dtype && said->redop == op->what.redop && said->count == op->what.count &&
+                    said->mode == op->what.mode && !(said->flags & UT_SUBMIT_WORLD) == !op->what.by_world;
         other = other || same ? other : said;
         ut_slot_tell_words(j, r);
     }
@@ -256,10 +256,10 @@ void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
     p->stale = true;
     if (receipt->status != UT_FAILED) {
         p->results = op->seq + 1;
-        p->result_kept = j->kept_count - 1;
+        p->result_kept = j->account.kept_count - 1;
         p->held = true;
-        p->dtype = op->dtype;
-        p->count = op->count;
+        p->dtype = op->what.dtype;
+        p->count = op->what.count;
     }
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         ut_rank_slot *r = &p->rank[i];
@@ -268,7 +268,7 @@ void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
             r->result = r->state;
         ut_slot_tell_words(j, r);
     }
-    ut_slots_owe(j, op->seq, j->kept_count);
+    ut_slots_owe(j, op->seq, j->account.kept_count);
     ut_slots_answer(j, now);
 }
 
@@ -293,11 +293,11 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING) {
         ut_op_part_leaves(j, op, j->engine->session[session].memory.place);
-    } else if (r->in_op.there && op->src == r->in_op.src) {
+    } else if (r->in_op.there && op->memory.src == r->in_op.src) {
         /* The op goes on with it: this host still owes others their results. Hadamard is off: its memory is free. */
-        if (op->encoded_memory)
-            memcpy(op->encoded_memory, op->src, op->bytes);
-        op->src = op->encoded_memory;
+        if (op->memory.encoded)
+            memcpy(op->memory.encoded, op->memory.src, op->what.bytes);
+        op->memory.src = op->memory.encoded;
     }
     *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
     j->partial.stale = j->partial.announce = true;

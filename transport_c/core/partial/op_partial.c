@@ -11,9 +11,9 @@ uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
     uint64_t hosts = 0;
     uint32_t ranks = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->rx_of[0][h], weight = op->part[h].weight;
-        if (weight == 0 && !op->part[h].heard && h != j->config.self && i != UINT32_MAX)
-            weight = op->transfer[i].weight; /* its data was quicker than its word */
+        uint32_t i = op->plan.rx_of[0][h], weight = op->partial.said[h].weight;
+        if (weight == 0 && !op->partial.said[h].heard && h != j->config.self && i != UINT32_MAX)
+            weight = op->plan.transfer[i].weight; /* its data was quicker than its word */
         ranks += weight;
         hosts |= weight ? ut_bit(h) : 0;
     }
@@ -28,9 +28,9 @@ static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
     return false;
 #endif
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->rx_of[0][h];
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->part[h].heard &&
-            (i == UINT32_MAX || op->transfer[i].weight == 0))
+        uint32_t i = op->plan.rx_of[0][h];
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->partial.said[h].heard &&
+            (i == UINT32_MAX || op->plan.transfer[i].weight == 0))
             return true;
     }
     return false;
@@ -39,21 +39,21 @@ static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
 uint32_t ut_op_whole(const ut_job *j, const ut_op *op)
 {
     uint64_t hosts;
-    return op->partial && !somebody_is_unheard(j, op) ? ut_op_announced(j, op, &hosts) : j->world;
+    return op->partial.on && !somebody_is_unheard(j, op) ? ut_op_announced(j, op, &hosts) : j->world;
 }
 
 void ut_op_find_short(const ut_job *j, ut_op *op)
 {
     uint32_t whole = ut_op_whole(j, op);
-    op->short_hosts = 0;
+    op->peers.short_hosts = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (op->least_of[h] < whole)
-            op->short_hosts |= ut_bit(h);
+        if (op->fold.least_of[h] < whole)
+            op->peers.short_hosts |= ut_bit(h);
 }
 
 void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
 {
-    ut_part *part = &op->part[host];
+    ut_part *part = &op->partial.said[host];
     if (part->heard)
         return;
     uint16_t all = ut_job_places_of(j, host), fresh = r->fresh & all, stale = r->stale & all & (uint16_t)~fresh;
@@ -64,8 +64,8 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
                       .oldest_step = r->oldest_step};
     if (part->weight)
         return;
-    for (uint32_t i = op->rx_of[0][host]; i != UINT32_MAX; i = op->rx_next[i]) {
-        ut_transfer *t = &op->transfer[i];
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+        ut_transfer *t = &op->plan.transfer[i];
         if (t->done)
             t->why = t->closed ? t->why : UT_MISSING_LOST; /* the record is not true */
         bool none = t->done == 0 && t->slots && !t->closed;
@@ -73,15 +73,15 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
         if (!none)
             continue;
         t->slots = 0;
-        op->schedule.step[i].bytes = 0;
-        ut_op_slot_fewer(op, op->schedule.step[i].chunk);
+        op->plan.schedule.step[i].bytes = 0;
+        ut_op_slot_fewer(op, op->plan.schedule.step[i].chunk);
     }
     ut_op_check(j, op, now);
 }
 
 void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place)
 {
-    ut_part *own = &op->part[j->config.self];
+    ut_part *own = &op->partial.said[j->config.self];
     uint16_t bit = (uint16_t)(1u << place);
     j->partial.rank[place].in_op.there = false;
     own->weight -= ((own->fresh | own->stale) & bit) != 0;
@@ -94,20 +94,21 @@ void ut_op_place_slots(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
     unsigned n = ut_slots_sources(j, sources);
-    op->src = n == 1 ? sources[0] : op->bucket_memory; /* where several were combined, and none is zero */
-    op->dst = op->bucket_memory;
-    op->weight = (uint16_t)n;
+    op->memory.src = n == 1 ? sources[0] : op->memory.bucket; /* where several were combined, and none is zero */
+    op->memory.dst = op->memory.bucket;
+    op->local.weight = (uint16_t)n;
 }
 
 void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
 {
-    uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->heard_from);
+    uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->partial.heard_from);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        c->record_gap = UT_HOLD_NS;
-        bool at_once = (children & ut_bit(h)) || op->weight == 0; /* owners wait for the word that nothing comes */
+        c->say.record_gap = UT_HOLD_NS;
+        bool at_once =
+            (children & ut_bit(h)) || op->local.weight == 0; /* owners wait for the word that nothing comes */
         ut_conn_speak_at(c, at_once ? now : now + UT_ANNOUNCE_HOLD_NS);
     }
 }
@@ -115,24 +116,24 @@ void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
 void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r)
 {
     r->flags |= UT_RECORD_ACTIVE;
-    r->fresh = op->part[j->config.self].fresh;
-    r->stale = op->part[j->config.self].stale;
-    r->oldest_step = op->part[j->config.self].oldest_step;
-    r->initiator = op->initiator;
-    r->policy = op->policy;
-    r->submitted = (uint8_t)((op->by_world ? UT_SUBMIT_WORLD : 0) | (op->adaptive ? UT_SUBMIT_ADAPTIVE : 0));
+    r->fresh = op->partial.said[j->config.self].fresh;
+    r->stale = op->partial.said[j->config.self].stale;
+    r->oldest_step = op->partial.said[j->config.self].oldest_step;
+    r->initiator = op->partial.initiator;
+    r->policy = op->partial.policy;
+    r->submitted = (uint8_t)((op->what.by_world ? UT_SUBMIT_WORLD : 0) | (op->time.adaptive ? UT_SUBMIT_ADAPTIVE : 0));
     r->attached = ut_slots_present(j);
 }
 
 void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
     uint8_t eta = j->config.options.eta;
-    r->policy = op->policy;
-    r->initiator = op->initiator;
-    r->waited_ns = op->waited;
+    r->policy = op->partial.policy;
+    r->initiator = op->partial.initiator;
+    r->waited_ns = op->partial.waited;
     r->eta = eta ? eta : UT_ETA;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_part *part = &op->part[h];
+        const ut_part *part = &op->partial.said[h];
         r->peer[h].fresh = part->fresh;
         r->peer[h].stale = part->stale;
         r->peer[h].oldest_step = part->oldest_step;

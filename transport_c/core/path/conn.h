@@ -47,73 +47,87 @@ enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
 /* Called for each packet whose fate is decided. |acked|: it came; otherwise it is lost. */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
 
-typedef struct ut_conn {
-    uint8_t state;     /* enum ut_conn_state */
-    uint8_t listening; /* rx_cid is valid */
-    uint8_t shut;      /* what came under it could not be true: nothing is believed before there is another */
-    uint8_t heard;     /* a valid feedback came since connect */
-    uint8_t pto_doublings;
-    uint32_t tx_cid; /* the peer's choice, on our packets */
-    uint32_t rx_cid; /* our choice, on its packets */
-    ut_addr data, feedback;
-
-    /* Sending. Invariant: in flight = packets FLYING; credit used = sent - lost. */
-    uint64_t tx_next;       /* next packet number */
-    uint64_t tx_base;       /* no packet below it is FLYING */
-    uint64_t tx_acked;      /* highest number acknowledged plus one; 0 for none */
-    uint64_t tx_bytes;      /* datagram bytes ever sent */
-    uint64_t tx_lost_bytes; /* of those, now counted as lost */
-    uint64_t tx_flying;     /* packets */
-    uint64_t tx_flying_bytes;
-    uint64_t tx_grant; /* what the peer allows in all */
+/* Sending: conn_send.c. Invariant: in flight = packets FLYING; credit used = sent - lost. */
+typedef struct ut_conn_tx {
+    uint64_t next;       /* next packet number */
+    uint64_t base;       /* no packet below it is FLYING */
+    uint64_t acked;      /* highest number acknowledged plus one; 0 for none */
+    uint64_t bytes;      /* datagram bytes ever sent */
+    uint64_t lost_bytes; /* of those, now counted as lost */
+    uint64_t flying;     /* packets */
+    uint64_t flying_bytes;
+    uint64_t grant; /* what the peer allows in all */
     uint64_t lost_packets, spurious_losses, acked_packets;
-    uint32_t peer_ce;    /* packets marked, as the peer last told */
-    uint64_t ce_packets; /* the same, in all */
-    ut_cc cc;
-    ut_pacer pacer;
-    ut_ns srtt, rttvar;     /* 0 before the first sample */
-    ut_ns tx_last;          /* newest data sent, or newest progress: the tail timer counts from here */
-    ut_ns loss_at;          /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
-    ut_ns blocked_since;    /* data waits, no credit, nothing flies; UT_NEVER if not */
-    uint32_t peer_feedback; /* newest feedback number of the peer */
-    uint32_t overtaken;     /* feedbacks since it with older, but rising numbers */
-    uint32_t overtaken_to;  /* the highest of those */
-    ut_ns overtaken_since;  /* when the first of them came */
-    uint32_t peer_drops;    /* datagrams that its kernel dropped in all, by its newest word */
-    uint64_t peer_rx_floor, peer_tx_floor;
-    ut_record peer_record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
-    bool peer_record_seen[UT_OPS_MAX];
-    ut_ns peer_record_at[UT_OPS_MAX]; /* when its op was first heard of */
-    ut_ns peer_left_at[UT_OPS_MAX];   /* when the record came, and with it the time left */
+    uint64_t ce_packets; /* marked, in all */
+    ut_ns srtt, rttvar;  /* 0 before the first sample */
+    ut_ns last;          /* newest data sent, or newest progress: the tail timer counts from here */
+    ut_ns loss_at;       /* when the oldest overtaken packet becomes lost; UT_NEVER if none */
+    ut_ns blocked_since; /* data waits, no credit, nothing flies; UT_NEVER if not */
+    uint8_t pto_doublings;
+    ut_sent sent[UT_SENT_MAX];
+} ut_conn_tx;
 
-    /* Receiving. */
-    uint64_t rx_next;     /* highest packet number seen plus one; 0 for none */
-    uint64_t rx_bytes;    /* datagram bytes received, each number once */
-    uint64_t rx_window;   /* bytes that we let the peer have in flight or stashed */
-    uint64_t rx_reported; /* rx_bytes when the last feedback went */
-    uint64_t rx_quantum;  /* bytes after which a feedback is due */
-    uint64_t rx_gap_due;  /* a feedback is due when rx_next reaches it; UT_NEVER if no gap is open */
-    uint32_t rx_ce;
-    uint32_t rx_time_us; /* newest packet's send time; UINT32_MAX for none */
-    ut_ns rx_time_at;    /* and when it came */
-    ut_ns rx_last;       /* when anything valid came; 0 for never */
-    ut_ns feedback_at;   /* when to send the next feedback; UT_NEVER if nothing is to be said */
-    ut_ns record_gap;    /* present distance between repeats of what a peer may not know; 0: begin anew */
-    uint32_t feedback_number;
-    uint8_t peer_incast;                   /* factor that the peer advertises; 0 for not known */
-    bool ask;                              /* the next feedback asks for an answer */
-    uint64_t rx_bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: came */
+/* Receiving: conn_recv.c. */
+typedef struct ut_conn_rx {
+    uint64_t next;                      /* highest packet number seen plus one; 0 for none */
+    uint64_t bytes;                     /* datagram bytes received, each number once */
+    uint64_t window;                    /* bytes that we let the peer have in flight or stashed */
+    uint64_t reported;                  /* `bytes` when the last feedback went */
+    uint64_t quantum;                   /* bytes after which a feedback is due */
+    uint64_t gap_due;                   /* a feedback is due when `next` reaches it; UT_NEVER if no gap is open */
+    uint32_t ce;                        /* packets that came marked */
+    uint32_t time_us;                   /* newest packet's send time; UINT32_MAX for none */
+    ut_ns time_at;                      /* and when it came */
+    ut_ns last;                         /* when anything valid came; 0 for never */
+    uint64_t bits[UT_REPLAY_BITS / 64]; /* bit pn mod UT_REPLAY_BITS: came */
 
     /* Early packets, {u16 length, bytes} each, kept until their op opens here. */
     uint8_t *stash;
     size_t stash_size, stash_len;
     uint64_t stash_bytes; /* datagram bytes in it: received, but not granted anew */
+} ut_conn_rx;
 
+/* What the peer's feedbacks said of itself. */
+typedef struct ut_conn_peer {
+    uint32_t feedback;     /* newest feedback number of the peer */
+    uint32_t overtaken;    /* feedbacks since it with older, but rising numbers */
+    uint32_t overtaken_to; /* the highest of those */
+    ut_ns overtaken_since; /* when the first of them came */
+    uint32_t drops;        /* datagrams that its kernel dropped in all */
+    uint32_t ce;           /* packets marked */
+    uint8_t incast;        /* factor that the peer advertises; 0 for not known */
+    uint64_t rx_floor, tx_floor;
+    ut_record record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
+    bool record_seen[UT_OPS_MAX];
+    ut_ns record_at[UT_OPS_MAX]; /* when its op was first heard of */
+    ut_ns left_at[UT_OPS_MAX];   /* when the record came, and with it the time left */
+} ut_conn_peer;
+
+/* When this host speaks next, and what it must say. */
+typedef struct ut_conn_say {
+    ut_ns at;         /* when to send the next feedback; UT_NEVER if nothing is to be said */
+    ut_ns record_gap; /* present distance between repeats of what a peer may not know; 0: begin anew */
+    uint32_t number;  /* of feedbacks */
+    bool ask;         /* the next feedback asks for an answer */
+} ut_conn_say;
+
+typedef struct ut_conn {
+    uint8_t state;     /* enum ut_conn_state */
+    uint8_t listening; /* rx_cid is valid */
+    uint8_t shut;      /* what came under it could not be true: nothing is believed before there is another */
+    uint8_t heard;     /* a valid feedback came since connect */
+    uint32_t tx_cid;   /* the peer's choice, on our packets */
+    uint32_t rx_cid;   /* our choice, on its packets */
+    ut_addr data, feedback;
+    ut_cc cc;
+    ut_pacer pacer;
     /* Packets too large for a path: how ours go, and the unfinished ones that came. */
     ut_mtu mtu;
     uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
-
-    ut_sent sent[UT_SENT_MAX];
+    ut_conn_peer peer;
+    ut_conn_say say;
+    ut_conn_rx rx;
+    ut_conn_tx tx;
 } ut_conn;
 
 /* conn.c */
@@ -162,7 +176,7 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* A feedback goes out at |at| or earlier. */
 static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
-    c->feedback_at = UT_MIN2(c->feedback_at, at);
+    c->say.at = UT_MIN2(c->say.at, at);
 }
 /* Fills the conn's half of a feedback and forgets that it was due. */
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);

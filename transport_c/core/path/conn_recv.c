@@ -3,69 +3,69 @@
 
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn)
 {
-    uint64_t pn = ut_expand32(c->rx_next, low);
+    uint64_t pn = ut_expand32(c->rx.next, low);
     *ret_pn = pn;
-    if (pn >= c->rx_next)
-        return pn - c->rx_next < UT_PACKET_JUMP_MAX ? UT_PN_NEW : UT_PN_WILD;
-    if (c->rx_next - pn > UT_REPLAY_BITS)
+    if (pn >= c->rx.next)
+        return pn - c->rx.next < UT_PACKET_JUMP_MAX ? UT_PN_NEW : UT_PN_WILD;
+    if (c->rx.next - pn > UT_REPLAY_BITS)
         return UT_PN_SEEN; /* too old to tell, so it is taken for a replay */
     uint64_t at = pn % UT_REPLAY_BITS;
-    return c->rx_bits[at / 64] >> (at % 64) & 1 ? UT_PN_SEEN : UT_PN_NEW;
+    return c->rx.bits[at / 64] >> (at % 64) & 1 ? UT_PN_SEEN : UT_PN_NEW;
 }
 
 static void clear_bits(ut_conn *c, uint64_t first, uint64_t count)
 {
     if (count >= UT_REPLAY_BITS) {
-        memset(c->rx_bits, 0, sizeof c->rx_bits);
+        memset(c->rx.bits, 0, sizeof c->rx.bits);
         return;
     }
     for (uint64_t pn = first; pn < first + count; pn++)
-        c->rx_bits[pn % UT_REPLAY_BITS / 64] &= ~(1ULL << (pn % 64));
+        c->rx.bits[pn % UT_REPLAY_BITS / 64] &= ~(1ULL << (pn % 64));
 }
 
 void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now)
 {
-    if (pn >= c->rx_next) {
-        clear_bits(c, c->rx_next, pn - c->rx_next);
-        if (pn > c->rx_next && c->rx_gap_due == UT_NEVER)
-            c->rx_gap_due = pn + UT_REORDER_PACKETS; /* before that the sender could not act on it */
-        c->rx_next = pn + 1;
-        c->rx_time_us = time_us;
-        c->rx_time_at = now;
+    if (pn >= c->rx.next) {
+        clear_bits(c, c->rx.next, pn - c->rx.next);
+        if (pn > c->rx.next && c->rx.gap_due == UT_NEVER)
+            c->rx.gap_due = pn + UT_REORDER_PACKETS; /* before that the sender could not act on it */
+        c->rx.next = pn + 1;
+        c->rx.time_us = time_us;
+        c->rx.time_at = now;
     }
     uint64_t at = pn % UT_REPLAY_BITS;
-    c->rx_bits[at / 64] |= 1ULL << (at % 64);
-    c->rx_bytes += bytes;
-    c->rx_ce += ce;
-    bool due = c->rx_bytes - c->rx_reported >= c->rx_quantum || c->rx_next >= c->rx_gap_due;
+    c->rx.bits[at / 64] |= 1ULL << (at % 64);
+    c->rx.bytes += bytes;
+    c->rx.ce += ce;
+    bool due = c->rx.bytes - c->rx.reported >= c->rx.quantum || c->rx.next >= c->rx.gap_due;
     ut_conn_speak_at(c, due ? now : now + UT_HOLD_NS);
 }
 
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
 {
-    if (len > UINT16_MAX || c->stash_size - c->stash_len < len + 2)
+    if (len > UINT16_MAX || c->rx.stash_size - c->rx.stash_len < len + 2)
         return false;
     uint16_t len16 = (uint16_t)len;
-    memcpy(c->stash + c->stash_len, &len16, 2);
-    memcpy(c->stash + c->stash_len + 2, packet, len);
-    c->stash_len += len + 2;
-    c->stash_bytes += len;
+    memcpy(c->rx.stash + c->rx.stash_len, &len16, 2);
+    memcpy(c->rx.stash + c->rx.stash_len + 2, packet, len);
+    c->rx.stash_len += len + 2;
+    c->rx.stash_bytes += len;
     return true;
 }
 
 bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number)
 {
-    return !c->heard || (int32_t)(number - c->peer_feedback) > 0;
+    return !c->heard || (int32_t)(number - c->peer.feedback) > 0;
 }
 
 bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now)
 {
-    if (c->overtaken && (int32_t)(number - c->overtaken_to) <= 0)
+    if (c->peer.overtaken && (int32_t)(number - c->peer.overtaken_to) <= 0)
         return false; /* a replay, or the network's doing */
-    if (c->overtaken++ == 0)
-        c->overtaken_since = now;
-    c->overtaken_to = number;
-    return c->overtaken > UT_OVERTAKEN_MAX && now - c->overtaken_since > ut_conn_silence(c);
+    if (c->peer.overtaken++ == 0)
+        c->peer.overtaken_since = now;
+    c->peer.overtaken_to = number;
+    return c->peer.overtaken > UT_OVERTAKEN_MAX && now - c->peer.overtaken_since > ut_conn_silence(c);
 }
 
 static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)
@@ -76,30 +76,30 @@ static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)
         if (back > highest)
             break;
         uint64_t at = (highest - back) % UT_REPLAY_BITS;
-        bits |= (c->rx_bits[at / 64] >> (at % 64) & 1) << i;
+        bits |= (c->rx.bits[at / 64] >> (at % 64) & 1) << i;
     }
     return bits;
 }
 
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
 {
-    ret->flags = c->ask ? UT_FEEDBACK_ASK : 0;
+    ret->flags = c->say.ask ? UT_FEEDBACK_ASK : 0;
     ret->cid = c->tx_cid;
-    ret->number = ++c->feedback_number;
-    ret->grant = c->rx_bytes - c->stash_bytes + c->rx_window;
-    ret->received = c->rx_bytes;
-    ret->ce_packets = c->rx_ce;
-    ret->highest_pn = c->rx_next ? (uint32_t)(c->rx_next - 1) : 0;
-    ret->echo_us = c->rx_time_us;
-    ret->hold_us = (uint32_t)UT_MIN2((now - c->rx_time_at) / UT_US, UINT32_MAX);
+    ret->number = ++c->say.number;
+    ret->grant = c->rx.bytes - c->rx.stash_bytes + c->rx.window;
+    ret->received = c->rx.bytes;
+    ret->ce_packets = c->rx.ce;
+    ret->highest_pn = c->rx.next ? (uint32_t)(c->rx.next - 1) : 0;
+    ret->echo_us = c->rx.time_us;
+    ret->hold_us = (uint32_t)UT_MIN2((now - c->rx.time_at) / UT_US, UINT32_MAX);
     ret->ack_words = 0;
-    if (c->rx_next) {
-        ret->ack_words = (uint16_t)UT_MIN2((c->rx_next + 63) / 64, UT_ACK_WORDS);
+    if (c->rx.next) {
+        ret->ack_words = (uint16_t)UT_MIN2((c->rx.next + 63) / 64, UT_ACK_WORDS);
         for (unsigned w = 0; w < ret->ack_words; w++)
-            ret->ack[w] = ack_word(c, c->rx_next - 1, w);
+            ret->ack[w] = ack_word(c, c->rx.next - 1, w);
     }
-    c->rx_reported = c->rx_bytes;
-    c->rx_gap_due = UT_NEVER;
-    c->feedback_at = UT_NEVER;
-    c->ask = false;
+    c->rx.reported = c->rx.bytes;
+    c->rx.gap_due = UT_NEVER;
+    c->say.at = UT_NEVER;
+    c->say.ask = false;
 }

@@ -11,76 +11,77 @@ enum { PROBE_PACKETS = 2 };
 
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
 {
-    return &c->sent[pn % UT_SENT_MAX];
+    return &c->tx.sent[pn % UT_SENT_MAX];
 }
 
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
 {
     if (c->state != UT_CONN_UP)
         return 0;
-    uint64_t used = c->tx_bytes - c->tx_lost_bytes;
-    uint64_t left = c->tx_grant > used ? c->tx_grant - used : 0;
+    uint64_t used = c->tx.bytes - c->tx.lost_bytes;
+    uint64_t left = c->tx.grant > used ? c->tx.grant - used : 0;
     /* A short packet that is lost gives back less credit than a full one needs. If all else is spent, on data of an op
      * that the peer keeps until it is through with this one, it must do for the repair. */
-    uint64_t credit = UT_MAX2(left / bytes, (uint64_t)(left > 0 && c->tx_flying == 0));
-    uint64_t memory = UT_SENT_MAX - (c->tx_next - c->tx_base);
-    uint64_t window = ut_cc_room(&c->cc, c->tx_flying_bytes) / bytes;
+    uint64_t credit = UT_MAX2(left / bytes, (uint64_t)(left > 0 && c->tx.flying == 0));
+    uint64_t memory = UT_SENT_MAX - (c->tx.next - c->tx.base);
+    uint64_t window = ut_cc_room(&c->cc, c->tx.flying_bytes) / bytes;
     /* A probe is not held back by what flies: perhaps none of that will ever come (RFC 9002, 7.5). */
-    window = UT_MAX2(window, c->pto_doublings ? PROBE_PACKETS : 0);
+    window = UT_MAX2(window, c->tx.pto_doublings ? PROBE_PACKETS : 0);
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now)
 {
-    assert(c->tx_next - c->tx_base < UT_SENT_MAX);
-    uint64_t pn = c->tx_next++;
+    assert(c->tx.next - c->tx.base < UT_SENT_MAX);
+    uint64_t pn = c->tx.next++;
     *sent_at(c, pn) = (ut_sent){.op_seq = op_seq,
                                 .slot = slot,
                                 .time_us = (uint32_t)(now / UT_US),
                                 .bytes = (uint16_t)bytes,
                                 .step = step,
                                 .state = UT_SENT_FLYING};
-    c->tx_bytes += bytes;
-    c->tx_flying++;
-    c->tx_flying_bytes += bytes;
-    c->tx_last = now;
-    c->blocked_since = UT_NEVER;
+    c->tx.bytes += bytes;
+    c->tx.flying++;
+    c->tx.flying_bytes += bytes;
+    c->tx.last = now;
+    c->tx.blocked_since = UT_NEVER;
     ut_pacer_sent(&c->pacer, bytes, now);
     return pn;
 }
 
 ut_ns ut_conn_silence(const ut_conn *c)
 {
-    return c->srtt ? UT_MAX2(c->srtt + 4 * c->rttvar + UT_HOLD_NS, (ut_ns)UT_PTO_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
+    return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + UT_HOLD_NS, (ut_ns)UT_PTO_MIN_NS)
+                      : (ut_ns)UT_PTO_FIRST_NS;
 }
 
 ut_ns ut_conn_pto(const ut_conn *c)
 {
-    return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
+    return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->tx.pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
 }
 
 static void acknowledge(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
 {
     if (s->state == UT_SENT_FLYING) {
-        c->tx_flying--;
-        c->tx_flying_bytes -= s->bytes;
+        c->tx.flying--;
+        c->tx.flying_bytes -= s->bytes;
     } else {
         /* It was only late: take its credit back, the receiver counts it too. */
-        c->tx_lost_bytes -= s->bytes;
-        c->spurious_losses++;
+        c->tx.lost_bytes -= s->bytes;
+        c->tx.spurious_losses++;
     }
     s->state = UT_SENT_NONE;
-    c->acked_packets++;
+    c->tx.acked_packets++;
     fate(context, s, true);
 }
 
 static void lose(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
 {
     s->state = UT_SENT_LOST;
-    c->tx_flying--;
-    c->tx_flying_bytes -= s->bytes;
-    c->tx_lost_bytes += s->bytes;
-    c->lost_packets++;
+    c->tx.flying--;
+    c->tx.flying_bytes -= s->bytes;
+    c->tx.lost_bytes += s->bytes;
+    c->tx.lost_packets++;
     fate(context, s, false);
 }
 
@@ -93,14 +94,14 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
     if (elapsed < f->hold_us || elapsed >= 1 << 23)
         return 0;
     ut_ns rtt = UT_MAX2((ut_ns)(elapsed - f->hold_us), 1) * UT_US;
-    if (c->srtt == 0) {
-        c->srtt = rtt;
-        c->rttvar = rtt / 2;
+    if (c->tx.srtt == 0) {
+        c->tx.srtt = rtt;
+        c->tx.rttvar = rtt / 2;
         return rtt;
     }
-    ut_ns error = rtt > c->srtt ? rtt - c->srtt : c->srtt - rtt; /* RFC 6298 */
-    c->rttvar = (3 * c->rttvar + error) / 4;
-    c->srtt = (7 * c->srtt + rtt) / 8;
+    ut_ns error = rtt > c->tx.srtt ? rtt - c->tx.srtt : c->tx.srtt - rtt; /* RFC 6298 */
+    c->tx.rttvar = (3 * c->tx.rttvar + error) / 4;
+    c->tx.srtt = (7 * c->tx.srtt + rtt) / 8;
     return rtt;
 }
 
@@ -109,76 +110,76 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
 static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     uint32_t now_us = (uint32_t)(now / UT_US);
-    ut_ns patience = UT_MAX2(c->srtt + c->srtt / 4, UT_MS);
-    c->loss_at = UT_NEVER;
-    for (uint64_t pn = c->tx_base; pn < c->tx_acked; pn++) {
+    ut_ns patience = UT_MAX2(c->tx.srtt + c->tx.srtt / 4, UT_MS);
+    c->tx.loss_at = UT_NEVER;
+    for (uint64_t pn = c->tx.base; pn < c->tx.acked; pn++) {
         ut_sent *s = sent_at(c, pn);
         if (s->state != UT_SENT_FLYING)
             continue;
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
-        if (pn + UT_REORDER_PACKETS < c->tx_acked || age >= patience)
+        if (pn + UT_REORDER_PACKETS < c->tx.acked || age >= patience)
             lose(c, s, fate, context);
         else
-            c->loss_at = UT_MIN2(c->loss_at, now + (patience - age));
+            c->tx.loss_at = UT_MIN2(c->tx.loss_at, now + (patience - age));
     }
     /* The base stays within reach of a late acknowledgement, so that a spurious loss is recognised. */
-    while (c->tx_base < c->tx_acked && sent_at(c, c->tx_base)->state != UT_SENT_FLYING &&
-           (sent_at(c, c->tx_base)->state == UT_SENT_NONE || c->tx_base + UT_ACK_BITS < c->tx_acked))
-        c->tx_base++;
+    while (c->tx.base < c->tx.acked && sent_at(c, c->tx.base)->state != UT_SENT_FLYING &&
+           (sent_at(c, c->tx.base)->state == UT_SENT_NONE || c->tx.base + UT_ACK_BITS < c->tx.acked))
+        c->tx.base++;
 }
 
 static uint64_t delivered(const ut_conn *c)
 {
-    return c->tx_bytes - c->tx_lost_bytes - c->tx_flying_bytes;
+    return c->tx.bytes - c->tx.lost_bytes - c->tx.flying_bytes;
 }
 
 /* What the feedback means for the window. |s| holds the counters as they were before it. */
 static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s)
 {
     s->acked = delivered(c) - s->acked;
-    s->packets = (uint32_t)(c->acked_packets - s->packets);
-    s->lost = (uint32_t)(c->lost_packets - s->lost);
-    s->ce_packets = UT_MIN2(f->ce_packets - c->peer_ce, s->packets); /* a peer may tell anything */
-    s->sent = c->tx_bytes;
-    s->srtt = c->srtt;
-    s->idle = c->tx_flying == 0;
-    c->peer_ce = f->ce_packets;
-    c->ce_packets += s->ce_packets;
+    s->packets = (uint32_t)(c->tx.acked_packets - s->packets);
+    s->lost = (uint32_t)(c->tx.lost_packets - s->lost);
+    s->ce_packets = UT_MIN2(f->ce_packets - c->peer.ce, s->packets); /* a peer may tell anything */
+    s->sent = c->tx.bytes;
+    s->srtt = c->tx.srtt;
+    s->idle = c->tx.flying == 0;
+    c->peer.ce = f->ce_packets;
+    c->tx.ce_packets += s->ce_packets;
     ut_cc_feedback(&c->cc, s);
     if (c->cc.ops)
-        ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->srtt, c->cc.packet, c->cc.share / 2);
+        ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->tx.srtt, c->cc.packet, c->cc.share / 2);
 }
 
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f)
 {
     /* Both count from 1 in each life of a path. */
-    uint32_t last = c->heard ? c->peer_feedback : 0;
-    bool acks_unsent = f->ack_words && ut_expand32(c->tx_next, f->highest_pn) >= c->tx_next;
-    return f->number - last > UT_NUMBER_JUMP_MAX || acks_unsent || f->grant > c->tx_bytes + UT_GRANT_AHEAD_MAX;
+    uint32_t last = c->heard ? c->peer.feedback : 0;
+    bool acks_unsent = f->ack_words && ut_expand32(c->tx.next, f->highest_pn) >= c->tx.next;
+    return f->number - last > UT_NUMBER_JUMP_MAX || acks_unsent || f->grant > c->tx.bytes + UT_GRANT_AHEAD_MAX;
 }
 
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
 {
-    c->tx_grant = UT_MAX2(c->tx_grant, f->grant);
+    c->tx.grant = UT_MAX2(c->tx.grant, f->grant);
     if (f->ack_words == 0)
         return;
-    uint64_t highest = ut_expand32(c->tx_next, f->highest_pn);
-    assert(highest < c->tx_next);
+    uint64_t highest = ut_expand32(c->tx.next, f->highest_pn);
+    assert(highest < c->tx.next);
     ut_ns rtt = sample_rtt(c, f, now), held = rtt + (ut_ns)f->hold_us * UT_US;
     ut_cc_sample sample = {.now = now,
                            .rtt = rtt,
                            .sent_at = now - UT_MIN2(held, now),
-                           .flying = c->tx_flying_bytes,
+                           .flying = c->tx.flying_bytes,
                            .acked = delivered(c),
-                           .packets = (uint32_t)c->acked_packets,
-                           .lost = (uint32_t)c->lost_packets};
+                           .packets = (uint32_t)c->tx.acked_packets,
+                           .lost = (uint32_t)c->tx.lost_packets};
     bool progress = false;
     for (unsigned w = 0; w < f->ack_words; w++) {
         uint64_t bits = f->ack[w];
         while (bits) {
             uint64_t back = (uint64_t)w * 64 + (uint64_t)__builtin_ctzll(bits);
             bits &= bits - 1;
-            if (back > highest || highest - back < c->tx_base)
+            if (back > highest || highest - back < c->tx.base)
                 break; /* all further bits are older still */
             ut_sent *s = sent_at(c, highest - back);
             if (s->state == UT_SENT_NONE)
@@ -188,9 +189,9 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
         }
     }
     if (progress) {
-        c->tx_acked = UT_MAX2(c->tx_acked, highest + 1);
-        c->pto_doublings = 0;
-        c->tx_last = now;
+        c->tx.acked = UT_MAX2(c->tx.acked, highest + 1);
+        c->tx.pto_doublings = 0;
+        c->tx.last = now;
     }
     detect_loss(c, now, fate, context);
     control_congestion(c, f, &sample);
@@ -200,32 +201,32 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     if (c->state != UT_CONN_UP)
         return false;
-    if (now >= c->loss_at)
+    if (now >= c->tx.loss_at)
         detect_loss(c, now, fate, context);
     if (now >= c->pacer.held_until)
         c->pacer.held_until = UT_NEVER;
-    if (c->blocked_since != UT_NEVER && now >= c->blocked_since + ut_conn_pto(c)) {
-        c->ask = true;
-        c->blocked_since = now;
-        c->pto_doublings += c->pto_doublings < 10;
+    if (c->tx.blocked_since != UT_NEVER && now >= c->tx.blocked_since + ut_conn_pto(c)) {
+        c->say.ask = true;
+        c->tx.blocked_since = now;
+        c->tx.pto_doublings += c->tx.pto_doublings < 10;
         ut_conn_speak_at(c, now);
     }
-    if (c->tx_flying == 0 || now < c->tx_last + ut_conn_pto(c))
+    if (c->tx.flying == 0 || now < c->tx.last + ut_conn_pto(c))
         return false;
-    if (c->tx_next - c->tx_base > UT_SENT_MAX / 2) {
+    if (c->tx.next - c->tx.base > UT_SENT_MAX / 2) {
         /* The path has been silent for long: forget what flew, so that there is room to try again. */
-        for (uint64_t old = c->tx_base; old < c->tx_next; old++)
+        for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
                 lose(c, sent_at(c, old), fate, context);
-        c->tx_base = c->tx_next;
-        c->tx_last = now;
+        c->tx.base = c->tx.next;
+        c->tx.last = now;
         return true;
     }
-    uint64_t pn = c->tx_next;
+    uint64_t pn = c->tx.next;
     while (sent_at(c, --pn)->state != UT_SENT_FLYING)
-        assert(pn > c->tx_base);
+        assert(pn > c->tx.base);
     lose(c, sent_at(c, pn), fate, context);
-    c->tx_last = now;
-    c->pto_doublings += c->pto_doublings < 10;
+    c->tx.last = now;
+    c->tx.pto_doublings += c->tx.pto_doublings < 10;
     return true;
 }

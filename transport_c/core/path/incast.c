@@ -19,8 +19,8 @@ uint8_t ut_incast_in_force(const ut_job *j)
 {
     uint8_t least = ut_incast_own(j);
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && j->conn[h].peer_incast)
-            least = UT_MIN2(least, j->conn[h].peer_incast);
+        if (h != j->config.self && ut_job_host_is_up(j, h) && j->conn[h].peer.incast)
+            least = UT_MIN2(least, j->conn[h].peer.incast);
     return least;
 }
 
@@ -29,14 +29,15 @@ void ut_incast_learn(ut_job *j, const ut_op *op)
     uint64_t expected = 0, lost = 0, missing = 0, most = 0;
     uint64_t of[UT_HOSTS_MAX] = {0};
     uint32_t slowest = 0;
-    bool expired = op->bounded_by_t_b && (op->stage_end[0] == UT_END_DEADLINE || op->stage_end[1] == UT_END_DEADLINE);
-    for (uint32_t i = 0; i < op->schedule.steps; i++) {
-        const ut_transfer *t = &op->transfer[i];
-        uint32_t host = op->schedule.step[i].peer;
-        if (op->schedule.step[i].kind != UT_STEP_RECEIVE)
+    bool expired = op->time.bounded_by_t_b &&
+                   (op->time.stage_end[0] == UT_END_DEADLINE || op->time.stage_end[1] == UT_END_DEADLINE);
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_transfer *t = &op->plan.transfer[i];
+        uint32_t host = op->plan.schedule.step[i].peer;
+        if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE)
             continue;
         uint64_t short_of = ut_transfer_missing(t, j->payload);
-        expected += op->schedule.step[i].bytes;
+        expected += op->plan.schedule.step[i].bytes;
         lost += t->why == UT_MISSING_LOST ? short_of : 0;
         missing += short_of;
         of[host] += short_of;
@@ -60,7 +61,7 @@ void ut_incast_learn(ut_job *j, const ut_op *op)
 /* How long a sender with a window may say nothing and still count. */
 static ut_ns patience(const ut_conn *c)
 {
-    return c->srtt ? UT_MAX2(4 * c->srtt, UT_MS) : 5 * UT_MS;
+    return c->tx.srtt ? UT_MAX2(4 * c->tx.srtt, UT_MS) : 5 * UT_MS;
 }
 
 /* One look over the receives of all open ops in the order of the schedule. */
@@ -123,9 +124,9 @@ void ut_incast_tick(ut_job *j, ut_ns now)
             ut_op *op = ut_job_op(j, seq);
             if (op->seq != seq || op->state != UT_OP_RUNNING)
                 continue;
-            for (uint32_t i = 0; i < op->schedule.steps; i++)
-                if (op->schedule.step[i].kind == UT_STEP_RECEIVE)
-                    look_at_transfer(j, &turn, op->schedule.step[i].peer, &op->transfer[i], open, now);
+            for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+                if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE)
+                    look_at_transfer(j, &turn, op->plan.schedule.step[i].peer, &op->plan.transfer[i], open, now);
         }
 }
 
@@ -142,9 +143,9 @@ uint64_t ut_incast_window(const ut_job *j, uint32_t host, uint64_t window)
     bool waiting = false;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];
-        for (uint32_t i = 0; op->state == UT_OP_RUNNING && i < op->schedule.steps; i++) {
-            const ut_transfer *t = &op->transfer[i];
-            if (op->schedule.step[i].kind != UT_STEP_RECEIVE || op->schedule.step[i].peer != host ||
+        for (uint32_t i = 0; op->state == UT_OP_RUNNING && i < op->plan.schedule.steps; i++) {
+            const ut_transfer *t = &op->plan.transfer[i];
+            if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.schedule.step[i].peer != host ||
                 ut_transfer_over(t))
                 continue;
             waiting = waiting || !t->open_at;
