@@ -108,6 +108,90 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
     assert {name for name in users if not name.startswith(("client/torch/", "client/demo/"))} == set()
 
 
+# The Python rooms, lowest floor first: a room may use those that stand before it, so no two of them can form a circle.
+# "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
+FLOORS = {
+    "client": "base settings session api . hierarchy testing admin launch "
+    "torch/backend torch/hooks torch/partial torch demo cli",
+    "daemon": "base engine hosts trainers observe jobs probe rpc process .",
+}
+CIRCLE_MAX = 3  # files of one room that may need each other
+
+
+def _arrows(folder: Path) -> set[tuple[Path, Path]]:
+    """File -> file, for all imports inside |folder|, wherever in a file they stand."""
+    modules = {_module_name(path): path for path in folder.rglob("*.py")}
+    package, arrows = _module_name(folder / "__init__.py"), set()
+    elsewhere = tuple({"ultima.daemon.", "ultima.v1.", "ultima._native."} - {f"{package}."})
+    for path in modules.values():
+        for _, name in _imports(path):
+            while name not in modules and name.startswith(package) and not f"{name}.".startswith(elsewhere):
+                name = name.rpartition(".")[0]
+            if name in modules and modules[name] != path:
+                arrows.add((path, modules[name]))
+    return arrows
+
+
+def _upward(folder: Path, floors: str) -> set[str]:
+    """The arrows that break the order of |floors|, and the rooms that it leaves out."""
+    heights = {room: height for height, room in enumerate(floors.split())}
+    rooms = {path: str(path.parent.relative_to(folder)) for path in folder.rglob("*.py")}
+    bad = {f"{room} is on no floor" for room in rooms.values() if room not in heights}
+    for source, target in _arrows(folder):
+        if not bad and heights[rooms[source]] < heights[rooms[target]]:
+            bad.add(f"{source.relative_to(folder)} imports {target.relative_to(folder)}")
+    return bad
+
+
+def _circles(folder: Path) -> set[tuple[str, ...]]:
+    """Files that all need one another, more than CIRCLE_MAX of them."""
+    arrows = _arrows(folder)
+    reach = {file: {target for source, target in arrows if source == file} for file in folder.rglob("*.py")}
+    for middle in reach:
+        for found in reach.values():
+            if middle in found:
+                found |= reach[middle]
+    groups = {tuple(sorted(str(other.relative_to(folder)) for other in reach[file] if file in reach[other]))
+              for file in reach}  # fmt: skip
+    return {group for group in groups if len(group) > CIRCLE_MAX}
+
+
+@pytest.mark.parametrize("side", FLOORS)
+def test_rooms__arrows_of_python_point_down(side: str) -> None:
+    """Whoever reads a room has to know those below it, and none above: so each can be read, and tested, by itself."""
+    assert _upward(ROOT / side, FLOORS[side]) == set()
+    assert _circles(ROOT / side) == set()
+
+
+def test_rooms__a_planted_arrow_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKAGES, "ultima", tmp_path)
+    files = {
+        "__init__": "from ultima.high.door import f",
+        "low/__init__": "",
+        "low/a": "from ultima.low import b\nfrom ultima._native import lib\nfrom ultima.v1 import x_pb2",
+        "low/b": "from .c import g",
+        "low/c": "def f():\n    import ultima.low.a",
+        "high/__init__": "",
+        "high/door": "from ultima.low.a import f",
+    }
+    for name, text in files.items():
+        (tmp_path / name).with_suffix(".py").parent.mkdir(exist_ok=True)
+        (tmp_path / name).with_suffix(".py").write_text(text)
+    assert _upward(tmp_path, "low high .") == set() and _circles(tmp_path) == set()
+    assert _upward(tmp_path, "low .") == {"high is on no floor"}
+    planted = {
+        "from ultima.high import door": "high/door.py",
+        "from ultima import connect": "__init__.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..high.door import f": "high/door.py",
+    }
+    for text, target in planted.items():
+        (tmp_path / "low/b.py").write_text(f"{files['low/b']}\n{text}")
+        assert _upward(tmp_path, "low high .") == {f"low/b.py imports {target}"}
+    (tmp_path / "low/b.py").write_text("from ultima.low import c, d")
+    (tmp_path / "low/d.py").write_text("import ultima.low.b")
+    assert _circles(tmp_path) == {("low/a.py", "low/b.py", "low/c.py", "low/d.py")}
+
+
 def _includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE)
 

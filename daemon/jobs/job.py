@@ -16,9 +16,9 @@ from ultima.daemon.engine.engine import JobConfig
 from ultima.daemon.hosts.host import Host, Membership, State, fresh_number
 from ultima.daemon.hosts.rendezvous import check_options
 from ultima.daemon.jobs.links import Links
+from ultima.daemon.jobs.readiness import Readiness
+from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.stats import OpStats, ProbeStats
-from ultima.daemon.partial.partial_stats import PartialStats
-from ultima.daemon.partial.readiness import Readiness
 from ultima.daemon.trainers.attach import Trainer
 from ultima.v1 import peer_pb2, types_pb2
 

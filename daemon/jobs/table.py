@@ -29,8 +29,8 @@ from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.recorder import Recorder
-from ultima.daemon.partial.partial_stats import PartialStats
 from ultima.daemon.trainers.attach import Trainer
 from ultima.daemon.trainers.budget import Budget, check_share
 from ultima.daemon.trainers.users import check_join

@@ -29,7 +29,7 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.progress import judge_all
-from ultima.daemon.partial.initiators import Initiators
+from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.process import memory_max, sdnotify
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.rpc.admin_service import AdminService

@@ -18,7 +18,7 @@ from ultima.daemon.hosts.rendezvous import Coordinator, Registration
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
-from ultima.daemon.partial.initiators import Initiators
+from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.v1 import peer_pb2, peer_pb2_grpc
 

@@ -31,7 +31,7 @@ from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
-from ultima.daemon.partial.readiness import EXPIRED, READY
+from ultima.daemon.jobs.readiness import EXPIRED, READY
 from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.initiator")

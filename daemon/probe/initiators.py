@@ -16,8 +16,8 @@ from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.host import Host
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
-from ultima.daemon.partial.initiator import Calls, Controller, has_role
-from ultima.daemon.partial.readiness import COMING
+from ultima.daemon.jobs.readiness import COMING
+from ultima.daemon.probe.initiator import Calls, Controller, has_role
 from ultima.v1 import peer_pb2
 
 SPARE_SECONDS = 1.0  # that a probe may stay open at the other end, beyond the time after which it is taken back

@@ -10,12 +10,12 @@ import pytest
 
 from tests.daemon.fake_engine import picks
 from tests.daemon.helpers import eventually
-from tests.daemon.partial.stage import PROBE, stage, sums
+from tests.daemon.probe.stage import PROBE, stage, sums
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused, Unavailable
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.hosts.host import Host, State
-from ultima.daemon.partial.initiator import Calls, has_role
-from ultima.daemon.partial.readiness import EXPIRED, READY, UNKNOWN_RANK
+from ultima.daemon.jobs.readiness import EXPIRED, READY, UNKNOWN_RANK
+from ultima.daemon.probe.initiator import Calls, has_role
 from ultima.v1 import types_pb2
 
 # SPEC 3c: the first two draws for t = 0, 1, ... of seed 42 and 8 ranks.

@@ -19,7 +19,7 @@ from ultima.daemon.base.options import Options, from_proto
 from ultima.daemon.engine.engine import Status
 from ultima.daemon.jobs import tuning
 from ultima.daemon.jobs.tuning import MARGIN_OPS, margin
-from ultima.daemon.partial.partial_stats import (
+from ultima.daemon.observe.partial_stats import (
     JUDGED_FROM,
     NEVER_US,
     NOBODY,
