@@ -12,7 +12,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ultima
+from tests.nursery import DAEMON, Process, nursery_of
 from ultima.admin.calls import get_status
 
 ADDRESS = "127.0.0.1"
@@ -62,7 +62,7 @@ class DaemonProcess:
         self.lanes = 2
         self.environment: dict[str, str] = {}
         """Options of the daemon, as ULTIMAD_ variables."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         (folder / "run").mkdir(mode=0o700, parents=True)
 
     @property
@@ -82,12 +82,11 @@ class DaemonProcess:
 
     def launch(self) -> None:
         """Starts it; `wait_until_ready` is a second step so that several start at once."""
-        command = [sys.executable, "-m", "ultima.daemon.process.main", "--runtime-dir", str(self.folder / "run")]
-        command += ["--port", str(self.port), *self.flags()]
+        flags = ["--runtime-dir", str(self.folder / "run"), "--port", str(self.port), *self.flags()]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
         environment |= {"ULTIMAD_ENGINE_LANES": str(self.lanes), **self.environment}
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            self._process = nursery_of(DAEMON).start("ultima.daemon.process.main", flags, environment, log, log)
 
     def wait_until_ready(self) -> None:
         limit = time.monotonic() + START_S

@@ -4,7 +4,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.hosts import free_port
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.nursery import TORCH, Process, nursery_of
 
 
 @dataclass
@@ -52,7 +50,7 @@ def start_ranks(
     sockets: Sequence[Path | str],
     environment: Mapping[str, str] | None = None,
     module: str = "tests.torch.cases",
-) -> list[subprocess.Popen[str]]:
+) -> list[Process]:
     """The processes of `run_ranks`, each in a process group of its own."""
     port = free_port()
     processes = []
@@ -68,22 +66,12 @@ def start_ranks(
             "ULTIMA_SOCKET": str(sockets[rank % len(sockets)]),
             **(environment or {}),
         }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", module, case],
-                cwd=ROOT,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                process_group=0,
-            )
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        processes.append(nursery_of(TORCH).start(module, [case], variables, **pipes))
     return processes
 
 
-def wait_for(processes: Sequence[subprocess.Popen[str]], timeout_s: float) -> list[Outcome]:
+def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Outcome]:
     """What the ranks brought back; those that do not end within |timeout_s| are killed."""
     started = time.monotonic()
     outcomes = []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.torch.ranks import ROOT, Outcome, run_ranks
+from tests.nursery import ROOT
+from tests.torch.ranks import Outcome, run_ranks
 from ultima.demo.cluster import Cluster
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
