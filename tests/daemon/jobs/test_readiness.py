@@ -9,8 +9,8 @@ import pytest
 
 from ultima.daemon.base.errors import DeadlineExceeded, ResourceExhausted
 from ultima.daemon.engine.engine import NOBODY, Event, EventKind
+from ultima.daemon.jobs import readiness
 from ultima.daemon.jobs.readiness import EXPIRED, READY, UNKNOWN_RANK, Readiness
-from ultima.daemon.probe import readiness
 
 
 def told(*events: tuple[EventKind, int, int]) -> Readiness:
