@@ -4,31 +4,51 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.reproduce.ultima.study import Grid, Plot, Study
+from tests.reproduce.ultima.study import Grid, Plot, Row, Study
+
+WIDTH = 120  # of a line of a document, as tests/test_architecture.py has it
 
 
 def page(studies: Sequence[Study], facts: dict[str, Any], command: str, title: str = "ULTIMA's own claims") -> str:
-    rows = [(row.claim, row.paper, row.ours, row.criterion, row.verdict) for study in studies for row in study.rows]
+    rows = [row for study in studies for row in study.rows]
     counted = ", ".join(
-        f"{sum(row[-1] == verdict for row in rows)} {verdict}" for verdict in ("pass", "FAIL", "not tested")
+        f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in ("pass", "FAIL", "not tested")
     )
     parts = [
         f"# {title}, reproduced",
-        f"Written by `{command}` on {facts['date']}, commit {facts['commit']}, {facts['cores']} cores of "
-        f"{facts['cpu']}, Linux {facts['kernel']}. Do not edit: run it again. The criteria are ours, chosen before "
-        "the figures; a claim that does not hold stands here with its figures.",
-        f"**{counted}.**",
-        _table(("claim", "paper", "here", "criterion", "verdict"), rows),
+        _fill(
+            f"Written by `{command}` on {facts['date']}, commit {facts['commit']}, {facts['cores']} cores of "
+            f"{facts['cpu']}, Linux {facts['kernel']}. Do not edit: run it again. The criteria are ours, chosen before "
+            "the figures; a claim that does not hold stands here with its figures."
+        ),
+        f"**{counted}.** Each claim stands with what the paper reports, what was read here, and a criterion.",
+        "\n".join(map(_claim, rows)),
     ]
     for study in studies:
-        parts += [f"## {study.title}", study.how]
+        parts += [f"## {study.title}", _fill(study.how)]
         parts += [f"{grid.title}:\n\n{_table(grid.header, grid.rows)}" for grid in study.grids]
         parts += [f"![{plot.title}]({plot.name}.svg)" for plot in study.plots]
     return "\n\n".join(parts) + "\n"
+
+
+def _fill(text: str, first: str = "", rest: str = "") -> str:
+    """|text| in lines that a document may have. The first begins with |first|, all others with |rest|."""
+    held = re.sub(r" (?=[-+*] |\d+\. )", "\0", text)  # what would begin an item of a list stays on its line
+    return textwrap.fill(
+        held, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ).replace("\0", " ")
+
+
+def _claim(row: Row) -> str:
+    """One claim as an item of a list: its cells are too long for the columns of a table."""
+    result = f"Paper: {row.paper}. Here: {row.ours}. Criterion: {row.criterion}."
+    return "\n".join([_fill(f"{row.claim}.", f"* **{row.verdict}**: ", "  "), _fill(result, "  ", "  ")])
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

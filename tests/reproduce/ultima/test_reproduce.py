@@ -151,7 +151,8 @@ def test_page__holds_every_row_and_plot(tmp_path: Path) -> None:
     study.plots.append(Plot("p", "t", "x", "y", {"l": ([1, 10], [0.0, 5])}, log_x=True, log_y=True))
     facts = {"date": "today", "commit": "c", "cores": 2, "cpu": "x", "kernel": "6"}
     text = report.page([study], facts, "make reproduce-ultima")
-    assert "| claim \\| one | 1 | 2 | at most 1 | FAIL |" in text and "**0 pass, 1 FAIL, 0 not tested.**" in text
+    assert "* **FAIL**: claim | one.\n  Paper: 1. Here: 2. Criterion: at most 1.\n" in text
+    assert "**0 pass, 1 FAIL, 0 not tested.**" in text
     assert "![t](p.svg)" in text and "| 1 | 2 |" in text
     assert report.draw(study.plots[0], tmp_path).read_text().startswith("<?xml")
 

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,21 +140,40 @@ def table(found: dict[str, tuple[Result, Result | None]]) -> str:
         f"**Of the {len(ran)} tests that Gloo passes, Ultima passes {passed}**, and {beyond} more that Gloo fails. The",
         f"suite has {len(found)}.",
         "",
+        "The last column is the number of the reason in the list below the table.",
+        "",
         "| test | gloo | ultima | reason |",
         "|---|---|---|---|",
     ]
+    reasons: list[str] = []
     for name, (theirs, mine) in found.items():
         if mine is not None:
             reason = "" if mine.outcome == "passed" else mine.reason
         else:
             reason = theirs.reason if theirs.outcome != "passed" else EXEMPT[name]
-        lines.append(f"| {name} | {theirs.outcome} | {mine.outcome if mine else 'not run'} | {_cell(reason)} |")
+        said = _last_line(reason)
+        if said and said not in reasons:
+            reasons.append(said)
+        number = str(reasons.index(said) + 1) if said else ""
+        lines.append(f"| {name} | {theirs.outcome} | {mine.outcome if mine else 'not run'} | {number} |")
+    lines += ["", *(_item(f"{number}. ", reason) for number, reason in enumerate(reasons, 1))]
     return "\n".join(lines) + "\n"
 
 
-def _cell(reason: str) -> str:
-    text = reason.strip().splitlines()[-1] if reason.strip() else ""
-    return text.replace("|", "/")[:160]
+def _last_line(reason: str) -> str:
+    return reason.strip().splitlines()[-1][:160] if reason.strip() else ""
+
+
+def _item(mark: str, text: str) -> str:
+    """An item of a list, in lines that a document may have."""
+    return textwrap.fill(
+        text,
+        120,
+        initial_indent=mark,
+        subsequent_indent=" " * len(mark),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def main() -> None:

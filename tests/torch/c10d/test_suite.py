@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.torch.c10d.suite import EXEMPT, TABLE, WORLD, RankServer, compare
+from tests.torch.c10d.suite import EXEMPT, TABLE, WORLD, RankServer, Result, compare, table
 from ultima.demo.cluster import Cluster
 
 # One for each collective and form, groups, peer to peer, and DDP with each of its ways to reduce.
@@ -58,3 +58,17 @@ def test_page__lists_every_test_of_this_torch(ultima: RankServer) -> None:
     not_run = {name for name, (gloo, mine) in listed.items() if gloo == "passed" and mine == "not run"}
     assert not_run == EXEMPT.keys()
     assert all(listed[name][1] == "passed" for name in QUICK)
+
+
+def test_page__names_each_reason_once_below_the_table() -> None:
+    """Reasons are too long for a column, and most of them hold for many tests."""
+    passed, cuda = Result("passed", "", 1.0), Result("skipped", "CUDA is not available.", 0.0)
+    failed = Result("failed", "Traceback\nAssertionError: " + "x " * 90, 1.0)
+    page = table(
+        {"test_a": (passed, passed), "test_b": (cuda, None), "test_c": (cuda, None), "test_d": (passed, failed)}
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| test_")]
+    assert [row.split("|")[-2].strip() for row in rows] == ["", "1", "1", "2"]
+    assert page.count("CUDA is not available.") == 1 and "\n2. AssertionError: x" in page
+    assert "Of the 2 tests that Gloo passes, Ultima passes 1" in page
+    assert max(map(len, page.splitlines())) <= 120
