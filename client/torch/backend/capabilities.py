@@ -20,11 +20,9 @@ class Capability:
 
 
 _DENSE = "dense CPU tensors"
-_MOVED = f"one rank per host; {_DENSE} of any type"
-_BUCKET = "at most 64 MiB in all"
-_REDUCED = (
-    f"{_DENSE} of float16, bfloat16, float32, float64, int32, int64, and complex for SUM and AVG; not BAND, BOR, BXOR"
-)
+_MOVED = f"one rank per host; {_DENSE}"  # of any type
+_BUCKET = "up to 64 MiB in all"
+_REDUCED = f"{_DENSE} of float16-64, bfloat16, int32/64; complex for SUM, AVG; no bitwise"
 
 
 def _ultima(when: str, mode: str = "reliable") -> Capability:
@@ -41,7 +39,7 @@ CAPABILITIES: dict[str, Capability] = {
     "all_gather_into_tensor": _ultima(f"{_MOVED}; {_BUCKET}"),
     "reduce_scatter": _ultima("as all_reduce, and equal sizes"),
     "reduce_scatter_tensor": _ultima("as all_reduce"),
-    "all_to_all_single": _ultima(f"{_MOVED}; no split sizes given; {_BUCKET}"),
+    "all_to_all_single": _ultima(f"{_MOVED}; no split sizes; {_BUCKET}"),
     "barrier": _ultima("always"),
     "all_to_all": _GLOO,
     "all_gather_coalesced": _GLOO,
