@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ultima.daemon": ROOT / "daemon", "ultima.v1": ROOT / "proto/ultima/v1", "ultima": ROOT / "client"}
 SOURCE_KINDS = {".py", ".c", ".h", ".proto", ".sh"}
 LINES_MAX = 500
+LINE_MAX = 120  # characters of a line of a document; ruff and clang-format hold the sources to the same
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 
 # What the core may ask of the world: moving bytes, and stopping on a mistake of its own.
@@ -261,6 +262,42 @@ def test_files__stay_small() -> None:
     long = {str(path.relative_to(ROOT)): count for path in _sources()
             if (count := len(path.read_text().splitlines())) > LINES_MAX}  # fmt: skip
     assert long == {}
+
+
+def _documents() -> list[Path]:
+    """Every Markdown file of the repository; without git, every one that is not in a hidden folder or a build."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+        return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
+    return [ROOT / path for path in found if not any(part.startswith(".") or part == "build" for part in path.parts)]
+
+
+def _too_wide(path: Path) -> list[int]:
+    return [at for at, line in enumerate(path.read_text().splitlines(), 1) if len(line) > LINE_MAX]
+
+
+def _dead_links(path: Path) -> list[str]:
+    """The links in |path| to files that are not there. Those to other sites and into the same page are not followed."""
+    found = re.findall(r"\]\(([^)\s]+)\)", path.read_text())
+    files = (link.partition("#")[0] for link in found if not re.match(r"[a-z]+:", link))
+    return [file for file in files if file and not (path.parent / file).exists()]
+
+
+def test_documents__can_be_read_in_a_terminal(tmp_path: Path) -> None:
+    """No line is too wide, tables included: a table that does not fit is two, or a list."""
+    (tmp_path / "planted.md").write_text(f"{'x' * LINE_MAX}\n| {'x' * LINE_MAX} |\n")
+    assert _too_wide(tmp_path / "planted.md") == [2]
+    documents = _documents()
+    assert ROOT / "README.md" in documents and ROOT / "transport_c/PROTOCOL.md" in documents
+    assert {str(path.relative_to(ROOT)): lines for path in documents if (lines := _too_wide(path))} == {}
+
+
+def test_documents__point_at_files_that_are_there(tmp_path: Path) -> None:
+    """A file that moves takes its links along, or a reader ends nowhere."""
+    (tmp_path / "planted.md").write_text("[a](planted.md#part) [b](https://example.org/x) ![c\nd](gone.svg) [e](#f)\n")
+    assert _dead_links(tmp_path / "planted.md") == ["gone.svg"]
+    assert {str(path.relative_to(ROOT)): dead for path in _documents() if (dead := _dead_links(path))} == {}
 
 
 def test_files__name_their_licence() -> None:
