@@ -221,6 +221,22 @@ typedef struct sim_trace_record {
     uint32_t head_len;
 } sim_trace_record;
 
+/* What an op's values are made from (code.c). */
+typedef struct sim_code {
+    uint64_t seed;
+    uint32_t job, ranks;
+    uint64_t op_seq;
+    uint8_t dtype, redop;
+    bool nonfinite;
+    bool narrow; /* float32 values small enough that the sums of a Hadamard transform are exact */
+    const uint8_t *mark; /* each element's unit, reckoned before; NULL: not */
+} sim_code;
+typedef struct sim_marks {
+    sim_code code;
+    uint64_t count;
+    uint8_t *mark;
+} sim_marks;
+
 typedef struct sim_world {
     uint64_t seed;
     ut_ns now;
@@ -231,6 +247,7 @@ typedef struct sim_world {
     uint64_t event_order, events_done;
     sim_host host[SIM_HOSTS];
     sim_job job[SIM_JOBS];
+    sim_marks marks[SIM_JOBS][SIM_MARKS]; /* of the newest ops */
     bool faults;  /* still on */
     bool calming; /* faults are off; the last ops are being done */
     ut_ns calm_since;
@@ -277,6 +294,8 @@ void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);
 void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const char *what);
 void sim_guarded_free(sim_guarded *g);
 void *sim_alloc(size_t bytes); /* zeroed; exits when there is none */
+bool sim_all_bytes(const uint8_t *at, size_t count, uint8_t byte);
+uint64_t sim_digest(const void *bytes, size_t count); /* tells two results apart */
 
 /* Of a job in which one lies, |op_seq| as somebody says it, but not beyond what anybody has called. */
 uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq);
@@ -320,21 +339,22 @@ void sim_trainer_collect(sim_world *w, sim_rank *r);
 void sim_trainer_go_on(sim_world *w, sim_rank *r);
 bool sim_trainer_done(const sim_world *w, const sim_rank *r);
 
-/* code.c: fingerprints */
-typedef struct sim_code {
-    uint64_t seed;
-    uint32_t job, ranks;
-    uint64_t op_seq;
-    uint8_t dtype, redop;
-    bool nonfinite;
-    bool narrow; /* float32 values small enough that the sums of a Hadamard transform are exact */
-} sim_code;
-uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
-/* out = numerator / divisor as the dtype rounds it. */
+/* value.c: out = numerator / divisor as the dtype rounds it. */
 void sim_code_put(unsigned dtype, int64_t numerator, int64_t divisor, void *out);
+void sim_code_put_infinite(unsigned dtype, void *out);
 double sim_code_real(unsigned dtype, const void *value);
+/* The element as an integer; false if it is none. */
+bool sim_code_whole(unsigned dtype, const void *value, int64_t *ret);
+
+/* code.c: fingerprints */
+uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
+sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
 bool sim_code_nonfinite(const sim_code *code, uint64_t element);
+/* How many of [from, to) are. */
+uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to);
+/* The first of elements [from, to) that is not as all of |ranks| make it; |to| if there is none. |values|: of 0. */
+uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint32_t ranks, const void *values);
 /* |value| is what |ranks| make, but for the rounding of an average on its way through a transform. */
 bool sim_code_near(const sim_code *code, uint64_t element, const void *value, uint32_t ranks);
 /* The element as all of |ranks| make it. Writes one element of dtype. */
@@ -347,7 +367,6 @@ void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, co
 
 /* check.c */
 void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);
-sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 void sim_check_calm(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
 static inline unsigned sim_algorithm(const sim_job_plan *j)
 {

@@ -21,18 +21,6 @@
 
 #include <stdlib.h>
 
-sim_code sim_code_of(const sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op)
-{
-    return (sim_code){.seed = w->seed,
-                      .job = job,
-                      .ranks = w->job[job].ranks,
-                      .op_seq = op_seq,
-                      .dtype = op->dtype,
-                      .redop = op->redop,
-                      .nonfinite = op->nonfinite,
-                      .narrow = w->plan.job[job].options.hadamard && op->dtype == UT_FLOAT32 && op->redop <= UT_AVG};
-}
-
 /* All that the checks of one receipt share. */
 typedef struct view {
     sim_world *w;
@@ -124,6 +112,31 @@ static void liar_shard(const view *v, uint64_t *from, uint64_t *to)
         shard_of_host(v, (uint32_t)__builtin_ctz(v->liar), from, to);
 }
 
+/* Elements [from, to) hold |ranks|. */
+static void note_ranks(view *v, uint64_t from, uint64_t to, uint32_t ranks)
+{
+    check_parts(v, from, ranks);
+    v->least = UT_MIN2(v->least, (uint32_t)__builtin_popcount(ranks));
+    v->everywhere &= ranks;
+    v->anywhere |= ranks;
+    add_run(v, to, ranks);
+}
+
+static uint32_t read_element(view *v, const sim_code *code, const uint8_t *result, uint64_t i, bool only_all)
+{
+    const char *reason = "is not the result of all ranks";
+    const uint8_t *at = result + i * v->element;
+    uint32_t all = (1u << v->job->ranks) - 1, ranks = sim_code_read(code, i, at, 0, &reason);
+    if (ranks == 0 || (only_all && ranks != all)) {
+        char bytes[17] = "";
+        for (size_t b = 0; b < v->element; b++)
+            snprintf(bytes + 2 * b, 3, "%02x", at[b]);
+        FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " (dtype %u, redop %u, bytes %s) %s", i,
+             v->ask->as.count, code->dtype, code->redop, bytes, reason);
+    }
+    return ranks;
+}
+
 static void read_result(view *v, const uint8_t *result)
 {
     sim_code code = sim_code_of(v->w, v->rank->job, v->ask->entry.op_seq, &v->ask->as);
@@ -133,34 +146,20 @@ static void read_result(view *v, const uint8_t *result)
     v->least = v->job->ranks;
     uint64_t lied_from, lied_to;
     liar_shard(v, &lied_from, &lied_to);
-    for (uint64_t i = 0; i < v->ask->as.count; i++) {
+    for (uint64_t i = 0, next; i < v->ask->as.count; i = next) {
         if (i == lied_from && lied_to > i) {
-            add_run(v, lied_to, (uint32_t)UNREAD);
-            i = lied_to - 1;
+            add_run(v, next = lied_to, (uint32_t)UNREAD);
             continue;
         }
-        const char *reason = "is not the result of all ranks";
-        const uint8_t *at = result + i * v->element;
-        uint32_t ranks = sim_code_read(&code, i, at, hint, &reason);
-        if (ranks == 0 || (only_all && ranks != all)) {
-            char bytes[17] = "";
-            for (size_t b = 0; b < v->element; b++)
-                snprintf(bytes + 2 * b, 3, "%02x", at[b]);
-            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 " (dtype %u, redop %u, bytes %s) %s", i,
-                 v->ask->as.count, code.dtype, code.redop, bytes, reason);
+        next = hint ? sim_code_agree(&code, i, i < lied_from ? lied_from : v->ask->as.count, hint, result) : i;
+        if (next == i) {
+            hint = read_element(v, &code, result, i, only_all);
+            next = i + 1;
         }
-        if (sim_code_nonfinite(&code, i)) {
-            v->nonfinite++;
-            continue;
-        }
-        if (ranks != hint || v->runs == 0) {
-            check_parts(v, i, ranks);
-            v->least = UT_MIN2(v->least, (uint32_t)__builtin_popcount(ranks));
-            v->everywhere &= ranks;
-            v->anywhere |= ranks;
-        }
-        add_run(v, i + 1, ranks);
-        hint = ranks;
+        uint64_t infinite = sim_code_infinite(&code, i, next);
+        v->nonfinite += infinite;
+        if (infinite < next - i)
+            note_ranks(v, i, next, hint);
     }
     if (v->runs) /* elements that are Inf for everybody tell nothing and go with their neighbours */
         v->run[v->runs - 1].end = v->ask->as.count;
@@ -405,14 +404,7 @@ static bool went_on_without_us(view *v)
 static void keep_outcome(view *v, const uint8_t *result)
 {
     sim_outcome *o = &v->job->outcome[v->ask->op][v->self];
-    uint64_t bytes = result ? v->ask->as.count * v->element : 0, digest = 0;
-    for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-        uint64_t x;
-        memcpy(&x, result + i, 8);
-        digest = sim_mix(digest ^ x);
-    }
-    for (uint64_t i = bytes / 8 * 8; i < bytes; i++)
-        digest = sim_mix(digest ^ result[i]);
+    uint64_t digest = result ? sim_digest(result, v->ask->as.count * v->element) : 0;
     if (v->late || (o->known && o->life == v->w->host[v->host].life)) {
         if (!v->late && v->r->status != UT_FAILED &&
             (o->digest != digest || memcmp(&o->receipt, v->r, sizeof o->receipt) != 0))

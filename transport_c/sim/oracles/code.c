@@ -10,10 +10,16 @@
  */
 #include "sim/sim.h"
 
+#include <stdlib.h>
+
 static const uint16_t prime[] = {5,   7,   11,  13,  17,  19,  23,  29,  31,  37,  41,  43,  47,  53,  59,  61,
                                  67,  71,  73,  79,  83,  89,  97,  101, 103, 107, 109, 113, 127, 131, 137, 139,
                                  149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199, 211, 223, 227, 229};
-enum { PRIMES = sizeof prime / sizeof prime[0] };
+enum {
+    PRIMES = sizeof prime / sizeof prime[0],
+    MARKS = 1 + 2 * PRIMES, /* an element's mark: 0 where it is Inf for all, else its unit: which prime, which sign */
+    BLOCK = 1024,           /* elements that are spelled out to be compared */
+};
 
 /* Bits of an integer that the dtype holds exactly. */
 static unsigned exact_bits(unsigned dtype)
@@ -65,7 +71,8 @@ static uint64_t element_bits(const sim_code *code, uint64_t element)
     return sim_mix(code->seed ^ sim_mix(code->op_seq ^ (uint64_t)code->job << 56) ^ element * 0x9e3779b97f4a7c15u);
 }
 
-static int64_t unit_of(const sim_code *code, uint64_t element)
+/* The primes that may be units: [first, last). */
+static void bounds(const sim_code *code, uint32_t *ret_first, uint32_t *ret_last)
 {
     uint64_t sum_max = 0;
     for (uint32_t r = 0; r < code->ranks; r++)
@@ -79,14 +86,66 @@ static int64_t unit_of(const sim_code *code, uint64_t element)
         first++;
     while (last > first + 1 && prime[last - 1] >= limit)
         last--;
-    uint64_t bits = element_bits(code, element);
-    int64_t unit = prime[first + bits % (last - first)];
-    return bits >> 63 ? -unit : unit;
+    *ret_first = first;
+    *ret_last = last;
+}
+
+static void reckon_marks(const sim_code *code, uint64_t from, uint64_t to, uint8_t *ret)
+{
+    uint32_t first, last;
+    bounds(code, &first, &last);
+    for (uint64_t i = from; i < to; i++) {
+        uint64_t bits = element_bits(code, i);
+        uint32_t at = first + (uint32_t)(bits % (last - first));
+        bool infinite = code->nonfinite && code->dtype <= UT_BFLOAT16 && (bits >> 20) % 13 == 0;
+        *ret++ = infinite ? 0 : (uint8_t)(1 + 2 * at + (bits >> 63));
+    }
+}
+
+static uint8_t mark_of(const sim_code *code, uint64_t element)
+{
+    uint8_t mark;
+    if (code->mark)
+        return code->mark[element];
+    reckon_marks(code, element, element + 1, &mark);
+    return mark;
+}
+
+static int64_t unit_of_mark(uint8_t mark)
+{
+    int64_t unit = prime[(mark - 1) / 2];
+    return (mark - 1) % 2 ? -unit : unit;
 }
 
 bool sim_code_nonfinite(const sim_code *code, uint64_t element)
 {
-    return code->nonfinite && code->dtype <= UT_BFLOAT16 && (element_bits(code, element) >> 20) % 13 == 0;
+    return code->nonfinite && mark_of(code, element) == 0;
+}
+
+/* All hosts and ranks ask for the same elements, so an op's marks are reckoned once. */
+sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op)
+{
+    sim_code code = {.seed = w->seed,
+                     .job = job,
+                     .ranks = w->job[job].ranks,
+                     .op_seq = op_seq,
+                     .dtype = op->dtype,
+                     .redop = op->redop,
+                     .nonfinite = op->nonfinite,
+                     .narrow = w->plan.job[job].options.hadamard && op->dtype == UT_FLOAT32 && op->redop <= UT_AVG};
+    sim_marks *m = &w->marks[job][op_seq % SIM_MARKS];
+    const sim_code *had = &m->code;
+    bool same = had->op_seq == op_seq && had->dtype == code.dtype && had->redop == code.redop &&
+                had->nonfinite == code.nonfinite && had->narrow == code.narrow;
+    if (!m->mark || !same || m->count < op->count) {
+        free(m->mark);
+        m->code = code;
+        m->count = op->count;
+        m->mark = sim_alloc(op->count);
+        reckon_marks(&code, 0, op->count, m->mark);
+    }
+    code.mark = m->mark;
+    return code;
 }
 
 /* What rank r brings. */
@@ -101,88 +160,7 @@ static int64_t value_of(const sim_code *code, uint64_t element, uint32_t rank)
         return factor[sim_mix(element_bits(code, element) + rank) % 4];
     }
     default:
-        return unit_of(code, element) * (int64_t)(UINT64_C(1) << 2 * rank);
-    }
-}
-
-static uint16_t half_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    uint32_t sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
-    if (magnitude >= 0x7f800000)
-        return (uint16_t)(sign | 0x7c00 | (magnitude > 0x7f800000 ? 0x200 : 0));
-    if (magnitude < 0x38800000) { /* below 2^-14: a multiple of 2^-24 */
-        float scaled = (sign ? -x : x) * 16777216.0f;
-        uint32_t n = (uint32_t)scaled;
-        float rest = scaled - (float)n;
-        n += rest > 0.5f || (rest == 0.5f && (n & 1));
-        return (uint16_t)(sign | n);
-    }
-    uint32_t n = (magnitude - 0x38000000) >> 13, rest = magnitude & 0x1fff;
-    n += rest > 0x1000 || (rest == 0x1000 && (n & 1));
-    return (uint16_t)(sign | UT_MIN2(n, 0x7c00u));
-}
-
-static uint16_t brain_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    uint32_t n = u >> 16, rest = u & 0xffff;
-    if ((u & 0x7fffffff) < 0x7f800000)
-        n += rest > 0x8000 || (rest == 0x8000 && (n & 1));
-    return (uint16_t)n;
-}
-
-/* out = numerator / divisor as the dtype rounds it. */
-void sim_code_put(unsigned dtype, int64_t numerator, int64_t divisor, void *out)
-{
-    float single = (float)numerator / (float)divisor;
-    double twice = (double)numerator / (double)divisor;
-    int64_t whole = numerator / divisor;
-    int32_t narrow = (int32_t)whole;
-    uint16_t half;
-    switch (dtype) {
-    case UT_FLOAT32:
-        memcpy(out, &single, 4);
-        break;
-    case UT_FLOAT64:
-        memcpy(out, &twice, 8);
-        break;
-    case UT_FLOAT16:
-        half = half_bits(single);
-        memcpy(out, &half, 2);
-        break;
-    case UT_BFLOAT16:
-        half = brain_bits(single);
-        memcpy(out, &half, 2);
-        break;
-    case UT_INT32:
-        memcpy(out, &narrow, 4);
-        break;
-    default:
-        memcpy(out, &whole, 8);
-    }
-}
-
-static void put_infinite(unsigned dtype, void *out)
-{
-    static const float f32 = __builtin_inff();
-    static const double f64 = __builtin_inf();
-    static const uint16_t f16 = 0x7c00, b16 = 0x7f80;
-    const void *from = dtype == UT_FLOAT32 ? (const void *)&f32 : dtype == UT_FLOAT64 ? (const void *)&f64 : &f16;
-    memcpy(out, dtype == UT_BFLOAT16 ? &b16 : from, ut_dtype_bytes(dtype));
-}
-
-void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count)
-{
-    size_t bytes = ut_dtype_bytes(code->dtype);
-    for (uint64_t i = 0; i < count; i++) {
-        uint8_t *at = (uint8_t *)out + i * bytes;
-        if (sim_code_nonfinite(code, i))
-            put_infinite(code->dtype, at);
-        else
-            sim_code_put(code->dtype, value_of(code, i, rank), 1, at);
+        return unit_of_mark(mark_of(code, element)) * (int64_t)(UINT64_C(1) << 2 * rank);
     }
 }
 
@@ -198,11 +176,11 @@ static uint64_t spread(uint32_t ranks)
 void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out)
 {
     if (sim_code_nonfinite(code, element)) {
-        put_infinite(code->dtype, out);
+        sim_code_put_infinite(code->dtype, out);
         return;
     }
     if (code->redop == UT_SUM || code->redop == UT_AVG) {
-        int64_t sum = unit_of(code, element) * (int64_t)spread(ranks);
+        int64_t sum = unit_of_mark(mark_of(code, element)) * (int64_t)spread(ranks);
         sim_code_put(code->dtype, sum, code->redop == UT_AVG ? __builtin_popcount(ranks) : 1, out);
         return;
     }
@@ -223,70 +201,79 @@ void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, voi
     sim_code_put(code->dtype, total, 1, out);
 }
 
-static float half_value(uint16_t h)
+/* What |ranks| make of an element of each mark. */
+typedef struct glossary {
+    uint8_t value[MARKS][8];
+} glossary;
+
+static void write_glossary(const sim_code *code, uint32_t ranks, glossary *g)
 {
-    uint32_t exponent = h >> 10 & 31, mantissa = h & 1023;
-    float x;
-    if (exponent == 0) {
-        x = (float)mantissa / 16777216.0f;
-    } else {
-        uint32_t u = (exponent == 31 ? 255 : exponent + 112) << 23 | mantissa << 13;
-        memcpy(&x, &u, 4);
-    }
-    return h & 0x8000 ? -x : x;
+    int64_t digits = (int64_t)spread(ranks), by = code->redop == UT_AVG ? __builtin_popcount(ranks) : 1;
+    uint32_t first, last;
+    bounds(code, &first, &last);
+    sim_code_put_infinite(code->dtype, g->value[0]);
+    for (uint32_t mark = 1 + 2 * first; mark < 1 + 2 * last; mark++)
+        sim_code_put(code->dtype, unit_of_mark((uint8_t)mark) * digits, by, g->value[mark]);
 }
 
-/* An element as a number. */
-double sim_code_real(unsigned dtype, const void *value)
+/* Writes elements [from, to) as |ranks| make them; |g| if they are sums or averages. */
+static void spell(const sim_code *code, const glossary *g, uint32_t ranks, uint64_t from, uint64_t to, uint8_t *out)
 {
-    float single;
-    double x;
-    uint16_t half;
-    uint32_t u;
-    int32_t narrow;
-    int64_t whole;
-    switch (dtype) {
-    case UT_INT64:
-        memcpy(&whole, value, 8);
-        return (double)whole;
-    case UT_INT32:
-        memcpy(&narrow, value, 4);
-        return narrow;
-    case UT_FLOAT64:
-        memcpy(&x, value, 8);
-        return x;
-    case UT_FLOAT32:
-        memcpy(&single, value, 4);
-        return single;
-    case UT_FLOAT16:
-        memcpy(&half, value, 2);
-        return half_value(half);
-    default:
-        memcpy(&half, value, 2);
-        u = (uint32_t)half << 16;
-        memcpy(&single, &u, 4);
-        return single;
+    size_t bytes = ut_dtype_bytes(code->dtype);
+    if (!code->mark || code->redop > UT_AVG) {
+        for (uint64_t i = from; i < to; i++, out += bytes)
+            sim_code_expect(code, i, ranks, out);
+        return;
     }
+    const uint8_t *mark = code->mark + from;
+    for (uint64_t i = 0; i < to - from; i++) /* the sizes one by one: each copy is one instruction */
+        if (bytes == 4)
+            memcpy(out + 4 * i, g->value[mark[i]], 4);
+        else if (bytes == 8)
+            memcpy(out + 8 * i, g->value[mark[i]], 8);
+        else
+            memcpy(out + 2 * i, g->value[mark[i]], 2);
 }
 
-/* The element as an integer; false if it is none. */
-static bool get_whole(unsigned dtype, const void *value, int64_t *ret)
+void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count)
 {
-    if (dtype == UT_INT64) {
-        memcpy(ret, value, 8);
-        return true;
+    glossary g;
+    write_glossary(code, 1u << rank, &g);
+    spell(code, &g, 1u << rank, 0, count, out);
+}
+
+uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint32_t ranks, const void *values)
+{
+    const uint8_t *at = values;
+    size_t bytes = ut_dtype_bytes(code->dtype);
+    uint8_t block[8 * BLOCK];
+    glossary g;
+    write_glossary(code, ranks, &g);
+    for (uint64_t next; from < to; from = next) {
+        next = UT_MIN2(from + BLOCK, to);
+        spell(code, &g, ranks, from, next, block);
+        if (memcmp(block, at + from * bytes, (next - from) * bytes) == 0)
+            continue;
+        uint64_t i = 0;
+        while (memcmp(block + i * bytes, at + (from + i) * bytes, bytes) == 0)
+            i++;
+        return from + i;
     }
-    double x = sim_code_real(dtype, value);
-    if (!(x > -9.0e15 && x < 9.0e15))
-        return false;
-    *ret = (int64_t)x;
-    return (double)*ret == x;
+    return to;
+}
+
+uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to)
+{
+    uint64_t n = 0;
+    for (uint64_t i = from; code->nonfinite && i < to; i++)
+        n += sim_code_nonfinite(code, i);
+    return n;
 }
 
 static uint32_t read_sum(const sim_code *code, uint64_t element, const void *value, const char **reason)
 {
-    int64_t x, unit = unit_of(code, element);
-    if (!get_whole(code->dtype, value, &x) || x % unit != 0) {
+    int64_t x, unit = unit_of_mark(mark_of(code, element));
+    if (!sim_code_whole(code->dtype, value, &x) || x % unit != 0) {
         *reason = "is no multiple of this element's unit: data of another op, another place, or none";
         return 0;
     }

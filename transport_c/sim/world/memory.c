@@ -26,6 +26,28 @@ void *sim_alloc(size_t bytes)
     return mem;
 }
 
+uint64_t sim_digest(const void *bytes, size_t count)
+{
+    enum { LANES = 4 }; /* beside each other, as each step of one waits for the step before */
+    const uint8_t *at = bytes;
+    uint64_t x[LANES], lane[LANES] = {0}, digest = count;
+    for (; count >= sizeof x; at += sizeof x, count -= sizeof x) {
+        memcpy(x, at, sizeof x);
+        for (unsigned i = 0; i < LANES; i++)
+            lane[i] = sim_mix(lane[i] ^ x[i]);
+    }
+    for (unsigned i = 0; i < LANES; i++)
+        digest = sim_mix(digest ^ lane[i]);
+    for (; count > 0; count--)
+        digest = sim_mix(digest ^ *at++);
+    return digest;
+}
+
+bool sim_all_bytes(const uint8_t *at, size_t count, uint8_t byte)
+{
+    return count == 0 || (at[0] == byte && memcmp(at, at + 1, count - 1) == 0);
+}
+
 /* The core asks for zeroed memory at 64 bytes; calloc gives fresh pages that cost nothing until they are touched. */
 void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes)
 {

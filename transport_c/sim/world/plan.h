@@ -18,6 +18,7 @@ enum {
     SIM_CALM_LONG = 24,  /* where hosts died, sometimes so many: in the end those that are there own all */
     SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
     SIM_AHEAD = 4,       /* submissions of one rank that are out at once, at most; it fills the core's own window */
+    SIM_MARKS = 8,       /* ops of a job whose marks are kept */
     SIM_SAVED = 64,      /* old datagrams kept for replay */
     SIM_LIES = 16,       /* old datagrams that the hostile host keeps */
     SIM_ITEMS = 40,      /* timed faults of a plan */

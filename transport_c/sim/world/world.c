@@ -246,6 +246,8 @@ void sim_world_free(sim_world *w)
         sim_guarded_free(&h->memory);
     }
     for (uint32_t j = 0; j < SIM_JOBS; j++) {
+        for (uint32_t i = 0; i < SIM_MARKS; i++)
+            free(w->marks[j][i].mark);
         sim_part_free(&w->job[j]);
         for (uint32_t r = 0; r < SIM_RANKS; r++) {
             sim_rank *rank = &w->job[j].rank[r];
