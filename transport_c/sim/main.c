@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "sim/world/liar.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -249,6 +250,7 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* engines get fresh pages, of which they touch few */
     options o = {.count = 1, .jobs = 1, .self = argv[0], .algorithm = UT_TAR};
     if (argc > 1 && strcmp(argv[1], "--study") == 0)
         return sim_study(argc - 2, argv + 2);

@@ -132,6 +132,7 @@ typedef struct sim_host {
     /* links */
     ut_ns up_free, down_free;
     sim_rank *by_session[UT_SESSIONS_MAX];
+    uint32_t sessions; /* all of this life are below */
 } sim_host;
 
 /* Which ranks one element range of one host's result holds. */
@@ -172,9 +173,12 @@ typedef struct sim_hearing {
     bool going; /* past a trickle, and its tail has not come */
 } sim_hearing;
 
+typedef struct sim_due {
+    ut_ns at;
+    uint64_t order_place; /* order of insertion; and where the event is, see event.c */
+} sim_due;
 typedef struct sim_event {
     ut_ns at;
-    uint64_t order;
     uint32_t kind; /* enum sim_event_kind */
     uint32_t a, b, c;
     uint64_t d;
@@ -228,7 +232,7 @@ typedef struct sim_code {
     uint64_t op_seq;
     uint8_t dtype, redop;
     bool nonfinite;
-    bool narrow; /* float32 values small enough that the sums of a Hadamard transform are exact */
+    bool narrow;         /* float32 values small enough that the sums of a Hadamard transform are exact */
     const uint8_t *mark; /* each element's unit, reckoned before; NULL: not */
 } sim_code;
 typedef struct sim_marks {
@@ -242,14 +246,15 @@ typedef struct sim_world {
     ut_ns now;
     sim_plan plan;
     sim_rng rng_net, rng_host, rng_trainer, rng_liar;
-    sim_event *heap;
+    sim_due *heap;
+    sim_event *event;
     uint32_t events, event_room;
     uint64_t event_order, events_done;
     sim_host host[SIM_HOSTS];
     sim_job job[SIM_JOBS];
     sim_marks marks[SIM_JOBS][SIM_MARKS]; /* of the newest ops */
-    bool faults;  /* still on */
-    bool calming; /* faults are off; the last ops are being done */
+    bool faults;                          /* still on */
+    bool calming;                         /* faults are off; the last ops are being done */
     ut_ns calm_since;
     bool ended;
     uint32_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
@@ -279,6 +284,7 @@ typedef struct sim_world {
 /* event.c */
 void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p);
 bool sim_pop(sim_world *w, sim_event *ret);
+sim_event *sim_event_in(const sim_world *w, uint32_t i); /* one of the w->events that are still to come */
 
 /* trace.c. Names of oracles are those of the file heads of check.c and account.c. */
 void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c);
@@ -294,6 +300,7 @@ void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);
 void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const char *what);
 void sim_guarded_free(sim_guarded *g);
 void *sim_alloc(size_t bytes); /* zeroed; exits when there is none */
+void *sim_room(size_t bytes);  /* the same, of any content */
 bool sim_all_bytes(const uint8_t *at, size_t count, uint8_t byte);
 uint64_t sim_digest(const void *bytes, size_t count); /* tells two results apart */
 
@@ -392,6 +399,7 @@ void sim_account_host(sim_world *w, sim_host *h); /* before an engine goes away 
 void sim_account_world(sim_world *w);
 
 /* world.c */
+/* |w| is zeroed. */
 void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trace_all);
 bool sim_world_run(sim_world *w); /* false after a failure, told in w->failure */
 void sim_world_free(sim_world *w);

@@ -105,8 +105,8 @@ void sim_account_world(sim_world *w)
 {
     sim_tally under_way = {0, 0};
     for (uint32_t i = 0; i < w->events; i++)
-        if (w->heap[i].kind == SIM_EV_SWITCH || w->heap[i].kind == SIM_EV_ARRIVE) {
-            const sim_packet *packet = w->heap[i].p;
+        if (sim_event_in(w, i)->kind == SIM_EV_SWITCH || sim_event_in(w, i)->kind == SIM_EV_ARRIVE) {
+            const sim_packet *packet = sim_event_in(w, i)->p;
             under_way.packets++;
             under_way.bytes += packet->len;
         }

@@ -56,6 +56,7 @@ void sim_part_attach(sim_world *w, sim_rank *r)
     g->attached = w->now;
     g->next = UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), job->plan->base);
     h->by_session[session] = r;
+    h->sessions = UT_MAX2(h->sessions, session + 1);
     r->session = session;
     r->out = 0;
     r->dead = r->planned_return = r->rung = r->ready_pending = false;

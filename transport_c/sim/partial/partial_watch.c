@@ -301,7 +301,7 @@ static void let_go(sim_world *w, sim_rank *r, uint32_t buffer)
 /* What the engine reads no more is spoilt at once. */
 void sim_part_words(sim_world *w, sim_host *h)
 {
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++) {
+    for (uint32_t s = 0; s < h->sessions; s++) {
         sim_rank *r = h->by_session[s];
         if (!r || !r->giver)
             continue;

@@ -229,6 +229,7 @@ void sim_daemon_start(sim_world *w, sim_host *h)
         h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
     h->sessions_removed = false;
+    h->sessions = 0;
     h->busy_until = w->now;
     h->service_at = UT_NEVER;
     ut_engine_config config = {.packet_bytes = w->plan.packet_bytes,

@@ -145,7 +145,7 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
         else
             ut_engine_input(h->engine, port, batch[0]->bytes, batch[0]->len, 0, batch[0]->ce, sim_local(w, h));
     } else {
-        uint8_t *joined = sim_alloc(bytes), *at = joined;
+        uint8_t *joined = sim_room(bytes), *at = joined;
         for (unsigned i = 0; i < n; i++) {
             memcpy(at, batch[i]->bytes, batch[i]->len);
             at += batch[i]->len;
@@ -176,7 +176,7 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
         burst->to.bytes[1] != burst->port)
         sim_fail(w, "burst", h->index, "%u segments to an address of %u bytes, host %u, port %u", burst->segments,
                  burst->to.len, burst->to.bytes[0], burst->port);
-    uint8_t *whole = sim_alloc(burst->bytes);
+    uint8_t *whole = sim_room(burst->bytes);
     size_t at = 0;
     for (uint32_t i = 0; i < burst->iovs; i++) {
         if (at + burst->iov[i].len > burst->bytes)
@@ -229,7 +229,9 @@ static void send_all(sim_world *w, sim_host *h)
 static void hand_out(sim_world *w, sim_host *h)
 {
     uint64_t due = ut_engine_take_wakeups(h->engine);
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++) {
+    if (h->sessions < UT_SESSIONS_MAX && due >> h->sessions)
+        sim_fail(w, "wake-up", h->index, "sessions %#" PRIx64 " were woken, of %u", due, h->sessions);
+    for (uint32_t s = 0; s < h->sessions; s++) {
         sim_rank *r = h->by_session[s];
         if (!r) {
             if (due >> s & 1)
@@ -284,7 +286,7 @@ static void tick(sim_world *w, sim_host *h)
     ut_ns now = sim_local(w, h);
     bool due = false;
     ut_engine_tick(h->engine, now);
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+    for (uint32_t s = 0; s < h->sessions; s++)
         for (uint32_t i = 0; h->by_session[s] && i < h->by_session[s]->out; i++)
             due = due ||
                   (h->by_session[s]->ask[i].taken && due_of(w, h->by_session[s], &h->by_session[s]->ask[i]) <= now);
@@ -296,7 +298,7 @@ static void tick(sim_world *w, sim_host *h)
 static ut_ns check_deadlines(sim_world *w, sim_host *h)
 {
     ut_ns now = sim_local(w, h), earliest = UT_NEVER;
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++) {
+    for (uint32_t s = 0; s < h->sessions; s++) {
         const sim_rank *r = h->by_session[s];
         for (uint32_t i = 0; r && i < r->out; i++) {
             const sim_ask *ask = &r->ask[i];
@@ -351,7 +353,7 @@ void sim_host_service(sim_world *w, sim_host *h)
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);
     receive(w, h);
     look(w, h);
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++) {
+    for (uint32_t s = 0; s < h->sessions; s++) {
         sim_rank *r = h->by_session[s];
         if (!r || !r->rung)
             continue;

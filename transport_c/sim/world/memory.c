@@ -48,6 +48,16 @@ bool sim_all_bytes(const uint8_t *at, size_t count, uint8_t byte)
     return count == 0 || (at[0] == byte && memcmp(at, at + 1, count - 1) == 0);
 }
 
+void *sim_room(size_t bytes)
+{
+    void *mem = malloc(bytes ? bytes : 1);
+    if (!mem) {
+        fprintf(stderr, "sim: out of memory for %zu bytes\n", bytes);
+        exit(2);
+    }
+    return mem;
+}
+
 /* The core asks for zeroed memory at 64 bytes; calloc gives fresh pages that cost nothing until they are touched. */
 void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes)
 {

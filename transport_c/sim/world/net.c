@@ -16,7 +16,8 @@
 sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t port, uint32_t len)
 {
     uint32_t shift = (uint32_t)sim_below(&w->rng_net, 8);
-    sim_packet *packet = sim_alloc(sizeof *packet + shift + len);
+    sim_packet *packet = sim_room(sizeof *packet + shift + len);
+    *packet = (sim_packet){0};
     packet->bytes = (uint8_t *)(packet + 1) + shift;
     packet->len = len;
     packet->from = (uint16_t)from;

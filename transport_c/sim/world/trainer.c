@@ -86,6 +86,7 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
     if (seq - j->base > j->ops + sim_calm_ops(j))
         sim_fail(w, "attach", r->host, "the job's next op is %" PRIu64 ", which nobody has ever called", seq);
     h->by_session[session] = r;
+    h->sessions = UT_MAX2(h->sessions, session + 1);
     r->session = session;
     r->next = (uint32_t)(seq - j->base);
     r->out = 0;
@@ -237,6 +238,15 @@ static uint64_t free_slot(const sim_rank *r)
     }
 }
 
+/* Before, between and behind the two buffers of |bytes|, which may be one. */
+static void lay_margins(sim_rank *r, uint64_t slot, uint64_t src, uint64_t dst, uint64_t bytes)
+{
+    memset(r->arena + slot, MARGIN_BYTE, src - slot);
+    if (dst > src)
+        memset(r->arena + src + bytes, MARGIN_BYTE, dst - src - bytes);
+    memset(r->arena + dst + bytes, MARGIN_BYTE, slot + r->slot_bytes - dst - bytes);
+}
+
 static void submit(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -253,7 +263,6 @@ static void submit(sim_world *w, sim_rank *r)
         in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
     src = src / element * element;
     dst = dst / element * element;
-    memset(r->arena + slot, MARGIN_BYTE, r->slot_bytes);
     uint64_t seq = j->base + r->next;
     if (j->hadamard_then && r->next == j->hadamard_at) {
         ut_job_options options = j->options;
@@ -261,6 +270,8 @@ static void submit(sim_world *w, sim_rank *r)
         ut_engine_job_tune(h->engine, r->job, &options);
     }
     sim_code code = sim_code_of(w, r->job, seq, &op);
+    bool all_written = layout.src_bytes == bytes && layout.dst_bytes == bytes && op.dtype != UT_BYTES;
+    lay_margins(r, slot, src, dst, all_written ? bytes : 0);
     if (op.dtype != UT_BYTES)
         sim_code_fill(&code, r->index, r->arena + src, op.count);
     if (layout.src_bytes < bytes) { /* of the rest it has nothing */

@@ -32,7 +32,6 @@ static void make_job(sim_world *w, uint32_t number)
 
 void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trace_all)
 {
-    memset(w, 0, sizeof *w);
     w->seed = seed;
     w->plan = *plan;
     w->trace_all = trace_all;
@@ -220,13 +219,14 @@ bool sim_world_run(sim_world *w)
 void sim_world_free(sim_world *w)
 {
     for (uint32_t i = 0; i < w->events; i++) {
-        const sim_event *e = &w->heap[i];
+        const sim_event *e = sim_event_in(w, i);
         if (e->kind == SIM_EV_SWITCH || e->kind == SIM_EV_ARRIVE)
             sim_packet_free(e->p);
         else if (e->kind == SIM_EV_CONTROL || e->kind == SIM_EV_PROBE)
             free(e->p);
     }
     free(w->heap);
+    free(w->event);
     for (uint32_t i = 0; i < SIM_SAVED; i++)
         if (w->saved[i])
             sim_packet_free(w->saved[i]);

@@ -3,7 +3,7 @@
  * Numbers as each dtype holds them. The simulator has conversions of its own, so that it does not judge the core's
  * kernels by themselves.
  */
-#include "sim.h"
+#include "sim/sim.h"
 
 static uint16_t half_bits(float x)
 {
