@@ -211,7 +211,8 @@ static void write_glossary(const sim_code *code, uint32_t ranks, glossary *g)
     int64_t digits = (int64_t)spread(ranks), by = code->redop == UT_AVG ? __builtin_popcount(ranks) : 1;
     uint32_t first, last;
     bounds(code, &first, &last);
-    sim_code_put_infinite(code->dtype, g->value[0]);
+    if (code->nonfinite && code->dtype <= UT_BFLOAT16)
+        sim_code_put_infinite(code->dtype, g->value[0]);
     for (uint32_t mark = 1 + 2 * first; mark < 1 + 2 * last; mark++)
         sim_code_put(code->dtype, unit_of_mark((uint8_t)mark) * digits, by, g->value[mark]);
 }
