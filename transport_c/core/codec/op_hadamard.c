@@ -7,6 +7,7 @@
  * A packet that is missing in the broadcast is a row of zeros. With k of n rows missing the others count n / (n - k)
  * times, which is unbiased over the signs (SPEC 1a.7). A group of which nothing came holds the host's own value.
  */
+#include "core/base/plant.h"
 #include "core/op/op.h"
 
 #include "kernels/hadamard.h"
@@ -44,12 +45,8 @@ static shard shard_that_came(const ut_job *j, const ut_op *op, uint32_t index)
 
 static uint64_t key_of(const ut_job *j, const ut_op *op, uint32_t shard, uint32_t group)
 {
-#ifdef UT_PLANT_WRONG_SIGN_KEY
-    return ut_hadamard_key(op->seq, shard, group) ^ (j->config.self == 1);
-#else
-    (void)j;
-    return ut_hadamard_key(op->seq, shard, group);
-#endif
+    bool wrong = ut_planted(UT_PLANT_WRONG_SIGN_KEY) && j->config.self == 1;
+    return ut_hadamard_key(op->seq, shard, group) ^ wrong;
 }
 
 static ut_hadamard_block block_of(const ut_job *j, const ut_op *op, const shard *s, uint32_t group,

@@ -10,6 +10,7 @@
  * Where all paths are one hop (TAR, parameter server) only the owner sums, nobody forwards, and the slots of other
  * chunks need no state at all: the bits of the transfers say everything.
  */
+#include "core/base/plant.h"
 #include "core/op/op.h"
 
 #include "kernels/kernels.h"
@@ -54,16 +55,11 @@ static uint32_t divisor_of(const ut_job *j, const ut_op *op, uint32_t g)
 {
     if (op->what.by_world)
         return j->world;
-#ifdef UT_PLANT_PARTIAL_NULL_COUNTED
-    if (op->partial.on)
+    if (ut_planted(UT_PLANT_PARTIAL_NULL_COUNTED) && op->partial.on)
         return UT_MAX2(op->fold.weight[g], j->config.hosts);
-#endif
-#ifdef UT_PLANT_WRONG_DIVISOR
-    (void)g;
-    return op->plan.schedule.steps / 4 + 1;
-#else
+    if (ut_planted(UT_PLANT_WRONG_DIVISOR))
+        return op->plan.schedule.steps / 4 + 1;
     return UT_MAX2(op->fold.weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
-#endif
 }
 
 void ut_op_slots_open(ut_job *j, ut_op *op)
@@ -191,10 +187,8 @@ const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_ste
     }
     uint32_t g = op->fold.first[s->chunk] + slot;
     *ret_ranks = op->fold.weight[g];
-#ifdef UT_PLANT_WRONG_FORWARD
-    if (s->stage == 1)
+    if (ut_planted(UT_PLANT_WRONG_FORWARD) && s->stage == 1)
         return src_at(op, at);
-#endif
     if (s->stage == 1)
         return (op->fold.state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
     return op->memory.out + (at - op->memory.out_from);
@@ -294,11 +288,8 @@ static bool fill(ut_job *j, ut_op *op, uint32_t chunk)
             ut_finish(op->what.dtype, op->what.redop, UT_A_IS_INPUT, dst_at(op, at), sum, n, divisor_of(j, op, g));
         uint64_t digest = op->account.replica.digest;
         is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len));
-#ifdef UT_PLANT_HOLES_NOT_IN_DIGEST
-        op->account.replica.digest = digest;
-#else
-        (void)digest;
-#endif
+        if (ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
+            op->account.replica.digest = digest;
     }
     op->fold.final |= 1ULL << chunk;
     return true;

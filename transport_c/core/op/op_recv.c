@@ -2,6 +2,7 @@
  *
  * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
  */
+#include "core/base/plant.h"
 #include "core/partial/part.h"
 
 /* ---- data ---- */
@@ -52,17 +53,12 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
-#ifndef UT_PLANT_ACCEPT_LATE
-    if (t->closed)
+    if (t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE))
         return UT_TAKEN_LATE;
-#endif
     if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_op_slot_moot(op, s, slot))
         return UT_TAKEN_LATE;
-#ifdef UT_PLANT_DOUBLE_FOLD
-    if (!ut_transfer_mark(t, slot) && (s->stage == 2 || ut_op_slot_moot(op, s, slot))) {
-#else
-    if (!ut_transfer_mark(t, slot)) {
-#endif
+    bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_op_slot_moot(op, s, slot);
+    if (!ut_transfer_mark(t, slot) && !folds_again) {
         op->account.bytes_duplicate += len;
         return UT_TAKEN_DUPLICATE;
     }

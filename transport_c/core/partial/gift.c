@@ -7,6 +7,7 @@
  * Results lie in the memory of the op that made them until a later op ends or takes that memory, so that whoever comes
  * late still gets the newest.
  */
+#include "core/base/plant.h"
 #include "core/partial/answer.h"
 
 enum { NO_SESSION = UINT32_MAX };
@@ -55,9 +56,8 @@ uint16_t ut_slots_present(const ut_job *j)
 
 uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
 {
-#ifdef UT_PLANT_PARTIAL_LEFTOVERS_START
-    seq = 0;
-#endif
+    if (ut_planted(UT_PLANT_PARTIAL_LEFTOVERS_START))
+        seq = 0;
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         const ut_gift *g = &j->partial.rank[i].waiting;
@@ -136,10 +136,8 @@ void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
     uint64_t freed = r->given;
     if (r->waiting.there)
         freed = UT_MIN2(freed, r->waiting.number);
-#ifndef UT_PLANT_PARTIAL_FREED_EARLY
-    if (r->in_op.there)
+    if (r->in_op.there && !ut_planted(UT_PLANT_PARTIAL_FREED_EARLY))
         freed = UT_MIN2(freed, r->in_op.number);
-#endif
     store(&ring->results, j->partial.results);
     store(&ring->taken, r->taken);
     store(&ring->freed, freed);
@@ -153,9 +151,8 @@ static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
     ut_rank_slot *r = ut_slot_of(j, session);
     bool replace = x->flags & UT_SUBMIT_REPLACE;
     r->given = x->op_seq + 1;
-#ifdef UT_PLANT_PARTIAL_NEVER_OVERTAKEN
-    replace = replace && r->waiting.there;
-#endif
+    if (ut_planted(UT_PLANT_PARTIAL_NEVER_OVERTAKEN))
+        replace = replace && r->waiting.there;
     if (r->waiting.there != replace)
         return replace ? UT_ERR_SEQUENCE : UT_ERR_EXISTS;
     bool nowait = x->flags & UT_SUBMIT_NOWAIT;
@@ -217,15 +214,10 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
                 r->absent = r->absent < tau ? r->absent + 1 : 0;
             continue;
         }
-        bool stale = r->waiting.given_for < op->seq;
-#ifdef UT_PLANT_PARTIAL_STALE_IS_FRESH
-        stale = false;
-#endif
+        bool stale = r->waiting.given_for < op->seq && !ut_planted(UT_PLANT_PARTIAL_STALE_IS_FRESH);
         r->in_op = r->waiting;
         r->waiting.spent = true;
-#ifndef UT_PLANT_PARTIAL_TAKEN_TWICE
-        r->waiting.there = r->waiting.said.flags & UT_SUBMIT_STICKY;
-#endif
+        r->waiting.there = (r->waiting.said.flags & UT_SUBMIT_STICKY) || ut_planted(UT_PLANT_PARTIAL_TAKEN_TWICE);
         r->absent = 0;
         r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
         r->state = stale ? UT_SLOT_STALE : UT_SLOT_FRESH;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/view/owners.h"
 
+#include "core/base/plant.h"
+
 enum {
     AHEAD = 2 * UT_OPS_MAX, /* no host can be that far ahead of another that still takes part */
     FARTHEST = 2 * AHEAD,   /* a plan for a later op is not believed yet, nor is a change put off to one */
@@ -121,12 +123,8 @@ static uint64_t wanted(const ut_owners *o, uint32_t self, uint64_t up, uint64_t 
     uint64_t here = up | 1ULL << self, back = (up & o->follow) | 1ULL << self, after = o->plan.after;
     uint64_t gone = ~here & (next_open >= o->missed_from ? o->all : lost);
     gone = least_held(o, gone & after & ~waiting(o->retry, gone, next_open) & ~waiting(o->keep, gone, next_open));
-#ifdef UT_PLANT_OWNERS_STAY
-    gone = 0;
-#endif
-#ifdef UT_PLANT_OWNERS_COME_NOT_BACK
-    back = 0;
-#endif
+    gone = ut_planted(UT_PLANT_OWNERS_STAY) ? 0 : gone;
+    back = ut_planted(UT_PLANT_OWNERS_COME_NOT_BACK) ? 0 : back;
     return (after & ~gone) | back | (next_open >= o->plan.from + UT_OPS_MAX ? held(o, up) & ~after : 0);
 }
 
@@ -172,9 +170,7 @@ static bool later(const ut_owners_plan *a, const ut_owners_plan *b)
 /* Nobody of |hosts| is |here|, nor to be kept. */
 static bool may_leave(const ut_owners *o, uint64_t hosts, uint64_t here, uint64_t next_open)
 {
-#ifdef UT_PLANT_HOSTILE_OWNERS
-    hosts = 0;
-#endif
+    hosts = ut_planted(UT_PLANT_HOSTILE_OWNERS) ? 0 : hosts;
     return !(hosts & here) && !waiting(o->keep, hosts, next_open);
 }
 
@@ -193,9 +189,8 @@ void ut_owners_hear(ut_owners *o, uint32_t self, uint32_t host, const ut_owners_
     uint64_t present = ut_owners_of(o, next_open), here = up | 1ULL << self;
     here |= o->missed_from == UT_NEVER && next_open < COMING ? ~o->met : 0;
     o->sure_from = 0;
-#ifdef UT_PLANT_HOSTILE_DECIDER
-    here = host < self ? 0 : here;
-#endif
+    if (ut_planted(UT_PLANT_HOSTILE_DECIDER) && host < self)
+        here = 0;
     if (!unsure) {
         p.after |= ours->after & ~present & here; /* two may take somebody in at once */
         if (!later(&p, ours) || (under_way && p.from > o->latest) || (!under_way && p.after == ours->after) ||

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/wire/packets.h"
 
+#include "core/base/plant.h"
 #include "kernels/kernels.h"
 
 enum { DATA_CRC_AT = 19, DATA_ULTIMA_AT = 23, FEEDBACK_CRC_AT = 12, PIECE_CRC_AT = 12 };
@@ -69,6 +70,12 @@ int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least,
     return UT_OK;
 }
 
+/* |crc|: of the packet with zeros |at| its place in it. */
+static bool is_sound(uint32_t crc, const uint8_t *at)
+{
+    return crc == get32(at) || ut_planted(UT_PLANT_NO_CRC);
+}
+
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
 {
     out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;
@@ -93,11 +100,9 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
     memcpy(header, packet, UT_DATA_HEADER);
     put32(header + DATA_CRC_AT, 0);
     ret->payload_crc = ut_crc32c(0, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
-#ifndef UT_PLANT_NO_CRC
     uint32_t crc = ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), ret->payload_crc, len - UT_DATA_HEADER);
-    if (crc != get32(packet + DATA_CRC_AT))
+    if (!is_sound(crc, packet + DATA_CRC_AT))
         return UT_ERR_CHECKSUM;
-#endif
     ret->flags = header[1];
     ret->stage = header[2] >> 6;
     ret->coverage = get16(header + 2) & UT_COVERAGE_MAX;
@@ -134,11 +139,9 @@ int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len)
         return UT_ERR_MALFORMED;
     memcpy(header, packet, UT_PIECE_HEADER);
     put32(header + PIECE_CRC_AT, 0);
-#ifndef UT_PLANT_NO_CRC
     uint32_t crc = ut_crc32c(ut_crc32c(0, header, UT_PIECE_HEADER), packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER);
-    if (crc != get32(packet + PIECE_CRC_AT))
+    if (!is_sound(crc, packet + PIECE_CRC_AT))
         return UT_ERR_CHECKSUM;
-#endif
     ret->index = header[1];
     ret->whole = get16(header + 2);
     ret->cid = get32(header + 4);
@@ -210,10 +213,8 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         return UT_ERR_MALFORMED;
     memcpy(copy, packet, len);
     put32(copy + FEEDBACK_CRC_AT, 0);
-#ifndef UT_PLANT_NO_CRC
-    if (ut_crc32c(0, copy, len) != get32(packet + FEEDBACK_CRC_AT))
+    if (!is_sound(ut_crc32c(0, copy, len), packet + FEEDBACK_CRC_AT))
         return UT_ERR_CHECKSUM;
-#endif
     ret->flags = copy[1];
     ret->records = copy[2];
     ret->incast = copy[3];

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bugs that the core has on request, so that the simulator can show that it would find them. A canary is the simulator
+ * around a core that was compiled with -DUT_PLANT=<one of these names>; in all other builds none is planted, each
+ * question below is a constant, and the compiler drops what depends on it. `make canary` builds one for each name.
+ */
+#ifndef UT_PLANT_H
+#define UT_PLANT_H
+
+#include <stdbool.h>
+
+/* Names with PARTIAL_ are found in worlds of partial jobs, those with HOSTILE_ where a host lies, the others in all. */
+enum ut_plant {
+    UT_PLANT_NOTHING,
+    UT_PLANT_ACCEPT_LATE,             /* data for a stage that has ended is folded */
+    UT_PLANT_AGREE_WITH_HOLES,        /* an op of UT_SUBMIT_AGREE ends although a result has holes */
+    UT_PLANT_DOUBLE_FOLD,             /* a slot that came twice is folded twice */
+    UT_PLANT_HOLES_NOT_IN_DIGEST,     /* what stands in the place of a missing result does not count for the digest */
+    UT_PLANT_HOSTILE_DECIDER,         /* a host that decides may take away owners that are up */
+    UT_PLANT_HOSTILE_OWNERS,          /* any host may */
+    UT_PLANT_LEAVES_EARLY,            /* a host ends its op although others wait for what goes through it */
+    UT_PLANT_NO_CRC,                  /* no checksum is looked at */
+    UT_PLANT_NO_TAIL_RULE,            /* a stage ends early before the tails were seen */
+    UT_PLANT_OWNERS_COME_NOT_BACK,    /* a host that is back never owns a shard again */
+    UT_PLANT_OWNERS_STAY,             /* a host that is gone keeps its shard */
+    UT_PLANT_PARTIAL_ANYBODY_PICKED,  /* MAJORITY and SEEDED start an op by whoever is ready */
+    UT_PLANT_PARTIAL_FREED_EARLY,     /* a trainer is told that a contribution is free which an op still reads */
+    UT_PLANT_PARTIAL_LEFTOVERS_START, /* what was given for an earlier op starts the next */
+    UT_PLANT_PARTIAL_NEVER_OVERTAKEN, /* what replaces a contribution is taken although that was in an op already */
+    UT_PLANT_PARTIAL_NO_TAU,          /* a rank may be absent for any number of ops */
+    UT_PLANT_PARTIAL_NULL_COUNTED,    /* the average is over all hosts, not over those that gave something */
+    UT_PLANT_PARTIAL_QUORUM_OF_ONE,   /* QUORUM starts an op with one rank */
+    UT_PLANT_PARTIAL_STALE_IS_FRESH,  /* what was given for an earlier op is said to be fresh */
+    UT_PLANT_PARTIAL_TAKEN_TWICE,     /* a contribution stays in its slot after an op took it */
+    UT_PLANT_PARTIAL_UNHEARD_IS_NOTHING, /* a host that has not said what it brings counts as bringing nothing */
+    UT_PLANT_WRONG_DIVISOR,              /* the average is over the hosts that should be in it */
+    UT_PLANT_WRONG_FORWARD,              /* where sums are forwarded, the own contribution alone is */
+    UT_PLANT_WRONG_SIGN_KEY,             /* host 1 encodes with other signs */
+};
+
+#ifndef UT_PLANT
+#define UT_PLANT UT_PLANT_NOTHING
+#endif
+
+static inline bool ut_planted(enum ut_plant bug)
+{
+    return UT_PLANT == bug;
+}
+
+#endif
