@@ -329,7 +329,9 @@ typedef struct ut_stats {
     uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
     uint64_t lost_packets;
     uint64_t spurious_losses;
-    uint64_t bad_submissions, events_dropped;
+    uint64_t bad_submissions;
+    uint64_t events_dropped;
+    uint64_t receipts_dropped;
     uint64_t kernel_drops;
     uint64_t progress;
     uint64_t oldest_open_ns;

@@ -25,6 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/mix.h"
+
 enum { CHECK_PRINTED_MAX = 25 }; /* failures printed in full; the rest are only counted */
 
 static struct {
@@ -37,10 +39,7 @@ static struct {
 /* splitmix64: any seed is a good one, 0 included. */
 __attribute__((unused)) static uint64_t check_random(void)
 {
-    uint64_t z = (check_run.state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return ut_mix_next(&check_run.state);
 }
 
 /* A number from 0 to |end| - 1; 0 if |end| is 0. */

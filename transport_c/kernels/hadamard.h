@@ -11,6 +11,7 @@
 #ifndef UT_KERNELS_HADAMARD_H
 #define UT_KERNELS_HADAMARD_H
 
+#include "core/base/mix.h"
 #include "core/base/ut.h"
 
 enum { UT_HADAMARD_ROWS_MAX = 1024 };
@@ -27,10 +28,7 @@ typedef struct ut_hadamard_block {
  * the key and a counter (SPEC 1a.7: a PRF). */
 static inline uint64_t ut_hadamard_signs(uint64_t key, uint32_t row, uint32_t word)
 {
-    uint64_t z = key + (((uint64_t)row << 32 | word) + 1) * 0x9e3779b97f4a7c15ULL;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
+    return ut_mix(key + (((uint64_t)row << 32 | word) + 1) * UT_MIX_STEP);
 }
 
 /* dst = scale * H (s o src). dst may be src, else they do not overlap. No alignment is needed. */

@@ -25,8 +25,6 @@ enum {
     SEND_BUFFER = 512 << 10,
     PACKET_BYTES_IPV4 = 1472, /* MTU 1500 less 20 and 8 */
     PACKET_BYTES_IPV6 = 1448, /* MTU 1500 less 40 and 8, and down to 32 + a multiple of 8 */
-    DATAGRAM_MAX = 65507,
-    RECEIVE_BUFFER_MIN = 4 * UT_PACKET_MAX, /* the core's: less is no window at all */
 };
 
 /* ---- memory, lock, error ---- */
@@ -152,7 +150,7 @@ static int choose_packet_bytes(ut_driver *d, const ut_driver_config *c, char *er
         return UT_ERR_ARGUMENT;
     }
     d->engine_config.packet_bytes = bytes;
-    d->engine_config.segments_max = UT_MIN2((uint32_t)UT_SEGMENTS_MAX, DATAGRAM_MAX / bytes);
+    d->engine_config.segments_max = UT_MIN2((uint32_t)UT_SEGMENTS_MAX, UT_BURST_BYTES / bytes);
     return UT_OK;
 }
 
@@ -164,9 +162,9 @@ static int open_engine(ut_driver *d, const ut_driver_config *c, char *error, siz
         snprintf(error, len, "get a random seed: %s", strerror(errno));
         return UT_ERR_SYSTEM;
     }
-    if (d->engine_config.receive_buffer < RECEIVE_BUFFER_MIN) {
+    if (d->engine_config.receive_buffer < UT_RECEIVE_BUFFER_MIN) {
         snprintf(error, len, "receive_buffer %" PRIu32 ": must be at least %d, as granted by the kernel",
-                 d->engine_config.receive_buffer, RECEIVE_BUFFER_MIN);
+                 d->engine_config.receive_buffer, UT_RECEIVE_BUFFER_MIN);
         return UT_ERR_ARGUMENT;
     }
     d->engine_bytes = ut_engine_bytes(&d->engine_config);

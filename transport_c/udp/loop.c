@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "loop.h"
 #include "place.h"
+#include "core/base/bits.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -69,11 +70,9 @@ static void take_wakes(ut_driver *d, const struct pollfd w[WATCHES], bool readab
 
 static void take_submissions(ut_driver *d)
 {
-    for (uint64_t rung = d->rung; rung; rung &= rung - 1) {
-        unsigned i = (unsigned)__builtin_ctzll(rung);
+    UT_FOR_BITS (i, d->rung)
         if (d->sessions[i].used)
-            ut_engine_submissions(d->engine, i, ut_driver_now());
-    }
+            ut_engine_submissions(d->engine, (uint32_t)i, ut_driver_now());
     d->rung = 0;
 }
 
@@ -140,12 +139,12 @@ void ut_loop_ring(ut_driver *d)
     /* A bell that is full has been rung and not heard. Who hears it then must see the receipts that are there now, so
      * they go out before the kernel looks whether it is full. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (d->unrung = 0; due; due &= due - 1) {
-        const unsigned i = (unsigned)__builtin_ctzll(due);
+    d->unrung = 0;
+    UT_FOR_BITS (i, due) {
         ut_driver_session *s = &d->sessions[i];
         const ut_ns now = ut_driver_now();
         if (s->used && now < s->ring_at)
-            d->unrung |= UINT64_C(1) << i;
+            d->unrung |= ut_bit((uint32_t)i);
         else if (s->used)
             ring(s, now);
     }
@@ -202,8 +201,8 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     if (busy || ut_engine_has_work(d->engine))
         return 0;
     ut_ns wake = ut_engine_next_wake(d->engine);
-    for (uint64_t rest = d->unrung; rest; rest &= rest - 1)
-        wake = UT_MIN2(wake, d->sessions[__builtin_ctzll(rest)].ring_at);
+    UT_FOR_BITS (i, d->unrung)
+        wake = UT_MIN2(wake, d->sessions[i].ring_at);
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK))
         wake = UT_MAX2(wake, ut_driver_now() + BLOCKED_SLEEP_NS);
     return wake;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/account/culprit.h"
 
+#include "core/base/bits.h"
+
 enum {
     LATE_PART = 4,  /* late: by a quarter of the op's time */
     LOSSY_PART = 20 /* lossy: more than a twentieth of the packets */
@@ -42,8 +44,8 @@ ut_verdict ut_culprit_find(const ut_witness *seen, uint32_t hosts, uint32_t self
     for (uint32_t h = 0; h < hosts; h++) {
         uint32_t weight;
         uint64_t accused = accused_by(seen, hosts, h, &weight);
-        for (; accused; accused &= accused - 1)
-            votes[__builtin_ctzll(accused)] += weight;
+        UT_FOR_BITS (of, accused)
+            votes[of] += weight;
     }
     for (uint32_t h = 0; h < hosts; h++) {
         if (votes[h] == 0)

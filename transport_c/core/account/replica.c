@@ -8,14 +8,12 @@
  * The digests travel in the op records of feedback that goes out as it is. They are told once and not repeated, so a
  * lost packet may leave an op uncompared: this measures, it does not promise (agree=True does).
  */
+#include "core/base/mix.h"
 #include "core/op/op.h"
 
 uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len)
 {
-    uint64_t z = ((uint64_t)crc << 32 | (uint32_t)offset) + len * 0x9e3779b97f4a7c15ULL; /* splitmix64's finish */
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
+    return ut_mix(((uint64_t)crc << 32 | (uint32_t)offset) + len * UT_MIX_STEP);
 }
 
 /* Every host that is up has told; and there is one. */

@@ -49,7 +49,9 @@ typedef struct ut_stats {
     uint64_t ops_complete, ops_partial, ops_insufficient, ops_failed;
     uint64_t lost_packets;    /* declared lost by us as a sender */
     uint64_t spurious_losses; /* of those, acknowledged afterwards */
-    uint64_t bad_submissions, events_dropped;
+    uint64_t bad_submissions;
+    uint64_t events_dropped;     /* the daemon had not taken UT_EVENTS_MAX older ones */
+    uint64_t receipts_dropped;   /* the trainer had not taken those that its ring holds */
     uint64_t kernel_drops;       /* told by the driver */
     uint64_t progress;           /* moves whenever the engine does anything; the watchdog reads it */
     uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */

@@ -38,7 +38,9 @@ enum {
     UT_SEGMENTS_MAX = 64,                  /* packets in one burst */
     UT_PACKET_MIN = 96,                    /* bytes of a full data packet: its header and 64 of payload at least */
     UT_PACKET_MAX = 9216,                  /* bytes of one datagram, jumbo frames included */
-    UT_EVENTS_MAX = 256,                   /* events waiting for the daemon; older ones win, the rest are counted */
+    UT_BURST_BYTES = 65507,                /* bytes of one burst: what one message of UDP holds */
+    UT_RECEIVE_BUFFER_MIN = 4 * UT_PACKET_MAX, /* bytes of the kernel's buffer: less leaves no room for credit */
+    UT_EVENTS_MAX = 256,                       /* events waiting for the daemon; older ones win, the rest are counted */
 };
 /* Windows around what is known. A number from outside that lies beyond its window is not believed: one packet, forged
  * or from a peer that lies, must not move anything so far that the truth cannot catch up. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/codec/hadamard.h"
 
+#include "core/base/mix.h"
+
 /* ---- groups ---- */
 
 static uint32_t full_slots(uint32_t slots, bool short_last)
@@ -53,16 +55,9 @@ void ut_hadamard_place_of(uint32_t slots, bool short_last, uint32_t slot, uint32
 
 /* ---- keys and scales ---- */
 
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
-}
-
 uint64_t ut_hadamard_key(uint64_t op_seq, uint32_t shard, uint32_t group)
 {
-    return mix(mix(op_seq + 0x756c74696d61ULL) ^ ((uint64_t)shard << 32 | group));
+    return ut_mix(ut_mix(op_seq + 0x756c74696d61ULL) ^ ((uint64_t)shard << 32 | group));
 }
 
 float ut_hadamard_encode_scale(uint32_t rows)

@@ -2,6 +2,7 @@
  *
  * The tables: jobs, peers, sessions, events. Packets pass through engine_io.c.
  */
+#include "core/base/mix.h"
 #include "core/face/engine_impl.h"
 #include "core/wire/pieces.h"
 
@@ -120,15 +121,6 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     return UT_OK;
 }
 
-/* splitmix64: connection ids need to be unlikely to repeat, not secret; nothing is authenticated yet. */
-static uint64_t draw(ut_engine *e)
-{
-    uint64_t z = e->random += 0x9e3779b97f4a7c15ULL;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
-}
-
 /* ---- jobs ---- */
 
 static ut_job *job_of(const ut_engine *e, uint32_t job)
@@ -222,9 +214,10 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
     ut_conn *c = conn_of(e, job, host);
     if (!c)
         return UT_ERR_UNKNOWN;
-    uint32_t cid;
+    uint32_t cid; /* unlikely to repeat, not secret: nothing is authenticated yet */
     do
-        cid = (uint32_t)draw(e) << (UT_CID_JOB_BITS + UT_CID_HOST_BITS) | job << UT_CID_HOST_BITS | host;
+        cid =
+            (uint32_t)ut_mix_next(&e->random) << (UT_CID_JOB_BITS + UT_CID_HOST_BITS) | job << UT_CID_HOST_BITS | host;
     while (c->listening && cid == c->rx_cid);
     ut_conn_listen(c, cid);
     *ret_cid = cid;
@@ -370,7 +363,7 @@ void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receip
     if (ut_ring_complete(s->memory.submissions, s->memory.completions, &s->written, receipt) == UT_OK)
         e->wakeups |= 1ULL << session;
     else
-        e->stats.events_dropped++;
+        e->stats.receipts_dropped++;
 }
 
 void ut_engine_emit(ut_engine *e, const ut_event *event)

@@ -9,7 +9,7 @@ bool ut_engine_config_valid(const ut_engine_config *c)
 {
     return c->packet_bytes >= UT_PACKET_MIN && c->packet_bytes <= UT_PACKET_MAX &&
            (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
-           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= 4 * UT_PACKET_MAX;
+           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= UT_RECEIVE_BUFFER_MIN;
 }
 
 /* What does not go together with a policy: others would forward what is not there, or mix it with what is. */

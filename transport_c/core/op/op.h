@@ -15,6 +15,7 @@
 #ifndef UT_OP_H
 #define UT_OP_H
 
+#include "core/base/bits.h"
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
 #include "core/face/engine.h"
@@ -89,11 +90,6 @@ static inline bool ut_op_sends(const ut_op *op)
 static inline bool ut_op_is_over(const ut_op *op)
 {
     return op->state == UT_OP_FREE || op->state >= UT_OP_ENDING;
-}
-
-static inline uint64_t ut_bit(uint32_t host)
-{
-    return 1ULL << host;
 }
 
 /* The newest record of |host| if it is of this op, and the op has started there; else NULL. */

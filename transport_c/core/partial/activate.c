@@ -7,18 +7,11 @@
  * A host that is behind joins the lowest op that still runs anywhere it hears of. What has ended everywhere else it
  * leaves out: joining that would spend what its ranks have given on a result that nobody else gets.
  */
+#include "core/base/mix.h"
 #include "core/base/plant.h"
 #include "core/partial/part.h"
 
 /* ---- pure functions ---- */
-
-static uint64_t splitmix(uint64_t x)
-{
-    uint64_t z = x + 0x9e3779b97f4a7c15ULL;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    return z ^ z >> 31;
-}
 
 enum { DRAWS = 256, RANKS = UT_HOSTS_MAX * UT_LOCAL_MAX }; /* the draw's number is the key's highest byte */
 
@@ -44,7 +37,7 @@ static bool is_new(draws *d, uint32_t rank)
 static bool next_draw(draws *d, uint32_t *ret)
 {
     while (d->draw < DRAWS) {
-        uint64_t x = splitmix(d->key ^ (uint64_t)d->draw++ << 56);
+        uint64_t x = ut_mix((d->key ^ (uint64_t)d->draw++ << 56) + UT_MIX_STEP);
         *ret = (uint32_t)((x >> 32) * d->world >> 32);
         if (is_new(d, *ret))
             return true;

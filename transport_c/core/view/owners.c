@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/view/owners.h"
 
+#include "core/base/mix.h"
 #include "core/base/plant.h"
 
 enum {
@@ -28,11 +29,7 @@ uint16_t ut_owners_tag(const ut_owners *o, uint64_t owners)
     uint64_t others = o->all & ~owners;
     if (o->all >> 16 == 0 || others == 0)
         return (uint16_t)others;
-    uint64_t z = others; /* splitmix64's finish */
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-    z ^= z >> 31;
-    return (uint16_t)UT_MAX2(z >> 48, 1);
+    return (uint16_t)UT_MAX2(ut_mix(others) >> 48, 1);
 }
 
 /* The lowest host that decides, by its own word: the own one, once it is sure. */

@@ -16,7 +16,6 @@ typedef struct ut_addr {
 
 enum ut_port { UT_PORT_DATA = 0, UT_PORT_FEEDBACK = 1 };
 
-#define UT_BURST_BYTES 65507u /* of one burst: what one message of UDP holds */
 /* One datagram burst: segments of segment_bytes each, the last one perhaps shorter, gathered from iov. */
 typedef struct ut_iov {
     const void *base;

@@ -137,7 +137,7 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
         batch[n] = take(h, port);
         note_input(w, h, batch[n]);
         bytes += batch[n++]->len;
-    } while (n < most && batch[0]->len > 0 && bytes + batch[0]->len <= 65507 &&
+    } while (n < most && batch[0]->len > 0 && bytes + batch[0]->len <= UT_BURST_BYTES &&
              coalesces(batch[0], batch[n - 1], h->queue[port]));
     if (n == 1) {
         if (batch[0]->flags & SIM_SPOILT || foreign(h, batch[0]))

@@ -92,7 +92,7 @@ static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on)
     else if (sim_chance(rng, 60000))
         p->packet_bytes = 8968;
     p->segments_max = 1 + (uint32_t)sim_below(rng, 44);
-    p->segments_max = UT_MIN2(p->segments_max, 65507 / p->packet_bytes);
+    p->segments_max = UT_MIN2(p->segments_max, UT_BURST_BYTES / p->packet_bytes);
     p->receive_buffer = (uint32_t)sim_octaves(rng, 256 << 10, 8 << 20);
     p->receive_real = p->faultless ? 64 << 20 : p->receive_buffer;
     if (on[SMALL_RECEIVE]) {

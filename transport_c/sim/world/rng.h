@@ -9,24 +9,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/mix.h"
+
 typedef struct sim_rng {
     uint64_t state;
 } sim_rng;
 
-/* splitmix64's finaliser: a bijection whose output bits all depend on all input bits. */
 static inline uint64_t sim_mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return ut_mix(x + UT_MIX_STEP);
 }
 
 static inline uint64_t sim_next(sim_rng *rng)
 {
-    uint64_t out = sim_mix(rng->state);
-    rng->state += 0x9e3779b97f4a7c15u;
-    return out;
+    return ut_mix_next(&rng->state);
 }
 
 /* A stream of its own for one purpose, so that one more draw for the network does not move the trainers. */
