@@ -6,8 +6,8 @@
  */
 #define _GNU_SOURCE
 #include "loop.h"
-#include "place.h"
 #include "core/base/bits.h"
+#include "place.h"
 
 #include <errno.h>
 #include <poll.h>
