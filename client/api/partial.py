@@ -30,7 +30,6 @@ from ultima.base.errors import DeadlineExceeded, InvalidArgument, ProtocolError
 from ultima.base.receipt import Receipt, Status
 from ultima.base.words import (
     ADAPTIVE,
-    ETA_DEFAULT,
     GIVE,
     INTEGERS,
     NEVER,
@@ -45,6 +44,7 @@ from ultima.base.words import (
 )
 from ultima.session.op import Op
 from ultima.session.session import Link, LinkState
+from ultima.v1.job_options import ETA
 
 if TYPE_CHECKING:
     from ultima.api.job import Job
@@ -98,7 +98,7 @@ class Partial:
         self.divisor = "contributors" if self.policy in RNA else "world"
         """What the sum is divided by: the ranks in it ("contributors"), all ("world"), nothing ("none")."""
         eta = link.options.get("eta", "")
-        self.eta = int(eta) if eta.isdigit() and int(eta) else ETA_DEFAULT
+        self.eta = int(eta) if eta.isdigit() and int(eta) else ETA
         """Steps that may lie between the oldest and the newest gradient that are combined by weight; the older are
         dropped. It is the job's, by the newest receipt."""
         self.step = link.next_op

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from ultima.api.job import Job
 from ultima.base.errors import InvalidArgument
-from ultima.settings.config import JOB_NAME_MAX, join_address
+from ultima.settings.config import join_address
 from ultima.settings.options import Options, resolve
+from ultima.v1.limits import JOB_NAME_MAX
 
 ARENA_SPARE_BYTES = 1 << 20
 

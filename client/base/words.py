@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ultima.v1.job_options import POLICIES
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -68,7 +70,6 @@ FIELD_BY_CODE = {
 }
 
 # What starts the ops of a job; "none" is the ordinary job, all others make it a partial one.
-POLICIES = ("none", "full", "solo", "majority", "quorum", "probe", "seeded")
 POLICY_BY_CODE = dict(enumerate(POLICIES, 1))
 
 STATUS_FAILED = 4
@@ -77,7 +78,6 @@ STATUS_EMPTY = 5
 STATUS_OVERTAKEN = 6
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
-ETA_DEFAULT = 4
 NEVER = 2**64 - 1
 # Flags of a submission; from GIVE on of partial jobs.
 AGREE = 0x01

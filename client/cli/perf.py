@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.v1.limits import BUCKET_BYTES_MAX
 
 if TYPE_CHECKING:
     import ultima
     from ultima import Job
     from ultima.cli.perf_bench import Plan
 
-SIZE_MAX = 2**32 - 1
-SIZE_ALLOWED = f"bytes from 1 to {SIZE_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
+SIZE_ALLOWED = f"bytes from 1 to {BUCKET_BYTES_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -239,7 +239,7 @@ def size_of(flag: str, text: str) -> int:
     """Bytes of a size as nccl-tests writes it; a fraction such as 1.5M is allowed. Raises InvalidArgument."""
     match = re.fullmatch(r"(\d+|\d*\.\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     size = int(float(match[1]) * UNITS[match[2].upper()]) if match else 0
-    if not 1 <= size <= SIZE_MAX:
+    if not 1 <= size <= BUCKET_BYTES_MAX:
         raise InvalidArgument(flag, text, SIZE_ALLOWED)
     return size
 

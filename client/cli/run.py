@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ultima.base.errors import InvalidArgument
+from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
-RANKS_MAX, NODES_MAX = 16, 64
 MASTER_PORT = 29500
 _MASTER = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]\s]+))(?::(?P<port>[0-9]{1,9}))?|(?=.*:.*:)[0-9a-fA-F:.]+"
@@ -20,8 +20,8 @@ _MASTER = re.compile(
 
 def run(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments: -- python train.py ...")],
-    nproc_per_node: Annotated[int, typer.Option(min=1, max=RANKS_MAX, help="Ranks on each host.")] = 1,
-    nnodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, help="Hosts; start this once on each.")] = 1,
+    nproc_per_node: Annotated[int, typer.Option(min=1, max=LOCAL_RANKS_MAX, help="Ranks on each host.")] = 1,
+    nnodes: Annotated[int, typer.Option(min=1, max=HOSTS_MAX, help="Hosts; start this once on each.")] = 1,
     node_rank: Annotated[int, typer.Option(min=0, help="Which of the hosts this is, from 0.")] = 0,
     master: Annotated[
         str | None, typer.Option(metavar="HOST[:PORT]", help="Host 0, as all others reach it; port 29500 if not said.")

@@ -39,10 +39,10 @@ from ultima.session.memory import SharedMap
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
+from ultima.v1.limits import LANES_MAX
 
 PROTOCOL_VERSION = 2
 REPLY_MAX_BYTES = 16384
-LANES_MAX = 4  # the daemon's
 FDS_MAX = 2 + 3 * LANES_MAX
 # A memfd that can neither shrink nor grow cannot make us die of SIGBUS.
 SEALS_NEEDED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

@@ -24,9 +24,10 @@ from ultima.base.receipt import (
     Receipt,
     Status,
 )
-from ultima.base.words import CULPRIT_NOBODY, ETA_DEFAULT, POLICY_BY_CODE, STATUS_FAILED
+from ultima.base.words import CULPRIT_NOBODY, POLICY_BY_CODE, STATUS_FAILED
 from ultima.session.attachment import Completion, SlotWords
 from ultima.session.memory import SharedMap
+from ultima.v1.job_options import ETA
 
 
 class _Library(Protocol):
@@ -239,7 +240,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
         kept=bool(getattr(raw, "kept", 0)),
         waited_s=raw.waited_ns * 1e-9,
-        eta=(raw.eta or ETA_DEFAULT) if policy != "none" else 0,
+        eta=(raw.eta or ETA) if policy != "none" else 0,
     )
 
 

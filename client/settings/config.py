@@ -30,6 +30,7 @@ from ultima.base.durations import Duration, deadline_s, duration_s
 from ultima.base.errors import InvalidArgument
 from ultima.settings import options as job_options
 from ultima.settings.options import Options
+from ultima.v1.limits import BUCKET_BYTES_MAX, JOB_NAME_MAX, WORLD_SIZE_MAX
 
 Size = int | str
 
@@ -39,11 +40,8 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_DEADLINE_S = 30.0
 DEFAULT_ARENA_BYTES = 256 << 20
 
-WORLD_SIZE_MAX = 1024
-JOB_NAME_MAX = 128
 ARENA_MIN_BYTES = 4096
 ARENA_MAX_BYTES = 1 << 40
-BUCKET_MAX_BYTES = 2**32 - 1
 SOCKET_PATH_MAX = 107  # sun_path, less its final zero
 
 _SIZE = re.compile(r"\s*([0-9]+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
@@ -140,7 +138,7 @@ def resolve(
         timeout_s=duration_s(timeout_value, timeout_field),
         deadline_s=DEFAULT_DEADLINE_S if adaptive else deadline_s(deadline_value, deadline_field),
         arena_bytes=size_bytes(arena_value, arena_field, ARENA_MIN_BYTES, ARENA_MAX_BYTES),
-        bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_MAX_BYTES),
+        bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_BYTES_MAX),
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
         reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
         adaptive=adaptive,

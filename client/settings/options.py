@@ -31,16 +31,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ultima.base.durations import duration_s
 from ultima.base.errors import InvalidArgument
+from ultima.v1.job_options import ETA, OFF, OPTIONS, POLICY_NONE, PROBES, TAU, Row
+from ultima.v1.limits import WORLD_SIZE_MAX
 
 if TYPE_CHECKING:
     from ultima.v1 import types_pb2
 
-INCAST_MAX = 15
-RANKS_MAX = 1024
-SPAN_MAX_S = 3600.0
-OFF = -1
 AUTO = "auto"
-TAU_DEFAULT, ETA_DEFAULT = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +62,21 @@ class Options:
 
 
 class Option(NamedTuple):
-    """One row of the table: field of `Options`, field of the message, and how its values are read and written."""
+    """One option as people write it: how its values are read and written. `row` has the numbers."""
 
-    name: str
-    field: str
+    row: Row
     read: Callable[[object, str], int]
     write: Callable[[int], str]
-    default: int = 0
-    of_ranks: bool = False
-    """Counts ranks of the job: it cannot be more than there are."""
+
+    @property
+    def name(self) -> str:
+        """Field of `Options`."""
+        return self.row.name
+
+    @property
+    def field(self) -> str:
+        """Field of the message."""
+        return self.row.field
 
     @property
     def variable(self) -> str:
@@ -81,51 +84,38 @@ class Option(NamedTuple):
         return f"ULTIMA_{self.name.upper()}"
 
 
-def _words(name: str, *words: str) -> Option:
-    numbers = {word: number for number, word in enumerate(words, 1)}
+def _word(row: Row) -> Option:
+    words = row.words
 
     def read(value: object, field: str) -> int:
-        if not isinstance(value, str) or value not in numbers:
+        if not isinstance(value, str) or value not in words:
             raise InvalidArgument(field, value, "one of " + ", ".join(words))
-        return numbers[value]
+        return words.index(value) + 1
 
-    return Option(name, name, read, lambda number: words[number - 1] if 0 < number <= len(words) else str(number), 1)
-
-
-def _whole(name: str, low: int, high: int, zero: str = "", default: int = 0) -> Option:
-    allowed = f"a whole number from {low} to {high}" + (f", or 0 or '{zero}'" if zero else "")
-
-    def read(value: object, field: str) -> int:
-        number = value
-        if isinstance(value, str):
-            number = 0 if zero and value == zero else int(value) if value.isascii() and value.isdigit() else None
-        allowed_numbers = (*range(low, high + 1), *([0] if zero else []))
-        if isinstance(number, int) and not isinstance(number, bool) and number in allowed_numbers:
-            return number
-        raise InvalidArgument(field, value, allowed)
-
-    return Option(name, name, read, lambda number: zero if zero and not number else str(number), default)
+    return Option(row, read, lambda number: words[number - 1] if 0 < number <= len(words) else str(number))
 
 
-def _count(name: str, high: int, of_ranks: bool = False) -> Option:
-    """A whole number from 1 on. The default is 0 in the message and a word here, so that a 0 is never meant as it."""
-    allowed = f"a whole number from 1 to {high}, or 'auto'"
+def _whole(row: Row) -> Option:
+    """A whole number, and a word for the 0 that leaves the choice to the engine; of 'auto' a 0 itself is a mistake."""
+    zero = AUTO if row.partial_only else row.zero
+    allowed = f"a whole number from {row.least} to {row.most}"
+    if zero:
+        allowed += f", or '{AUTO}'" if zero == AUTO else f", or 0 or '{zero}'"
 
     def read(value: object, field: str) -> int:
-        number = value
-        if isinstance(value, str):
-            number = int(value) if value.isascii() and value.isdigit() else 0
-            if value == AUTO:
-                return 0
-        if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= high:
-            return number
+        if zero and value == zero:
+            return 0
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if whole and (row.least <= number <= row.most or (number == 0 and zero not in ("", AUTO))):  # type: ignore[operator]
+            return number  # type: ignore[return-value]
         raise InvalidArgument(field, value, allowed)
 
-    return Option(name, name, read, lambda number: str(number) if number else AUTO, of_ranks=of_ranks)
+    return Option(row, read, lambda number: zero if zero and not number else str(number))
 
 
-def _span(name: str, may_be_off: bool) -> Option:
-    special = {"auto": 0, "off": OFF} if may_be_off else {"auto": 0}
+def _span(row: Row) -> Option:
+    special = {AUTO: 0, "off": OFF} if row.least == OFF else {AUTO: 0}
     allowed = f"{', '.join(special)}, or a duration of at most 1 h such as '300ms'"
 
     def read(value: object, field: str) -> int:
@@ -135,7 +125,7 @@ def _span(name: str, may_be_off: bool) -> Option:
             seconds = duration_s(value, field)
         except InvalidArgument:
             raise InvalidArgument(field, value, allowed) from None
-        if seconds > SPAN_MAX_S or seconds < 1e-9:
+        if seconds > row.most / 1e9 or seconds < 1e-9:
             raise InvalidArgument(field, value, allowed)
         return round(seconds * 1e9)
 
@@ -144,37 +134,20 @@ def _span(name: str, may_be_off: bool) -> Option:
         unit, ns = ("s", 10**9) if number >= 10**9 else ("ms", 10**6) if number >= 10**6 else ("us", 1000)
         return named or f"{number / ns:.9g}{unit}"
 
-    return Option(name, f"{name}_ns", read, write)
+    return Option(row, read, write)
 
 
-TABLE = (
-    _words("algorithm", "tar", "ring", "bcube", "ps"),
-    _words("congestion", "swift", "dctcp", "timely", "none"),
-    _words("hadamard", "off", "on", "auto"),
-    _whole("incast", 1, INCAST_MAX, "dynamic"),
-    _whole("early_percent", 1, 100, default=10),
-    _span("t_b", may_be_off=True),
-    _span("t_c", may_be_off=True),
-    _words("timer_start", "rendezvous", "local"),
-    _span("delay_target", may_be_off=False),
-    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded"),
-    _count("quorum", RANKS_MAX, of_ranks=True),
-    _count("probes", RANKS_MAX, of_ranks=True),
-    _count("tau", 255),
-    _count("eta", 255),
-    _count("policy_seed", 2**64 - 1),
-)
+TABLE = tuple((_word if row.words else _span if row.span else _whole)(row) for row in OPTIONS)
 BY_NAME = {option.name: option for option in TABLE}
-FIXED = ("algorithm", "policy_seed")
+FIXED = tuple(row.name for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
-PARTIAL = ("policy", "quorum", "probes", "tau", "eta", "policy_seed")
+PARTIAL = ("policy", *(row.name for row in OPTIONS if row.partial_only))
 """Of partial jobs; all but the first mean nothing in others."""
-WHOLE_ONLY = ("algorithm", "hadamard")
-"""Have just their default in partial jobs."""
-POLICY_NONE = 1
 
 
-def resolve(options: Options | None, environment: Mapping[str, str], world_size: int = RANKS_MAX) -> dict[str, int]:
+def resolve(
+    options: Options | None, environment: Mapping[str, str], world_size: int = WORLD_SIZE_MAX
+) -> dict[str, int]:
     """What is said of the options of a job of so many ranks, by field of the message, as numbers. Raises
     InvalidArgument.
     """
@@ -191,14 +164,14 @@ def resolve(options: Options | None, environment: Mapping[str, str], world_size:
         else:
             continue
         number = said[option.field] = option.read(value, name)
-        if option.of_ranks and number > world_size:
+        if option.row.of_ranks and number > world_size:
             raise InvalidArgument(name, value, f"1 to {world_size}, the ranks of the job, or '{AUTO}'")
     policy = said.get("policy", POLICY_NONE)
-    for name in WHOLE_ONLY if policy != POLICY_NONE else ():
-        row = BY_NAME[name]
-        if (number := said.get(name, row.default)) != row.default:
+    for option in TABLE if policy != POLICY_NONE else ():
+        default = option.row.default
+        if option.row.whole_only and (number := said.get(option.field, default)) != default:
             partial = f"the job is partial: its policy is {BY_NAME['policy'].write(policy)}"
-            raise InvalidArgument(name, row.write(number), f"{row.write(row.default)}, for {partial}")
+            raise InvalidArgument(option.name, option.write(number), f"{option.write(default)}, for {partial}")
     return said
 
 
@@ -228,8 +201,8 @@ def message(said: Mapping[str, int]) -> types_pb2.JobOptions:
 def words(message: Any) -> dict[str, str]:
     """A JobOptions message for people: option by option, in words."""
     return {
-        row.name: row.write(getattr(message, row.field) if message.HasField(row.field) else row.default)
-        for row in TABLE
+        one.name: one.write(getattr(message, one.field) if message.HasField(one.field) else one.row.default)
+        for one in TABLE
     }
 
 
@@ -244,5 +217,5 @@ def policy_text(message: types_pb2.JobOptions, world_size: int) -> str:
     if text == "quorum":
         text += f" of {message.quorum or (world_size + 1) // 2}"
     if text in ("probe", "seeded"):
-        text += f" of {message.probes or min(2, world_size)}"
-    return f"{text}, tau {message.tau or TAU_DEFAULT}, eta {message.eta or ETA_DEFAULT}"
+        text += f" of {message.probes or min(PROBES, world_size)}"
+    return f"{text}, tau {message.tau or TAU}, eta {message.eta or ETA}"

@@ -43,6 +43,7 @@ from ultima.settings import config, options
 from ultima.settings.config import Settings
 from ultima.testing.fake_ops import FakeOp, FakeSession, FakeSubmission
 from ultima.testing.fake_slots import FakeSlots
+from ultima.v1.job_options import OPTIONS
 
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 PAGE = 4096
@@ -201,7 +202,7 @@ class FakeDaemon:
             old = self._sessions.get(settings.rank)
             if old is not None and old.alive():
                 raise JoinRefused(f"rank {settings.rank} is attached already")
-            said = {row.field: settings.options.get(row.field, row.default) for row in options.TABLE}
+            said = {row.field: settings.options.get(row.field, row.default) for row in OPTIONS}
             self._policy_of(said)
             attached = FakeSession(settings.rank, mapping.bytes, far, rung)
             self._sessions[settings.rank] = attached

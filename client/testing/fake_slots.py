@@ -21,11 +21,9 @@ from ultima.base.words import (
     DTYPE_BY_CODE,
     ERR_DESYNC,
     ERR_EXISTS,
-    ETA_DEFAULT,
     GIVE,
     NOWAIT,
     OPS,
-    POLICIES,
     REPLACE,
     STATUS_EMPTY,
     STATUS_OVERTAKEN,
@@ -34,8 +32,8 @@ from ultima.base.words import (
 )
 from ultima.session.attachment import Completion
 from ultima.testing.fake_ops import FakeSession, FakeSubmission, digest
+from ultima.v1.job_options import ETA, POLICIES, TAU
 
-TAU_DEFAULT = 8
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 
 
@@ -79,8 +77,8 @@ class FakeSlots:
         self.policy = POLICIES[options["policy"] - 1]
         self._quorum = options.get("quorum") or -(-world_size // 2)
         self._probes = options.get("probes") or min(2, world_size)
-        self._tau = options.get("tau") or TAU_DEFAULT
-        self._eta = options.get("eta") or ETA_DEFAULT
+        self._tau = options.get("tau") or TAU
+        self._eta = options.get("eta") or ETA
         self._seed = options.get("policy_seed", 0)
         self._hosts = hosts
         self._world_size = world_size

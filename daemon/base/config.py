@@ -27,18 +27,24 @@ from pydantic import (
 )
 
 from ultima.daemon.base.errors import StartupError
+from ultima.v1.limits import (
+    BUCKET_BYTES_MAX,
+    HOSTS_MAX,
+    JOBS_MAX,
+    LANES_MAX,
+    LOCAL_RANKS_MAX,
+    PACKET_BYTES_MAX,
+    PACKET_BYTES_MIN,
+    PACKET_BYTES_STEP,
+    SESSIONS_MAX,
+    WORLD_SIZE_MAX,
+)
 
 DEFAULT_FILE = Path("/etc/ultima/ultimad.toml")
 ENVIRONMENT_PREFIX = "ULTIMAD_"
 ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 
-# Limits of the C core (transport_c/core/base/ut.h).
-JOBS_MAX, SESSIONS_MAX, HOSTS_MAX, LOCAL_RANKS_MAX = 16, 64, 64, 16
-LANES_MAX = 4
-BUCKET_BYTES_MAX = 2**32 - 1
 BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
-WORLD_SIZE_MAX = HOSTS_MAX * LOCAL_RANKS_MAX
-PACKET_BYTES_MIN, PACKET_BYTES_MAX, PACKET_BYTES_STEP = 96, 9216, 8
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

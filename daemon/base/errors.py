@@ -97,18 +97,18 @@ STATUS: dict[type[Refused], grpc.StatusCode] = {
 }
 _ERROR = {status: error for error, status in STATUS.items()}
 
-# enum ut_error of the C core (`core/base/ut.h`) to what it means for a caller of the control plane. What is not
-# here is our own mistake: Internal.
-ENGINE_ERRORS: dict[int, type[Refused]] = {
-    -1: InvalidArgument,  # UT_ERR_ARGUMENT
-    -4: NotFound,  # UT_ERR_UNKNOWN
-    -5: ResourceExhausted,  # UT_ERR_FULL
-    -6: AlreadyExists,  # UT_ERR_EXISTS
-    -11: InvalidArgument,  # UT_ERR_TOO_LARGE
-    -13: FailedPrecondition,  # UT_ERR_SEQUENCE: not the op that comes next
-    -14: Unavailable,  # UT_ERR_CLOSED
-    -15: ResourceExhausted,  # UT_ERR_SYSTEM: memory, descriptors or an address that the kernel does not give
-    -16: FailedPrecondition,  # UT_ERR_ABSENT: nobody here has given anything
+# Names of enum ut_error (`core/base/ut.h`), less UT_ERR_, to what each means for a caller of the control plane. What is
+# not here is our own mistake: Internal.
+ENGINE_ERRORS: dict[str, type[Refused]] = {
+    "ARGUMENT": InvalidArgument,
+    "UNKNOWN": NotFound,
+    "FULL": ResourceExhausted,
+    "EXISTS": AlreadyExists,
+    "TOO_LARGE": InvalidArgument,
+    "SEQUENCE": FailedPrecondition,  # not the op that comes next
+    "CLOSED": Unavailable,
+    "SYSTEM": ResourceExhausted,  # memory, descriptors or an address that the kernel does not give
+    "ABSENT": FailedPrecondition,  # nobody here has given anything
 }
 
 
@@ -124,9 +124,9 @@ def from_rpc(error: grpc.aio.AioRpcError, about: str) -> Refused:
     return kind(f"{about}: {details}")
 
 
-def from_engine(code: int, about: str, sentence: str) -> Refused:
-    """The error for a negative ut_error `code`; `about` names the call, `sentence` is the engine's own explanation."""
-    return ENGINE_ERRORS.get(code, Internal)(f"{about}: {sentence}")
+def from_engine(name: str, about: str, sentence: str) -> Refused:
+    """The error for a ut_error by its name; `about` names the call, `sentence` is the engine's own explanation."""
+    return ENGINE_ERRORS.get(name, Internal)(f"{about}: {sentence}")
 
 
 async def abort(context: Any, error: Refused) -> NoReturn:

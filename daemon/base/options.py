@@ -14,54 +14,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
-from ultima.daemon.base.config import WORLD_SIZE_MAX
 from ultima.daemon.base.errors import InvalidArgument
 from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
 from ultima.v1 import types_pb2
-
-OFF = -1
-"""Of t_b_ns and t_c_ns: no such bound."""
-INCAST_MAX = 15
-PERCENT_MAX = 100
-SPAN_NS_MAX = 3600 * 10**9
-BYTE_MAX = 255
-SEED_MAX = 2**64 - 1
-
-_ENUMS = {
-    "algorithm": types_pb2.Algorithm,
-    "congestion": types_pb2.Congestion,
-    "hadamard": types_pb2.Hadamard,
-    "policy": types_pb2.Policy,
-    "timer_start": types_pb2.TimerStart,
-}
+from ultima.v1.job_options import BY_FIELD, OPTIONS, POLICIES, POLICY_NONE, Row
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """JobOptions of types.proto with every field set; words are the numbers of the C core."""
+    """JobOptions of types.proto with every field set. The table of ultima.v1.job_options says what each may be."""
 
-    algorithm: int = types_pb2.ALGORITHM_TAR
-    congestion: int = types_pb2.CONGESTION_SWIFT
-    hadamard: int = types_pb2.HADAMARD_OFF
-    incast: int = 0
-    early_percent: int = 10
-    t_b_ns: int = 0
-    t_c_ns: int = 0
-    delay_target_ns: int = 0
-    policy: int = types_pb2.POLICY_NONE
-    quorum: int = 0
-    probes: int = 0
-    tau: int = 0
-    eta: int = 0
-    policy_seed: int = 0
-    timer_start: int = types_pb2.TIMER_START_RENDEZVOUS
+    algorithm: int = BY_FIELD["algorithm"].default
+    congestion: int = BY_FIELD["congestion"].default
+    hadamard: int = BY_FIELD["hadamard"].default
+    incast: int = BY_FIELD["incast"].default
+    early_percent: int = BY_FIELD["early_percent"].default
+    t_b_ns: int = BY_FIELD["t_b_ns"].default
+    t_c_ns: int = BY_FIELD["t_c_ns"].default
+    delay_target_ns: int = BY_FIELD["delay_target_ns"].default
+    policy: int = BY_FIELD["policy"].default
+    quorum: int = BY_FIELD["quorum"].default
+    probes: int = BY_FIELD["probes"].default
+    tau: int = BY_FIELD["tau"].default
+    eta: int = BY_FIELD["eta"].default
+    policy_seed: int = BY_FIELD["policy_seed"].default
+    timer_start: int = BY_FIELD["timer_start"].default
     policy_from: int = 0
     revision: int = 0
 
     @property
     def partial(self) -> bool:
         """Ops start by a policy, with what lies in the ranks' slots."""
-        return self.policy != types_pb2.POLICY_NONE
+        return self.policy != POLICY_NONE
 
     def with_changes(self, message: types_pb2.JobOptions) -> Options:
         """These with what is set in `message`, its revision too unless that is 0. Raises InvalidArgument."""
@@ -100,12 +84,12 @@ DEFAULTS = Options()
 CARRIED = ("policy_from", "revision")
 """Told with the options by the daemons; nobody asks for them."""
 NAMES = tuple(field.name for field in fields(Options) if field.name not in CARRIED)
-FIXED = ("algorithm", "policy_seed")
+FIXED = tuple(row.field for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
-WHOLE_ONLY = {"algorithm": types_pb2.ALGORITHM_TAR, "hadamard": types_pb2.HADAMARD_OFF}
-"""What has just one value in a partial job."""
-TIMED = ("policy", "quorum", "probes", "tau", "eta")
+TIMED = tuple(row.field for row in OPTIONS if row.from_op)
 """Hold from the op `policy_from` on."""
+PARTIAL = tuple(row.field for row in OPTIONS if row.from_op or row.partial_only)
+"""May be changed in a job that began with a policy."""
 
 
 def named(message: types_pb2.JobOptions) -> dict[str, int]:
@@ -120,36 +104,33 @@ def from_proto(message: types_pb2.JobOptions) -> Options:
 
 def check(name: str, value: int) -> None:
     """Raises InvalidArgument, with what is allowed, for a value that no job can have."""
-    if name in _ENUMS:
-        numbers = set(_ENUMS[name].values()) - {0}
-        if value not in numbers:
-            raise InvalidArgument(f"{name} = {value}: allowed: {', '.join(word(name, n) for n in sorted(numbers))}")
-        return
-    low, high, meaning = {
-        "incast": (0, INCAST_MAX, "1 to 15, or 0 for dynamic"),
-        "early_percent": (1, PERCENT_MAX, "1 to 100"),
-        "delay_target_ns": (0, SPAN_NS_MAX, "up to an hour, or 0 for automatic"),
-        "t_b_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
-        "t_c_ns": (OFF, SPAN_NS_MAX, "up to an hour, 0 for measured, or -1 for off"),
-        "quorum": (0, WORLD_SIZE_MAX, "1 to the ranks of the job, or 0 for half of them, rounded up"),
-        "probes": (0, WORLD_SIZE_MAX, "1 to the ranks of the job, or 0 for 2"),
-        "tau": (0, BYTE_MAX, "1 to 255, or 0 for 8"),
-        "eta": (0, BYTE_MAX, "1 to 255, or 0 for 4"),
-        "policy_seed": (0, SEED_MAX, "any number of 64 bits, or 0 for one that is made from the job's generation"),
-    }[name]
-    if not low <= value <= high:
-        raise InvalidArgument(f"{name} = {value}: allowed: {meaning}")
+    row = BY_FIELD[name]
+    if not (row.least <= value <= row.most or (value == 0 and row.zero)):
+        raise InvalidArgument(f"{name} = {value}: allowed: {_allowed(row)}")
+
+
+def _allowed(row: Row) -> str:
+    if row.words:
+        return ", ".join(row.words)
+    if row.span:
+        return (
+            f"up to an hour, 0 for {row.zero}, or -1 for off"
+            if row.least < 0
+            else f"up to an hour, or 0 for {row.zero}"
+        )
+    most = "the ranks of the job" if row.of_ranks else str(row.most)
+    return f"{row.least} to {most}" + (f", or 0 for {row.zero}" if row.zero else "")
 
 
 def check_job(options: Options, world_size: int) -> None:
     """Raises InvalidArgument for what no job of so many ranks can have."""
-    for name in ("quorum", "probes"):
-        if (value := getattr(options, name)) > world_size:
+    for row in OPTIONS:
+        name, value = row.field, getattr(options, row.field)
+        if row.of_ranks and value > world_size:
             raise InvalidArgument(f"{name} = {value}: allowed: 1 to {world_size}, the ranks of the job")
-    for name, only in WHOLE_ONLY.items():
-        if options.partial and (value := getattr(options, name)) != only:
+        if row.whole_only and options.partial and value != row.default:
             raise InvalidArgument(
-                f"{name} = {word(name, value)}: allowed: {word(name, only)}: "
+                f"{name} = {word(name, value)}: allowed: {word(name, row.default)}: "
                 f"the job is partial, policy = {word('policy', options.policy)}"
             )
 
@@ -163,8 +144,7 @@ def check_change(before: Options, after: Options) -> None:
                 f"{name} = {word(name, new)}: allowed: {word(name, old)}: it cannot be changed while the job runs"
             )
     if after.partial != before.partial:
-        partial = [word("policy", n) for n in types_pb2.Policy.values() if n > types_pb2.POLICY_NONE]
-        allowed = ", ".join(partial) if before.partial else "none"
+        allowed = ", ".join(POLICIES[1:]) if before.partial else POLICIES[0]
         raise InvalidArgument(
             f"policy = {word('policy', after.policy)}: allowed: {allowed}: "
             f"a job that began {'partial stays so' if before.partial else 'without a policy gets none'} while it runs"
@@ -173,10 +153,8 @@ def check_change(before: Options, after: Options) -> None:
 
 def word(name: str, value: int) -> str:
     """A value for people."""
-    if name in _ENUMS:
-        known = _ENUMS[name].DESCRIPTOR.values_by_number.get(value)
-        return known.name.removeprefix(f"{name.upper()}_").lower() if known is not None else str(value)
-    return str(value)
+    words = BY_FIELD[name].words if name in BY_FIELD else ()
+    return words[value - 1] if 0 < value <= len(words) else str(value)
 
 
 def differing(here: Options, there: Options) -> tuple[str, str, str] | None:

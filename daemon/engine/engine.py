@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from ultima.daemon.base.errors import StartupError, from_engine
-from ultima.daemon.base.options import DEFAULTS, NAMES, OFF, Options
+from ultima.daemon.base.errors import ENGINE_ERRORS, StartupError, from_engine
+from ultima.daemon.base.options import DEFAULTS, NAMES, Options
+from ultima.v1.job_options import OFF
 
 NEVER = 2**64 - 1
 NOBODY = 2**32 - 1
@@ -244,6 +245,7 @@ class NativeEngine:
         except ImportError as error:
             raise StartupError(f"the C extension cannot be loaded: {error}") from None
         self._ffi, self._lib = ffi, lib
+        self._errors = {int(getattr(lib, f"UT_ERR_{name}")): name for name in ENGINE_ERRORS}
         bind = ffi.new("char[]", config.bind.encode()) if config.bind else ffi.NULL
         options = ffi.new(
             "ut_driver_config *",
@@ -345,7 +347,7 @@ class NativeEngine:
     def region_map(self, fd: int, size: int) -> Region:
         address = self._lib.ut_driver_region_map(fd, size)
         if address == self._ffi.NULL:
-            raise from_engine(-15, "region_map", f"{size} bytes cannot be mapped (errno {self._ffi.errno})")
+            raise from_engine("SYSTEM", "region_map", f"{size} bytes cannot be mapped (errno {self._ffi.errno})")
         return Region(address, size)
 
     def region_unmap(self, region: Region) -> None:
@@ -421,7 +423,7 @@ class NativeEngine:
     def _checked(self, result: int, about: str) -> int:
         if result < 0:
             sentence = self._ffi.string(self._lib.ut_driver_error(self._driver)).decode(errors="replace")
-            raise from_engine(int(result), about, sentence)
+            raise from_engine(self._errors.get(int(result), ""), about, sentence)
         return int(result)
 
 

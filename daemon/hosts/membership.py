@@ -12,9 +12,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from ultima.daemon.base.config import (
+from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
+from ultima.daemon.hosts.host import Host, Membership, State, target
+from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
     HOSTS_MAX,
+    JOB_NAME_MAX,
     LANES_MAX,
     LOCAL_RANKS_MAX,
     PACKET_BYTES_MAX,
@@ -22,13 +28,7 @@ from ultima.daemon.base.config import (
     PACKET_BYTES_STEP,
     WORLD_SIZE_MAX,
 )
-from ultima.daemon.base.errors import InvalidArgument
-from ultima.daemon.base.options import check_job, from_proto
-from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
-from ultima.daemon.hosts.host import Host, Membership, State, target
-from ultima.v1 import peer_pb2, types_pb2
 
-JOB_NAME_MAX = 128
 ADDRESS_MAX = 64  # characters; an IPv6 address with a scope has fewer
 PORT_MAX = 65535
 STATES = sorted({0, *State})

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ultima.daemon.base.addresses import same_machine
-from ultima.daemon.base.config import HOSTS_MAX, LOCAL_RANKS_MAX, WORLD_SIZE_MAX
 from ultima.daemon.base.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -34,6 +33,7 @@ from ultima.daemon.base.options import DEFAULTS, Options, differing
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes, numbers
 from ultima.daemon.hosts.host import Host, Membership, State, fresh_number, order
+from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX, WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
 

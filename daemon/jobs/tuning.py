@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, Refused
-from ultima.daemon.base.options import FIXED, NAMES, TIMED, InForce, Options, check_change, check_job, named
+from ultima.daemon.base.options import FIXED, NAMES, PARTIAL, TIMED, InForce, Options, check_change, check_job, named
 from ultima.daemon.hosts.host import State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
@@ -71,9 +71,9 @@ class Tuning:
     def _wanted(self, job: Job, before: Options, changes: types_pb2.JobOptions) -> Options:
         """What to tell. Raises InvalidArgument."""
         wanted = replace(_asked(before, changes), revision=before.revision + 1)
-        timed = [name for name in TIMED if name in named(changes)]
-        if timed and not before.partial and not wanted.partial:
-            raise InvalidArgument(f"{timed[0]}: allowed: in a job that began with a policy; {job.name!r} has none")
+        bound = [name for name in PARTIAL if name in named(changes)]
+        if bound and not before.partial and not wanted.partial:
+            raise InvalidArgument(f"{bound[0]}: allowed: in a job that began with a policy; {job.name!r} has none")
         check_change(before, wanted)
         check_job(wanted, _world_size(job))
         if job.partial is None or all(getattr(wanted, name) == getattr(before, name) for name in TIMED):

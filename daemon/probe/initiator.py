@@ -33,10 +33,10 @@ from ultima.daemon.hosts.host import Host
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.readiness import EXPIRED, READY
 from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.job_options import PROBES
 
 log = logging.getLogger("ultimad.initiator")
 
-PROBES = 2  # the default of q
 _Answer = asyncio.Task[peer_pb2.ProbeResponse]
 
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ultima.daemon.base.config import BUCKET_BYTES_MAX, WORLD_SIZE_MAX, Limits
+from ultima.daemon.base.config import Limits
 from ultima.daemon.base.errors import InvalidArgument, Method, Refused, abort, translated
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
@@ -21,6 +21,7 @@ from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.v1 import peer_pb2, peer_pb2_grpc
+from ultima.v1.limits import BUCKET_BYTES_MAX, WORLD_SIZE_MAX
 
 PROBE_SECONDS_MAX = 61.0  # the largest limits.probe_seconds of any daemon, and what it gives the answer beyond it
 CALLS_MAX = 4096  # calls at once, registrations that wait and watches included

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, WORLD_SIZE_MAX, DaemonConfig, Limits
+from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, DaemonConfig, Limits
 from ultima.daemon.base.errors import InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.hosts.meeting import Meeting, Where
@@ -16,6 +16,7 @@ from ultima.daemon.jobs.job import JoinSpec
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.trainers.attach import AttachServer
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
+from ultima.v1.limits import WORLD_SIZE_MAX
 
 ANSWER_SECONDS = 0.5  # kept back from the caller's time, so that the answer arrives while it still waits
 

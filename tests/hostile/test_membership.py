@@ -11,12 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-import ultima.session.attach
-import ultima.settings.config
 from tests.daemon.helpers import House, engine, eventually, peer
 from tests.hostile.peer import host, hostile_peer, membership, restore
-from ultima._native import lib
-from ultima.daemon.base import config, options
 from ultima.daemon.hosts.membership import membership as checked
 from ultima.daemon.jobs import links
 from ultima.daemon.process.server import Daemon
@@ -206,29 +202,6 @@ def connecting(**fields: Any) -> Any:
 
 def probing(**fields: Any) -> Any:
     return peer_pb2.ProbeRequest(**({"job": "job"} | fields))
-
-
-def test_limits__are_the_same_in_c_and_in_python() -> None:
-    """Each number that is written in two languages, so that none of them lets through what the other trips over."""
-    pairs = [
-        (config.JOBS_MAX, lib.UT_JOBS_MAX),
-        (config.SESSIONS_MAX, lib.UT_SESSIONS_MAX),
-        (config.HOSTS_MAX, lib.UT_HOSTS_MAX),
-        (config.LOCAL_RANKS_MAX, lib.UT_LOCAL_MAX),
-        (config.WORLD_SIZE_MAX, lib.UT_HOSTS_MAX * lib.UT_LOCAL_MAX),
-        (config.PACKET_BYTES_MIN, lib.UT_PACKET_MIN),
-        (config.PACKET_BYTES_MAX, lib.UT_PACKET_MAX),
-        (config.BUCKET_BYTES_MAX, lib.UT_BUCKET_MAX),
-        (config.LANES_MAX, ultima.session.attach.LANES_MAX),
-        (config.WORLD_SIZE_MAX, ultima.settings.config.WORLD_SIZE_MAX),
-        (config.BUCKET_BYTES_MAX, ultima.settings.config.BUCKET_MAX_BYTES),
-        (options.WORLD_SIZE_MAX, config.WORLD_SIZE_MAX),
-    ]
-    assert [here for here, _ in pairs] == [there for _, there in pairs]
-    assert set(types_pb2.Policy.values()) - {0} == set(range(lib.UT_POLICY_NONE, lib.UT_POLICY_SEEDED + 1))
-    assert set(types_pb2.Algorithm.values()) - {0} == set(range(lib.UT_TAR, lib.UT_PS + 1))
-    assert set(types_pb2.Congestion.values()) - {0} == set(range(lib.UT_CC_SWIFT, lib.UT_CC_NONE + 1))
-    assert set(types_pb2.Hadamard.values()) - {0} == set(range(lib.UT_HADAMARD_OFF, lib.UT_HADAMARD_AUTO + 1))
 
 
 def test_membership__what_is_right_is_taken() -> None:

@@ -43,7 +43,7 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
 {
     const bool partial = o->policy > UT_POLICY_NONE;
-    const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, 15);
+    const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, UT_INCAST_MAX);
     if (o->algorithm >= UT_ALGORITHMS_END)
         snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
     else if (o->congestion >= UT_CC_END)
@@ -53,7 +53,7 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
     else if (o->incast > incast_max)
         snprintf(ret, len, "incast %u: must be 0 (dynamic) to %" PRIu32, o->incast, incast_max);
     else if (o->early_percent > 100)
-        snprintf(ret, len, "early_percent %u: must be 0 (10) to 100", o->early_percent);
+        snprintf(ret, len, "early_percent %u: must be 0 (%d) to 100", o->early_percent, UT_EARLY_PERCENT);
     else if (o->timer_start >= UT_TIMER_END)
         snprintf(ret, len, "timer_start %u: must be 0 to %d", o->timer_start, UT_TIMER_END - 1);
     else if (o->policy >= UT_POLICIES_END)
@@ -62,8 +62,8 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
         snprintf(ret, len, "quorum %" PRIu32 ": must be 0 (half) or 1 to the job's ranks, which are %" PRIu32,
                  o->quorum, world);
     else if (o->probes > world)
-        snprintf(ret, len, "probes %" PRIu32 ": must be 0 (2) or 1 to the job's ranks, which are %" PRIu32, o->probes,
-                 world);
+        snprintf(ret, len, "probes %" PRIu32 ": must be 0 (%d) or 1 to the job's ranks, which are %" PRIu32, o->probes,
+                 UT_PROBES, world);
     else if (partial && o->algorithm > UT_TAR)
         snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
     else if (partial && o->hadamard > UT_HADAMARD_OFF)

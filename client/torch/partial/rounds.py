@@ -19,12 +19,12 @@ from ultima.api.side_job import open_beside
 from ultima.base.durations import Duration, deadline_s
 from ultima.base.errors import InvalidArgument
 from ultima.base.receipt import Receipt, Status
-from ultima.base.words import POLICIES
 from ultima.torch.backend.group import group_of
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.hooks.budget import check_whole
 from ultima.torch.partial.flat import FlatGradients, check_parameters
 from ultima.torch.partial.model_sync import ModelSync, SyncSummary
+from ultima.v1.job_options import POLICIES
 
 # Of what is composed, waits and is in an op, and of results on their way: multiples of the vector.
 ARENA_VECTORS = 8

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemons, their trainers and their operators say to one another over gRPC.
 
-Everything beside this file is generated from the .proto files here by `make proto`; edit those.
+The modules *_pb2* are generated from the .proto files here by `make proto`; edit those. What both sides must hold alike
+and a .proto file cannot say stands in `limits` and `job_options`, which need no protobuf: the client starts fast.
 """

@@ -250,7 +250,7 @@ Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
 @_typing.final
 class JobOptions(_message.Message):
-    """How a job behaves. A field that is not set stands for the default where a rank joins, and for "as it is" in a change."""
+    """How a job behaves. What each field may be stands in job_options.py beside this file. A field that is not set stands for the default where a rank joins, and for "as it is" in a change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -272,7 +272,7 @@ class JobOptions(_message.Message):
     POLICY_FROM_FIELD_NUMBER: _builtins.int
     TIMER_START_FIELD_NUMBER: _builtins.int
     algorithm: Global___Algorithm.ValueType
-    """Schedule of the ops; the one option that cannot be changed while the job runs. Default: TAR."""
+    """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
     """What decides how fast a host sends. Default: SWIFT."""
     hadamard: Global___Hadamard.ValueType
@@ -304,7 +304,7 @@ class JobOptions(_message.Message):
     default: 4. Older ones are dropped.
     """
     policy_seed: _builtins.int
-    """Of the picks of MAJORITY, PROBE and SEEDED; 0, the default: from the job's generation."""
+    """Of the picks of MAJORITY, PROBE and SEEDED. It cannot be changed while the job runs. 0, the default: from the job's generation."""
     policy_from: _builtins.int
     """op_seq from which policy, quorum, probes and tau hold. The daemon that makes a change says it, so that it comes on all hosts at
     the same op.

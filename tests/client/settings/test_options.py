@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from ultima import InvalidArgument, Options
 from ultima.cli import main
 from ultima.session.rings import lib
-from ultima.settings.options import FIXED, OFF, TABLE, changes, message, resolve, words
+from ultima.settings.options import FIXED, TABLE, changes, message, resolve, words
 from ultima.testing import FakeDaemon
 from ultima.v1 import types_pb2
+from ultima.v1.job_options import OFF
 
 READ = [
     ("algorithm", "ring", 2),

@@ -69,9 +69,9 @@ def test_errors__every_kind_has_a_status() -> None:
 
 
 def test_errors__from_engine() -> None:
-    rows = [(-1, errors.InvalidArgument), (-5, errors.ResourceExhausted), (-4, errors.NotFound), (-99, errors.Internal)]
-    for code, kind in rows:
-        error = errors.from_engine(code, "job_add", "because")
+    rows = [("ARGUMENT", errors.InvalidArgument), ("FULL", errors.ResourceExhausted), ("", errors.Internal)]
+    for name, kind in rows:
+        error = errors.from_engine(name, "job_add", "because")
         assert type(error) is kind and str(error) == "job_add: because"
 
 

@@ -298,13 +298,16 @@ def test_tune__what_is_no_policy_holds_at_once_and_keeps_what_is_ahead(tmp_path:
         daemons = [await house.daemon() for _ in range(2)]
         await house.job(daemons, options=SOLO)
         assert from_proto(await tune(daemons[0], early_percent=20)).policy_from == 0
+        eta = from_proto(await tune(daemons[0], eta=2))
+        assert (eta.eta, eta.policy_from) == (2, 0), "the core tells eta with the next receipt, whatever op it is of"
+        assert from_proto(await tune(daemons[0], eta=0)).eta == 0
         change = asyncio.create_task(tune(daemons[0], policy="POLICY_QUORUM", quorum=2))
         await eventually(lambda: policy_of(daemons[1]) == 5, "the other host has heard of it")
         other = asyncio.create_task(tune(daemons[1], early_percent=30))
         await eventually(lambda: early_of(daemons[0]) == 30, "and of what came on top")
         for daemon in daemons:
             assert in_force(daemon) == Options(
-                policy=5, quorum=2, tau=3, early_percent=30, policy_from=MARGIN_OPS, revision=3
+                policy=5, quorum=2, tau=3, early_percent=30, policy_from=MARGIN_OPS, revision=5
             )
             for _ in range(MARGIN_OPS):
                 engine(daemon).partial_op(0, fresh={0: 1})

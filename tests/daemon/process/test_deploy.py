@@ -15,7 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ultima.daemon.base.config import LANES_MAX, load
+from ultima.daemon.base.config import load
+from ultima.v1.limits import LANES_MAX
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy/systemd/ultimad.service"

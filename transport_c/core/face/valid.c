@@ -23,7 +23,7 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
     return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
-           o->hadamard < UT_HADAMARD_END && o->incast <= 15 && o->incast <= UT_MAX2(hosts - 1, 1) &&
+           o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX && o->incast <= UT_MAX2(hosts - 1, 1) &&
            o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
 }
 

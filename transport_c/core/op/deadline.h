@@ -15,7 +15,6 @@ enum {
     UT_TIMEOUT_UNIT_US = 100, /* of the ULTIMA header's Timeout field */
     UT_T_B_PERCENT = 95,
     UT_T_C_ALPHA_PERCENT = 95, /* weight of the newest sample */
-    UT_EARLY_PERCENT = 10,     /* x, unless an option says otherwise */
     UT_WARM_UP_OPS = 20,
 };
 

@@ -57,7 +57,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
                             .last = last_percentile(t, slot),
-                            .incast = (uint8_t)UT_MIN2(ut_incast_own(j), 15)},
+                            .incast = (uint8_t)UT_MIN2(ut_incast_own(j), UT_INCAST_MAX)},
                  .payload_crc =
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
     if (op->what.collective == UT_BROADCAST && s->stage == 1 &&

@@ -82,7 +82,7 @@ ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq)
     set.tau = set.tau ? set.tau : UT_TAU;
     if (set.policy == UT_POLICY_MAJORITY)
         set.probes = 1;
-    set.probes = UT_MIN2(set.probes ? set.probes : 2, j->world);
+    set.probes = UT_MIN2(set.probes ? set.probes : UT_PROBES, j->world);
     set.quorum = set.quorum ? set.quorum : (j->world + 1) / 2;
     return set;
 }

@@ -12,9 +12,7 @@
 #include "core/base/submission.h"
 
 enum {
-    UT_TAU = 8,                       /* ops that a rank may be absent from in a row, unless an option says otherwise */
-    UT_ETA = 4,                       /* told in receipts, unless an option says otherwise */
-    UT_ANNOUNCE_HOLD_NS = 100 * 1000, /* who is nobody's child in the activation tree is told this much later */
+    UT_ANNOUNCE_HOLD_NS = 100 * 1000,  /* who is nobody's child in the activation tree is told this much later */
     UT_ANSWER_GRACE_NS = 10 * 1000000, /* a call whose contribution is in an op that ends so soon waits for that */
 };
 

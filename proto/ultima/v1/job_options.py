@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a job: of each field of JobOptions its range, its default, and when it may change.
+
+Clients read words and durations with this table, daemons check by it what trainers, operators and other daemons say. A
+test compares it with types.proto and with the C core.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ultima.v1.limits import WORLD_SIZE_MAX
+
+OFF = -1
+"""Of a span: there is no such bound."""
+SPAN_NS_MAX = 3600 * 10**9
+
+
+class Row(NamedTuple):
+    """One field of JobOptions. It is a word, a number, or a span of time in ns."""
+
+    field: str
+    words: tuple[str, ...] = ()
+    """Of an enum: the word of 1, of 2 and so on."""
+    least: int = 1
+    most: int = 0
+    """Of a number or a span, which may be 0 besides if `zero` says what that means."""
+    default: int = 0
+    zero: str = ""
+    """For people: what 0 stands for; "" where it is not allowed."""
+    automatic: int = 0
+    """The number that 0 stands for, where there is one."""
+    fixed: bool = False
+    """Cannot be changed while the job runs."""
+    from_op: bool = False
+    """A change holds from the op `policy_from` on, and not at once."""
+    whole_only: bool = False
+    """Has just its default in a partial job."""
+    partial_only: bool = False
+    """Means nothing in a job that is not partial."""
+    of_ranks: bool = False
+    """Counts ranks of the job: it cannot be more than there are."""
+
+    @property
+    def name(self) -> str:
+        """As people write it; the unit of a span goes with its value."""
+        return self.field.removesuffix("_ns")
+
+    @property
+    def span(self) -> bool:
+        """A time in ns."""
+        return self.field.endswith("_ns")
+
+
+def _words(field: str, *words: str, fixed: bool = False, whole_only: bool = False) -> Row:
+    return Row(field, words, 1, len(words), default=1, fixed=fixed, whole_only=whole_only)
+
+
+TAU, ETA, PROBES = 8, 4, 2
+
+OPTIONS = (
+    _words("algorithm", "tar", "ring", "bcube", "ps", fixed=True, whole_only=True),
+    _words("congestion", "swift", "dctcp", "timely", "none"),
+    _words("hadamard", "off", "on", "auto", whole_only=True),
+    Row("incast", most=15, zero="dynamic"),
+    Row("early_percent", most=100, default=10),
+    Row("t_b_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
+    Row("t_c_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
+    _words("timer_start", "rendezvous", "local"),
+    Row("delay_target_ns", most=SPAN_NS_MAX, zero="automatic"),
+    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded")._replace(from_op=True),
+    Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", from_op=True, partial_only=True, of_ranks=True),
+    Row(
+        "probes",
+        most=WORLD_SIZE_MAX,
+        zero=str(PROBES),
+        automatic=PROBES,
+        from_op=True,
+        partial_only=True,
+        of_ranks=True,
+    ),
+    Row("tau", most=255, zero=str(TAU), automatic=TAU, from_op=True, partial_only=True),
+    Row("eta", most=255, zero=str(ETA), automatic=ETA, partial_only=True),
+    Row("policy_seed", most=2**64 - 1, zero="one made from the job's generation", fixed=True, partial_only=True),
+)
+BY_FIELD = {row.field: row for row in OPTIONS}
+POLICIES = BY_FIELD["policy"].words
+POLICY_NONE = 1
+"""Of `policy`: the job is not partial."""
