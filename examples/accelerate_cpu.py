@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face Accelerate over Ultima: the process group is there before Accelerate looks, and it takes what it finds.
+"""Hugging Face Accelerate over Ultima: the process group is there before Accelerate looks, and Accelerate takes it.
 
-torchrun --nproc-per-node 2 examples/accelerate_cpu.py
+Start it with `torchrun --nproc-per-node 2 examples/accelerate_cpu.py`.
 """
 
 import torch

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain DDP script: what it does for Ultima is one import and one word.
+"""A plain DDP script: all that it does for Ultima is one import and one word.
 
     torchrun --nproc-per-node 2 examples/ddp.py
     ultima run --nproc-per-node 2 -- python examples/ddp.py      # the same without torchrun, and without a daemon
 
-A small network learns to do as a fixed random one does. With --checkpoint it goes on where it was when it is started
-again, as torchrun does after a rank has died (--max-restarts).
+A small network learns to do as a fixed random one does. With --checkpoint, a script that is started again goes on where
+it was; torchrun starts it again after a rank has died (--max-restarts).
 """
 
 import argparse

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""eager-SGD in numpy: no step waits for the slowest rank; what a rank brings too late is added to its next gradient.
+"""eager-SGD in numpy: no step waits for the slowest rank. What a rank brings too late is added to its next gradient.
 
     ultima run --nproc-per-node 4 -- python examples/eager_sgd.py --policy majority
     ultima run --nproc-per-node 4 -- python examples/eager_sgd.py --policy none          # every step waits for all
 
-A plane is fitted to noisy points; in each step one rank, another one each time, takes --slow longer. What it does for
-Ultima is the policy of one job, and a second job in which all ranks level their models now and then.
+A plane is fitted to noisy points. In each step one rank, another one each time, takes --slow longer. For Ultima the
+script has the policy of one job, and a second job in which all ranks average their models now and then.
 """
 
 import argparse

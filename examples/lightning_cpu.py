@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lightning over Ultima: a strategy that names the backend.
 
-torchrun --nproc-per-node 2 examples/lightning_cpu.py
+Start it with `torchrun --nproc-per-node 2 examples/lightning_cpu.py`.
 """
 
 import os

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RNA in numpy: one thread computes and never waits, another one fetches what ops have yielded meanwhile.
+"""RNA in numpy: one thread computes and never waits, another one fetches the results of ops.
 
     ultima run --nproc-per-node 4 -- python examples/rna.py
 
 A plane is fitted to noisy points, and rank 0 is three times as slow as the others. The op of a step is started by the
-first of two ranks that has a gradient (policy "probe", or "seeded" without a controller); several gradients that a rank
-gave between two ops are weighed into one, the newest most.
+first of two ranks that has a gradient (policy "probe", or "seeded" without a controller). Several gradients that a rank
+gave between two ops become one, a mean in which the newest weighs most.
 """
 
 import argparse

@@ -221,28 +221,28 @@ class Job(Collectives):
     ) -> Receipt:
         """Reduces `array` element by element over all ranks, in place or into `out`, and says what went into it.
 
-        array: any shape, C-contiguous, of float32, float64, float16, bfloat16, int32 or int64, the same on all ranks: a
-        numpy
-            array, anything with a buffer, a CPU tensor. Not copied if it comes from `empty`.
+        array: a numpy array, anything with a buffer, or a CPU tensor. It has any shape, is C-contiguous, and holds
+            float32, float64, float16, bfloat16, int32 or int64, the same on all ranks. An array from `empty` is not
+            copied.
         op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
         deadline: seconds (0 to ten years), a timedelta, or text such as "250ms"; the job's by default. The call returns
-            by then, give or take 50 ms, whatever happens to network, peers and daemon. If neither names one, 30 s,
-            and in bounded mode less once 20 ops have shown how long one takes: 8 t_b and 1 s after the last host
-            called it. "none": the same, but no limit before that; in reliable mode nothing but 24 h.
-        out: where the result goes instead: same number of elements and type as `array`, and not overlapping it.
+            by then, give or take 50 ms, whatever happens to network, peers and daemon. If neither names one, it is
+            30 s, and less in bounded mode once 20 ops have shown how long one takes: 8 t_b and 1 s after the last host
+            called it. "none": the same, but there is no limit before that, and in reliable mode only one of 24 h.
+        out: where the result goes instead; it has the number of elements and the type of `array`, and does not overlap
+            it.
         mode: "bounded" (default: lost data is repaired as long as there is time), "best_effort" (nothing is repaired)
             or "reliable" (complete, or DeadlineExceeded; the default of min, max and prod).
-        dtype: of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
+        dtype: type of the elements, where `array` cannot say it: bytes, or bfloat16 held as uint16.
         agree: all ranks that return hold identical bytes. Ranks may still be missing from the average, but a rank that
-            cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. The same on all
-            ranks.
+            cannot have all of the result that the others have raises DeadlineExceeded or RanksGone. Must be the same on
+            all ranks.
         step: in a job with a policy, number of the op that `array` is for: see `Partial.allreduce`, which this then is
             (op "avg": with its divisor, "sum": with none).
 
-        Raises InvalidArgument or ResourceExhausted (before anything is sent); Desync; in reliable mode
-        and with agree DeadlineExceeded and RanksGone;
-        DaemonLost, DaemonUnavailable; ClosedHandle, ForkedHandle. After an exception an array outside the arena is
-        untouched.
+        Raises InvalidArgument or ResourceExhausted (before anything is sent), Desync, DaemonLost, DaemonUnavailable,
+        ClosedHandle and ForkedHandle; in reliable mode and with agree also DeadlineExceeded and RanksGone. After an
+        exception an array outside the arena is untouched.
         """
         if self._slot is None and step is None:
             return self.allreduce_async(

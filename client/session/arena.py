@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that trainer and daemon share, handed out in blocks.
 
-An array that lives here is reduced in place without a copy; any other is staged through a block for the time of its op.
-A block goes back when the last array over it is gone, so memory is safe to hold on to for longer than the session that
-it came
-from: the mapping lives as long as its last array.
+An array in this memory is reduced in place without a copy; any other array is staged through a block for the time of
+its op. A block is free again when the last array over it is gone. A program may therefore keep an array for longer than
+the session that it came from: the mapping lives as long as its last array.
 
-First fit from the low end, blocks rounded to 64 bytes (a cache line, and what vector loads like). First fit matters: a
-page of shared memory costs far more at its first touch than at any later copy, so it pays to use the same low pages
-again.
+Blocks are given first fit from the low end, rounded to 64 bytes (a cache line, and what vector loads like). First fit
+matters: a page of shared memory costs far more at its first touch than at any later copy, so it pays to use the same
+low pages again.
 """
 
 from __future__ import annotations

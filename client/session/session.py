@@ -3,14 +3,13 @@
 
 Many threads may submit and wait. Two locks, always taken in this order:
 
-    _order  held from the choice of an op's place to its submission, so that numbers follow the order of the calls;
-    copies
-            into the arena happen under it
-    _lock   the rings and all state; held for microseconds, never while sleeping or copying
+    _order  is held from the choice of an op's number to its submission, so that numbers follow the order of the
+            calls. Copies into the arena happen under it.
+    _lock   protects the rings and all state. It is held for microseconds, never while sleeping or copying.
 
-Of the threads that wait, one sleeps in poll() on the completion bell and the daemon's socket, and drains for all;
-the others sleep on a condition and take over when it leaves. Nobody spins, and everybody has a limit of his own:
-deadline + 50 ms.
+Of the threads that wait, one sleeps in poll() on the completion bell and the daemon's socket, and drains the
+completion ring for all. The others sleep on a condition, and one of them takes over when the first one leaves. No
+thread spins, and each thread waits for its own deadline + 50 ms at most.
 
 A session ends once: LOST (the daemon hung up, or numbering broke), CLOSED (by the caller) or FORKED (this is a child).
 """

@@ -304,7 +304,7 @@ void *sim_room(size_t bytes);  /* the same, of any content */
 bool sim_all_bytes(const uint8_t *at, size_t count, uint8_t byte);
 uint64_t sim_digest(const void *bytes, size_t count); /* tells two results apart */
 
-/* Of a job in which one lies, |op_seq| as somebody says it, but not beyond what anybody has called. */
+/* trainer.c. What a host says of |op_seq|, held against what trainers have called: in some jobs one host lies. */
 uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq);
 
 /* net.c */
@@ -315,9 +315,8 @@ void sim_net_send(sim_world *w, sim_packet *packet);
 void sim_net_switch(sim_world *w, sim_packet *packet);
 void sim_net_arrive(sim_world *w, sim_packet *packet);
 void sim_net_inject(sim_world *w);
-uint64_t sim_net_backlog(const sim_world *w, const sim_host *h);
-uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h);
-/* bytes per second */ /* bytes waiting in the up-link */
+uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes that wait in the up-link */
+uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h); /* bytes per second */
 
 /* host.c */
 static inline ut_ns sim_local(const sim_world *w, const sim_host *h)

@@ -147,7 +147,7 @@ void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
 /* The same for a law of delay, which only cuts the window of a host's single peer. Paths to several peers share our own
  * link, so all see its queue, and who is cut first starves: an AllReduce is as slow as its slowest pair, and uneven
  * windows cost it 20 to 60 % (simulated, 1 % loss). Their windows are equal and small from the start instead
- * (engine.c); what is worse than that shows as marks or as loss, and those cut further. */
+ * (ut_cc_start, and then link/window.c); what is worse than that shows as marks or as loss, and those cut further. */
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
 /* NSCC's answer to loss: what came through is what the path holds. */
 void ut_cc_quick_adapt(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered);
