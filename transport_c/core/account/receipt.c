@@ -85,7 +85,7 @@ static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
             full &= ut_bit(j->config.self);
             any |= ut_bit(j->config.self);
         }
-        if (t->done && !(op->peers.short_hosts & ut_bit(h)))
+        if (t->done && !(op->fold.short_hosts & ut_bit(h)))
             any |= all_hosts(j);
         else if (t->done && !(op->peers.peer_masks & ut_bit(h)))
             full = 0;
@@ -94,7 +94,7 @@ static void account_masks(const ut_job *j, const ut_op *op, ut_receipt *r)
         if (ut_transfer_complete(t) && (op->peers.peer_masks & ut_bit(h)))
             any |= any_of_shard(j, op, h); /* of a part that came we do not know who is in it */
     }
-    if (op->peers.short_hosts & op->peers.peer_masks)
+    if (op->fold.short_hosts & op->peers.peer_masks)
         full &= op->peers.peer_full;
     r->full_mask = full;
     r->any_mask = any | full;
@@ -158,7 +158,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (op->what.collective == UT_ALLREDUCE)
         account_masks(j, op, r);
-    r->digest = op->account.replica.digest;
+    r->digest = op->fold.digest;
     r->agreed_seq = (uint32_t)(j->account.agreed ? j->account.agreed_seq : op->seq);
     r->differ_mask = j->account.agreed_differ;
     if (op->partial.on) {

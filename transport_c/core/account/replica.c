@@ -8,13 +8,8 @@
  * The digests travel in the op records of feedback that goes out as it is. They are told once and not repeated, so a
  * lost packet may leave an op uncompared: this measures, it does not promise (agree=True does).
  */
-#include "core/base/mix.h"
+#include "core/base/digest.h"
 #include "core/op/op.h"
-
-uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len)
-{
-    return ut_mix(((uint64_t)crc << 32 | (uint32_t)offset) + len * UT_MIX_STEP);
-}
 
 /* Every host that is up has told; and there is one. */
 static bool all_heard(const ut_job *j, const ut_op *op)
@@ -33,7 +28,7 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
     ut_stats *stats = ut_engine_counters(j->engine);
     r->heard |= ut_bit(host);
     stats->replicas_compared++;
-    if (theirs != ut_replica_word(r->digest)) {
+    if (theirs != ut_digest_word(r->digest)) {
         r->differ |= ut_bit(host);
         stats->replicas_differ++;
     }
@@ -54,6 +49,7 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
 
 void ut_replica_ended(ut_job *j, ut_op *op)
 {
+    op->account.replica.digest = op->fold.digest;
     op->account.replica.known = true;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_record *r = &j->conn[h].peer.record[op->seq % UT_OPS_MAX];

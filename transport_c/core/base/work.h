@@ -27,12 +27,10 @@ typedef struct ut_work {
 
 /* How far an op has come with passes over its bucket. */
 typedef struct ut_progress {
-    uint8_t step;      /* of OPENING (op.c) or ENDING (op_end.c) */
-    bool unsettled;    /* sums that no more comes for are still to be finished */
-    uint32_t index;    /* of a chunk, a shard or a call: where the step has come to */
-    uint64_t at;       /* and how far in it: bytes, or groups of rows */
-    uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
-    uint32_t fill_chunk, fill_slot; /* where holes are being filled */
+    uint8_t step;   /* of OPENING (op.c) or ENDING (op_end.c) */
+    bool unsettled; /* sums that no more comes for are still to be finished */
+    uint32_t index; /* of a chunk, a shard or a call: where the step has come to */
+    uint64_t at;    /* and how far in it: bytes, or groups of rows */
 } ut_progress;
 
 static inline void ut_work_begin_turn(ut_work *w)

@@ -7,6 +7,7 @@
  * A packet that is missing in the broadcast is a row of zeros. With k of n rows missing the others count n / (n - k)
  * times, which is unbiased over the signs (SPEC 1a.7). A group of which nothing came holds the host's own value.
  */
+#include "core/base/digest.h"
 #include "core/base/plant.h"
 #include "core/op/op.h"
 
@@ -151,7 +152,7 @@ bool ut_op_digest(ut_job *j, ut_op *op)
     if (!op->memory.transformed || !dst)
         return true;
     if (op->work.index == 0 && op->work.at == 0)
-        op->account.replica.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
+        op->fold.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
     for (; op->work.index < j->config.hosts; op->work.index++, op->work.at = 0) {
         shard s = shard_at(j, op, op->work.index);
         for (; op->work.at < s.bytes; op->work.at += j->payload) {
@@ -159,7 +160,7 @@ bool ut_op_digest(ut_job *j, ut_op *op)
             size_t len = UT_MIN2(s.bytes - op->work.at, (uint64_t)j->payload);
             if (!may_pass(j, op, len))
                 return false;
-            op->account.replica.digest += ut_replica_part(ut_crc32c(0, dst + at, len), at, len);
+            op->fold.digest += ut_digest_part(ut_crc32c(0, dst + at, len), at, len);
         }
     }
     op->memory.dst = dst;

@@ -147,8 +147,11 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
-    for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        j->op[k].seq = UINT64_MAX;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        op->seq = UINT64_MAX;
+        ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, &e->work, j->payload, j->world);
+    }
     ut_slots_init(j);
     e->job[job] = j;
     e->stats.progress++;

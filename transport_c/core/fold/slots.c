@@ -10,303 +10,319 @@
  * Where all paths are one hop (TAR, parameter server) only the owner sums, nobody forwards, and the slots of other
  * chunks need no state at all: the bits of the transfers say everything.
  */
+#include "core/fold/fold.h"
+
+#include "core/base/bits.h"
+#include "core/base/digest.h"
 #include "core/base/plant.h"
-#include "core/op/op.h"
 
 #include "kernels/kernels.h"
 
-enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op.slot_state; FOLDS: contributions folded */
+enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state; FOLDS: contributions folded */
 _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
 
-static uint32_t slots_of(const ut_op *op, uint32_t chunk)
+static uint32_t slots_of(const ut_op_fold *f, uint32_t chunk)
 {
-    return op->fold.first[chunk + 1] - op->fold.first[chunk];
+    return f->first[chunk + 1] - f->first[chunk];
 }
 
-static uint64_t offset_of(const ut_job *j, const ut_op *op, uint32_t chunk, uint32_t slot)
+static uint64_t offset_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
-    return op->plan.schedule.from[chunk] + (uint64_t)slot * j->payload;
+    return f->plan->schedule.from[chunk] + (uint64_t)slot * f->payload;
 }
 
-static size_t elements_of(const ut_job *j, const ut_op *op, uint32_t chunk, uint32_t slot)
+static size_t elements_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
-    return UT_MIN2(op->plan.schedule.from[chunk + 1] - offset_of(j, op, chunk, slot), j->payload) / op->what.element;
+    return UT_MIN2(f->plan->schedule.from[chunk + 1] - offset_of(f, chunk, slot), f->payload) / f->what->element;
 }
 
 /* This host's contribution, and its result, of what lies |at| bytes into the bucket. */
-static const uint8_t *src_at(const ut_op *op, uint64_t at)
+static const uint8_t *src_at(const ut_op_fold *f, uint64_t at)
 {
-    return op->memory.src + (at - op->memory.src_from);
+    return f->memory->src + (at - f->memory->src_from);
 }
 
-static uint8_t *dst_at(const ut_op *op, uint64_t at)
+static uint8_t *dst_at(const ut_op_fold *f, uint64_t at)
 {
-    return op->memory.dst + (at - op->memory.dst_from);
+    return f->memory->dst + (at - f->memory->dst_from);
 }
 
 /* The accumulator of what lies |at| bytes into the bucket. */
-static uint8_t *acc_at(const ut_op *op, uint64_t at)
+static uint8_t *acc_at(const ut_op_fold *f, uint64_t at)
 {
-    uint64_t into = at - op->memory.held_from;
-    return op->memory.acc + (op->what.acc_element == op->what.element ? into : 2 * into);
+    uint64_t into = at - f->memory->held_from;
+    return f->memory->acc + (f->what->acc_element == f->what->element ? into : 2 * into);
 }
 
-static uint32_t divisor_of(const ut_job *j, const ut_op *op, uint32_t g)
+static uint32_t divisor_of(const ut_op_fold *f, uint32_t g)
 {
-    if (op->what.by_world)
-        return j->world;
-    if (ut_planted(UT_PLANT_PARTIAL_NULL_COUNTED) && op->partial.on)
-        return UT_MAX2(op->fold.weight[g], j->config.hosts);
+    if (f->what->by_world)
+        return f->world;
+    if (ut_planted(UT_PLANT_PARTIAL_NULL_COUNTED))
+        return UT_MAX2(f->weight[g], f->plan->schedule.chunks);
     if (ut_planted(UT_PLANT_WRONG_DIVISOR))
-        return op->plan.schedule.steps / 4 + 1;
-    return UT_MAX2(op->fold.weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
+        return f->plan->schedule.steps / 4 + 1;
+    return UT_MAX2(f->weight[g], 1); /* a sum of nothing is zero, whatever it is divided by */
 }
 
-void ut_op_slots_open(ut_job *j, ut_op *op)
+void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
+                  uint32_t payload, uint32_t world)
 {
-    const ut_schedule *s = &op->plan.schedule;
-    memset(op->fold.ready, 0, sizeof op->fold.ready);
-    memset(op->fold.due, 0, sizeof op->fold.due);
-    memset(op->fold.up, 0xff, sizeof op->fold.up);
-    memset(op->fold.down, 0xff, sizeof op->fold.down);
-    op->fold.summed = op->fold.final = op->fold.thin = 0;
-    op->fold.first[0] = 0;
+    f->what = what;
+    f->plan = plan;
+    f->memory = memory;
+    f->turn = turn;
+    f->payload = payload;
+    f->world = world;
+}
+
+void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
+{
+    const ut_schedule *s = &f->plan->schedule;
+    memset(f->ready, 0, sizeof f->ready);
+    memset(f->due, 0, sizeof f->due);
+    memset(f->up, 0xff, sizeof f->up);
+    memset(f->down, 0xff, sizeof f->down);
+    memset(f->least_of, 0xff, sizeof f->least_of);
+    f->ranks = ranks;
+    f->summed = f->final = f->thin = 0;
+    f->nonfinite = f->digest = f->short_hosts = 0;
+    f->weight_min = f->world;
+    f->fewer_at = f->fill_chunk = UINT32_MAX;
+    f->first[0] = 0;
     for (uint32_t c = 0; c < s->chunks; c++)
-        op->fold.first[c + 1] = op->fold.first[c] + ut_slots(s->from[c + 1] - s->from[c], j->payload);
+        f->first[c + 1] = f->first[c] + ut_slots(s->from[c + 1] - s->from[c], f->payload);
     for (uint32_t i = 0; i < s->steps; i++) {
         const ut_step *x = &s->step[i];
         if (x->kind == UT_STEP_SEND && x->stage == 1)
-            op->fold.up[x->chunk] = i;
+            f->up[x->chunk] = i;
         else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
-            op->fold.down[x->chunk] = i;
+            f->down[x->chunk] = i;
         else if (x->kind == UT_STEP_RECEIVE && x->bytes) /* who is gone contributes nothing */
-            op->fold.due[x->chunk]++;
+            f->due[x->chunk]++;
     }
     for (uint32_t c = 0; c < s->chunks; c++)
-        if ((op->fold.due[c] == 0 || s->placed) && c != s->own) {
-            op->fold.summed |= 1ULL << c; /* a leaf: what it sends is its own */
-            op->fold.ready[0][c] = slots_of(op, c);
+        if ((f->due[c] == 0 || s->placed) && c != s->own) {
+            f->summed |= 1ULL << c; /* a leaf: what it sends is its own */
+            f->ready[0][c] = slots_of(f, c);
         }
-    uint32_t slots = op->fold.first[s->chunks];
-    memset(op->fold.state, 0, slots);
+    uint32_t slots = f->first[s->chunks];
+    memset(f->state, 0, slots);
     /* What only moves is whole, unless a rank of this host did not call. */
-    uint32_t lacking = j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight);
-    uint16_t weight = (uint16_t)(s->placed ? j->world - lacking : op->local.weight);
+    uint16_t weight = (uint16_t)(s->placed ? f->world - lacking : ranks);
     for (uint32_t g = 0; g < slots; g++)
-        op->fold.weight[g] = weight;
+        f->weight[g] = weight;
 }
 
 /* ---- one slot ---- */
 
-static void set(ut_op *op, uint32_t chunk, uint32_t g, uint8_t flags)
+static void set(ut_op_fold *f, uint32_t chunk, uint32_t g, uint8_t flags)
 {
-    uint8_t *state = op->fold.state + op->fold.first[chunk];
-    uint32_t slots = slots_of(op, chunk);
-    op->fold.state[g] |= flags;
+    uint8_t *state = f->state + f->first[chunk];
+    uint32_t slots = slots_of(f, chunk);
+    f->state[g] |= flags;
     for (unsigned stage = 0; stage < 2; stage++) {
         uint8_t flag = stage ? RESULT : SUMMED;
         if (!(flags & flag))
             continue;
-        uint32_t *ready = &op->fold.ready[stage][chunk];
+        uint32_t *ready = &f->ready[stage][chunk];
         while (*ready < slots && (state[*ready] & flag))
             ++*ready;
     }
 }
 
-static void is_result(const ut_job *j, ut_op *op, uint32_t chunk, uint32_t g, uint64_t at, size_t len, uint32_t crc)
+static void is_result(ut_op_fold *f, uint32_t chunk, uint32_t g, uint64_t at, size_t len, uint32_t crc)
 {
-    op->fold.crc[g] = crc;
-    op->account.replica.digest += ut_replica_part(crc, at, len);
-    uint32_t weight = op->fold.weight[g];
-    op->fold.weight_min = UT_MIN2(op->fold.weight_min, weight);
-    if (weight != j->world)
-        op->fold.thin |= 1ULL << chunk;
-    set(op, chunk, g, SUMMED | RESULT);
+    f->crc[g] = crc;
+    f->digest += ut_digest_part(crc, at, len);
+    uint32_t weight = f->weight[g];
+    f->weight_min = UT_MIN2(f->weight_min, weight);
+    if (weight != f->world)
+        f->thin |= 1ULL << chunk;
+    set(f, chunk, g, SUMMED | RESULT);
 }
 
 /* A sum on its way is not yet an average. */
-static uint8_t redop_on_the_way(const ut_op *op)
+static uint8_t redop_on_the_way(const ut_op_fold *f)
 {
-    return op->what.redop == UT_AVG ? UT_SUM : op->what.redop;
+    return f->what->redop == UT_AVG ? UT_SUM : f->what->redop;
 }
 
-bool ut_op_slot_moot(const ut_op *op, const ut_step *s, uint32_t slot)
+bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot)
 {
-    return op->fold.state[op->fold.first[s->chunk] + slot] & SUMMED;
+    return f->state[f->first[s->chunk] + slot] & SUMMED;
 }
 
-void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
-                     unsigned ranks)
+void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
-    uint32_t chunk = s->chunk, g = op->fold.first[chunk] + slot;
-    uint64_t at = s->offset + (uint64_t)slot * j->payload;
-    bool own = chunk == op->plan.schedule.own;
-    bool first = (op->fold.state[g] & FOLDS) == 0;
-    bool last = (++op->fold.state[g] & FOLDS) == op->fold.due[chunk];
-    op->fold.weight[g] = (uint16_t)(op->fold.weight[g] + ranks);
-    uint8_t *acc = acc_at(op, at);
-    size_t bad = ut_fold(op->what.dtype, own ? op->what.redop : redop_on_the_way(op),
-                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? dst_at(op, at) : acc,
-                         first ? src_at(op, at) : acc, payload, len / op->what.element, divisor_of(j, op, g));
+    uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
+    uint64_t at = s->offset + (uint64_t)slot * f->payload;
+    bool own = chunk == f->plan->schedule.own;
+    bool first = (f->state[g] & FOLDS) == 0;
+    bool last = (++f->state[g] & FOLDS) == f->due[chunk];
+    f->weight[g] = (uint16_t)(f->weight[g] + ranks);
+    uint8_t *acc = acc_at(f, at);
+    size_t bad = ut_fold(f->what->dtype, own ? f->what->redop : redop_on_the_way(f),
+                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? dst_at(f, at) : acc,
+                         first ? src_at(f, at) : acc, payload, len / f->what->element, divisor_of(f, g));
     if (!last)
         return;
     if (own) {
-        op->fold.nonfinite += bad;
-        is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len)); /* while it is in the cache */
+        f->nonfinite += bad;
+        is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len)); /* while it is in the cache */
     } else {
-        set(op, chunk, g, SUMMED);
+        set(f, chunk, g, SUMMED);
     }
 }
 
-void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
-                      unsigned missing, uint32_t crc)
+void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned missing,
+                   uint32_t crc)
 {
-    uint64_t at = s->offset + (uint64_t)slot * j->payload;
-    op->fold.nonfinite += ut_place(op->what.dtype, dst_at(op, at), payload, len / op->what.element);
-    if (op->plan.schedule.direct && !missing && s->stage == 2) {
-        op->account.replica.digest += ut_replica_part(crc, at, len);
+    uint64_t at = s->offset + (uint64_t)slot * f->payload;
+    f->nonfinite += ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
+    if (f->plan->schedule.direct && !missing && s->stage == 2) {
+        f->digest += ut_digest_part(crc, at, len);
         return;
     }
-    uint32_t g = op->fold.first[s->chunk] + slot, up = op->fold.up[s->chunk];
-    op->fold.weight[g] = (uint16_t)(j->world - UT_MIN2(missing, j->world));
-    op->fold.least_of[s->peer] = UT_MIN2(op->fold.least_of[s->peer], op->fold.weight[g]);
-    is_result(j, op, s->chunk, g, at, len, crc);
-    if (op->plan.schedule.direct)
-        op->peers.short_hosts |= missing ? ut_bit(s->peer) : 0;
+    uint32_t g = f->first[s->chunk] + slot, up = f->up[s->chunk];
+    f->weight[g] = (uint16_t)(f->world - UT_MIN2(missing, f->world));
+    f->least_of[s->peer] = UT_MIN2(f->least_of[s->peer], f->weight[g]);
+    is_result(f, s->chunk, g, at, len, crc);
+    if (f->plan->schedule.direct)
+        f->short_hosts |= missing ? ut_bit(s->peer) : 0;
     else if (up != UINT32_MAX) /* the owner goes on without it, or has it: the sum is gone here, and must not be sent */
-        ut_transfer_mark(&op->plan.transfer[up], slot);
+        ut_transfer_mark(&f->plan->transfer[up], slot);
 }
 
-const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
-                                  unsigned *ret_ranks)
+const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, unsigned *ret_ranks)
 {
-    uint64_t at = offset_of(j, op, s->chunk, slot);
-    if (s->stage == 1 && op->fold.due[s->chunk] == 0) {
-        *ret_ranks = op->local.weight;
-        return src_at(op, at);
+    uint64_t at = offset_of(f, s->chunk, slot);
+    if (s->stage == 1 && f->due[s->chunk] == 0) {
+        *ret_ranks = f->ranks;
+        return src_at(f, at);
     }
-    uint32_t g = op->fold.first[s->chunk] + slot;
-    *ret_ranks = op->fold.weight[g];
+    uint32_t g = f->first[s->chunk] + slot;
+    *ret_ranks = f->weight[g];
     if (ut_planted(UT_PLANT_WRONG_FORWARD) && s->stage == 1)
-        return src_at(op, at);
+        return src_at(f, at);
     if (s->stage == 1)
-        return (op->fold.state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
-    return op->memory.out + (at - op->memory.out_from);
+        return (f->state[g] & FOLDS) ? dst_at(f, at) : src_at(f, at);
+    return f->memory->out + (at - f->memory->out_from);
 }
 
 /* ---- one chunk ---- */
 
 /* Nothing more will be folded into a slot: it holds what it has. */
-static void end_slot(ut_job *j, ut_op *op, uint32_t chunk, uint32_t slot)
+static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
-    uint32_t g = op->fold.first[chunk] + slot;
-    if (op->fold.state[g] & SUMMED)
+    uint32_t g = f->first[chunk] + slot;
+    if (f->state[g] & SUMMED)
         return;
-    uint64_t at = offset_of(j, op, chunk, slot);
-    bool alone = (op->fold.state[g] & FOLDS) == 0;
-    size_t n = elements_of(j, op, chunk, slot);
-    if (chunk == op->plan.schedule.own) {
-        op->fold.nonfinite += op->plan.schedule.placed
-                                  ? ut_place(op->what.dtype, dst_at(op, at), src_at(op, at), n)
-                                  : ut_finish(op->what.dtype, op->what.redop, alone ? UT_A_IS_INPUT : 0, dst_at(op, at),
-                                              alone ? src_at(op, at) : acc_at(op, at), n, divisor_of(j, op, g));
-        is_result(j, op, chunk, g, at, n * op->what.element, ut_crc32c(0, dst_at(op, at), n * op->what.element));
+    uint64_t at = offset_of(f, chunk, slot);
+    bool alone = (f->state[g] & FOLDS) == 0;
+    size_t n = elements_of(f, chunk, slot);
+    if (chunk == f->plan->schedule.own) {
+        f->nonfinite += f->plan->schedule.placed
+                            ? ut_place(f->what->dtype, dst_at(f, at), src_at(f, at), n)
+                            : ut_finish(f->what->dtype, f->what->redop, alone ? UT_A_IS_INPUT : 0, dst_at(f, at),
+                                        alone ? src_at(f, at) : acc_at(f, at), n, divisor_of(f, g));
+        is_result(f, chunk, g, at, n * f->what->element, ut_crc32c(0, dst_at(f, at), n * f->what->element));
     } else {
-        if (!alone && op->what.acc_element != op->what.element)
-            (void)ut_finish(op->what.dtype, redop_on_the_way(op), 0, dst_at(op, at), acc_at(op, at), n, 1);
-        set(op, chunk, g, SUMMED);
+        if (!alone && f->what->acc_element != f->what->element)
+            (void)ut_finish(f->what->dtype, redop_on_the_way(f), 0, dst_at(f, at), acc_at(f, at), n, 1);
+        set(f, chunk, g, SUMMED);
     }
 }
 
-void ut_op_slot_fewer(ut_op *op, uint32_t chunk)
+void ut_fold_fewer(ut_op_fold *f, uint32_t chunk)
 {
-    assert(chunk == op->plan.schedule.own);
-    op->fold.due[chunk]--;
-    op->work.fewer_at = 0; /* some of its slots may be complete with what they have */
+    assert(chunk == f->plan->schedule.own);
+    f->due[chunk]--;
+    f->fewer_at = 0; /* some of its slots may be complete with what they have */
 }
 
-static bool may_pass(ut_job *j, const ut_op *op)
+static bool may_pass(const ut_op_fold *f)
 {
-    return ut_work_pass(ut_engine_work(j->engine), op->what.bytes, j->payload);
+    return ut_work_pass(f->turn, f->what->bytes, f->payload);
 }
 
 /* After fewer hosts contribute than was expected: slots of the own chunk that have all now. */
-static bool end_complete_slots(ut_job *j, ut_op *op)
+static bool end_complete_slots(ut_op_fold *f)
 {
-    uint32_t chunk = op->plan.schedule.own, *slot = &op->work.fewer_at;
-    for (; *slot < slots_of(op, chunk); ++*slot) {
-        uint8_t state = op->fold.state[op->fold.first[chunk] + *slot];
-        if ((state & SUMMED) || (state & FOLDS) != op->fold.due[chunk])
+    uint32_t chunk = f->plan->schedule.own, *slot = &f->fewer_at;
+    for (; *slot < slots_of(f, chunk); ++*slot) {
+        uint8_t state = f->state[f->first[chunk] + *slot];
+        if ((state & SUMMED) || (state & FOLDS) != f->due[chunk])
             continue;
-        if (!may_pass(j, op))
+        if (!may_pass(f))
             return false;
-        end_slot(j, op, chunk, *slot);
+        end_slot(f, chunk, *slot);
     }
     *slot = UINT32_MAX;
     return true;
 }
 
 /* Nothing more will be folded into |chunk|: slots that wait for more hold what they have. */
-static bool end_sum(ut_job *j, ut_op *op, uint32_t chunk)
+static bool end_sum(ut_op_fold *f, uint32_t chunk)
 {
-    bool own = chunk == op->plan.schedule.own;
-    uint32_t slots = slots_of(op, chunk);
-    bool nothing = op->plan.schedule.placed && op->fold.due[chunk]; /* of what never came nothing can be made */
-    for (uint32_t slot = op->fold.ready[0][chunk]; slot < slots && !nothing; slot++) {
-        if (op->fold.state[op->fold.first[chunk] + slot] & SUMMED)
+    bool own = chunk == f->plan->schedule.own;
+    uint32_t slots = slots_of(f, chunk);
+    bool nothing = f->plan->schedule.placed && f->due[chunk]; /* of what never came nothing can be made */
+    for (uint32_t slot = f->ready[0][chunk]; slot < slots && !nothing; slot++) {
+        if (f->state[f->first[chunk] + slot] & SUMMED)
             continue;
-        if (!may_pass(j, op))
+        if (!may_pass(f))
             return false;
-        end_slot(j, op, chunk, slot);
+        end_slot(f, chunk, slot);
     }
-    op->fold.summed |= 1ULL << chunk;
+    f->summed |= 1ULL << chunk;
     if (own && !nothing)
-        op->fold.final |= 1ULL << chunk;
+        f->final |= 1ULL << chunk;
     return true;
 }
 
 /* No more of |chunk|'s result will come: its place is taken by what this host has gathered of it, at least its own. */
-static bool fill(ut_job *j, ut_op *op, uint32_t chunk)
+static bool fill(ut_op_fold *f, uint32_t chunk)
 {
-    const ut_transfer *t = &op->plan.transfer[op->fold.down[chunk]];
-    uint32_t slot = op->work.fill_chunk == chunk ? op->work.fill_slot : 0;
+    const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
+    uint32_t slot = f->fill_chunk == chunk ? f->fill_slot : 0;
     for (; slot < t->slots; slot++) {
-        uint32_t g = op->fold.first[chunk] + slot;
-        if (ut_transfer_has(t, slot) || (op->fold.state[g] & RESULT))
+        uint32_t g = f->first[chunk] + slot;
+        if (ut_transfer_has(t, slot) || (f->state[g] & RESULT))
             continue;
-        if (!may_pass(j, op)) {
-            op->work.fill_chunk = chunk;
-            op->work.fill_slot = slot;
+        if (!may_pass(f)) {
+            f->fill_chunk = chunk;
+            f->fill_slot = slot;
             return false;
         }
-        uint64_t at = offset_of(j, op, chunk, slot);
-        const uint8_t *sum = (op->fold.state[g] & FOLDS) ? dst_at(op, at) : src_at(op, at);
-        size_t n = elements_of(j, op, chunk, slot), len = n * op->what.element;
-        if (op->local.weight == 0)
-            memset(dst_at(op, at), 0, len); /* which is the sum, too */
-        op->fold.nonfinite +=
-            ut_finish(op->what.dtype, op->what.redop, UT_A_IS_INPUT, dst_at(op, at), sum, n, divisor_of(j, op, g));
-        uint64_t digest = op->account.replica.digest;
-        is_result(j, op, chunk, g, at, len, ut_crc32c(0, dst_at(op, at), len));
+        uint64_t at = offset_of(f, chunk, slot);
+        const uint8_t *sum = (f->state[g] & FOLDS) ? dst_at(f, at) : src_at(f, at);
+        size_t n = elements_of(f, chunk, slot), len = n * f->what->element;
+        if (f->ranks == 0)
+            memset(dst_at(f, at), 0, len); /* which is the sum, too */
+        f->nonfinite +=
+            ut_finish(f->what->dtype, f->what->redop, UT_A_IS_INPUT, dst_at(f, at), sum, n, divisor_of(f, g));
+        uint64_t digest = f->digest;
+        is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len));
         if (ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
-            op->account.replica.digest = digest;
+            f->digest = digest;
     }
-    op->fold.final |= 1ULL << chunk;
+    f->final |= 1ULL << chunk;
     return true;
 }
 
-static bool is_over(const ut_op *op, uint32_t step)
+static bool is_over(const ut_op_fold *f, uint32_t step)
 {
-    return step == UINT32_MAX || ut_transfer_over(&op->plan.transfer[step]);
+    return step == UINT32_MAX || ut_transfer_over(&f->plan->transfer[step]);
 }
 
 /* The whole result of |chunk| is here: its owner had what it wanted of the sum. */
-static void close_sum(ut_op *op, uint32_t chunk)
+static void close_sum(ut_op_fold *f, uint32_t chunk)
 {
-    op->fold.summed |= 1ULL << chunk;
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        ut_transfer *t = &op->plan.transfer[i];
-        const ut_step *s = &op->plan.schedule.step[i];
+    f->summed |= 1ULL << chunk;
+    for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
+        ut_transfer *t = &f->plan->transfer[i];
+        const ut_step *s = &f->plan->schedule.step[i];
         if (s->stage != 1 || s->chunk != chunk || ut_transfer_over(t))
             continue;
         t->closed = 1;
@@ -314,33 +330,33 @@ static void close_sum(ut_op *op, uint32_t chunk)
     }
 }
 
-bool ut_op_settle(ut_job *j, ut_op *op, bool ending)
+bool ut_fold_settle(ut_op_fold *f, bool ending)
 {
     uint64_t folding = 0;
-    if (op->work.fewer_at != UINT32_MAX && !end_complete_slots(j, op))
+    if (f->fewer_at != UINT32_MAX && !end_complete_slots(f))
         return false;
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        const ut_step *s = &op->plan.schedule.step[i];
-        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&op->plan.transfer[i]))
+    for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
+        const ut_step *s = &f->plan->schedule.step[i];
+        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&f->plan->transfer[i]))
             folding |= 1ULL << s->chunk;
     }
-    for (uint32_t c = 0; c < op->plan.schedule.chunks; c++) {
+    for (uint32_t c = 0; c < f->plan->schedule.chunks; c++) {
         uint64_t bit = 1ULL << c;
-        uint32_t down = op->fold.down[c];
-        if (op->fold.final & bit)
+        uint32_t down = f->down[c];
+        if (f->final & bit)
             continue;
-        if (down != UINT32_MAX && ut_transfer_complete(&op->plan.transfer[down])) {
-            op->fold.final |= bit;
-            if (!op->plan.schedule.direct)
-                close_sum(op, c);
+        if (down != UINT32_MAX && ut_transfer_complete(&f->plan->transfer[down])) {
+            f->final |= bit;
+            if (!f->plan->schedule.direct)
+                close_sum(f, c);
             continue;
         }
-        if (!((op->fold.summed | folding) & bit) && !end_sum(j, op, c))
+        if (!((f->summed | folding) & bit) && !end_sum(f, c))
             return false;
         /* The sum still goes up, for the sake of others, before it becomes a result here. */
-        if (op->what.collective == UT_ALLREDUCE && down != UINT32_MAX && is_over(op, down) && (op->fold.summed & bit) &&
-            (ending || (!op->what.agree && is_over(op, op->fold.up[c]))) && /* who must agree passes on results alone */
-            !fill(j, op, c))
+        if (f->what->collective == UT_ALLREDUCE && down != UINT32_MAX && is_over(f, down) && (f->summed & bit) &&
+            (ending || (!f->what->agree && is_over(f, f->up[c]))) && /* who must agree passes on results alone */
+            !fill(f, c))
             return false;
     }
     return true;
@@ -348,15 +364,15 @@ bool ut_op_settle(ut_job *j, ut_op *op, bool ending)
 
 /* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first, to
  * where the sums were. */
-bool ut_op_keep(ut_job *j, ut_op *op)
+bool ut_fold_keep(const ut_op_fold *f, ut_progress *way)
 {
     uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
-    if (ut_op_in_job_memory(op))
+    if (ut_op_in_job_memory(f->memory))
         return true;
     memset(first, 0xff, sizeof first);
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        const ut_step *s = &op->plan.schedule.step[i];
-        const ut_transfer *t = &op->plan.transfer[i];
+    for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
+        const ut_step *s = &f->plan->schedule.step[i];
+        const ut_transfer *t = &f->plan->transfer[i];
         if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
             continue;
         uint32_t w = 0, most = UT_MIN2(first[s->chunk], t->slots);
@@ -364,22 +380,22 @@ bool ut_op_keep(ut_job *j, ut_op *op)
             w++;
         first[s->chunk] = UT_MIN2(most, w * 64);
     }
-    for (; op->work.index < op->plan.schedule.chunks; op->work.index++, op->work.at = 0) {
-        uint32_t c = op->work.index;
-        if (first[c] >= slots_of(op, c))
+    for (; way->index < f->plan->schedule.chunks; way->index++, way->at = 0) {
+        uint32_t c = way->index;
+        if (first[c] >= slots_of(f, c))
             continue;
-        uint64_t at = UT_MAX2(op->work.at, offset_of(j, op, c, first[c])), end = op->plan.schedule.from[c + 1];
+        uint64_t at = UT_MAX2(way->at, offset_of(f, c, first[c])), end = f->plan->schedule.from[c + 1];
         while (at < end) {
-            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, end - at);
+            uint64_t some = ut_work_take(f->turn, f->what->bytes, end - at);
             if (some == 0) {
-                op->work.at = at;
+                way->at = at;
                 return false;
             }
-            memcpy(op->memory.held + (at - op->memory.held_from), dst_at(op, at), some);
+            memcpy(f->memory->held + (at - f->memory->held_from), dst_at(f, at), some);
             at += some;
         }
     }
-    op->memory.out = op->memory.held;
-    op->memory.out_from = op->memory.held_from;
+    f->memory->out = f->memory->held;
+    f->memory->out_from = f->memory->held_from;
     return true;
 }

@@ -197,7 +197,6 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial.heard_from = a->from;
     op->partial.waited = now - UT_MIN2(a->since, now);
     memset(op->partial.said, 0, sizeof op->partial.said);
-    memset(op->fold.least_of, 0xff, sizeof op->fold.least_of);
     ut_op_time_call(j, op, &a->shape, true);
     const ut_submission *other = ut_slots_take(j, op);
     const ut_part *own = &op->partial.said[j->config.self];
@@ -259,7 +258,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
                 op->local.call[kept++] = op->local.call[i];
         }
         bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
-        bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(op);
+        bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory);
         op->local.calls = (uint16_t)kept;
         if (in_its_memory || (begins && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */

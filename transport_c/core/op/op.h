@@ -74,12 +74,6 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
     return j->config.options.algorithm ? j->config.options.algorithm : UT_TAR;
 }
 
-/* Ranks' contributions are folded, and `redop` says how. */
-static inline bool ut_op_reduces(unsigned collective)
-{
-    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;
-}
-
 /* Its schedule and transfers hold, and peers may still be sent something of it. */
 static inline bool ut_op_sends(const ut_op *op)
 {
@@ -152,7 +146,7 @@ ut_ns ut_op_next_wake(const ut_op *op);
 static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 {
     return op->state == UT_OP_RUNNING && op->time.stage_end[1] != UT_END_NONE &&
-           (op->peers.short_hosts & ~op->peers.peer_masks & ~op->peers.masks_waived & ut_bit(host));
+           (op->fold.short_hosts & ~op->peers.peer_masks & ~op->peers.masks_waived & ut_bit(host));
 }
 
 /* op_open.c */
@@ -171,7 +165,7 @@ static inline bool ut_op_has_work(const ut_op *op)
 /* An OPENING op begins its work once more. */
 static inline void ut_op_restart(ut_op *op)
 {
-    op->work = (ut_progress){.fewer_at = UINT32_MAX, .fill_chunk = UINT32_MAX};
+    op->work = (ut_progress){0};
 }
 /* The op has come to the next step of its work. */
 static inline void ut_op_next_step(ut_op *op)
@@ -231,28 +225,6 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
 /* Looks again at what |host| sent early: an op has opened. */
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
 
-/* slots.c */
-/* After the schedule, the transfers and the buffers are placed. */
-void ut_op_slots_open(ut_job *j, ut_op *op);
-/* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
-bool ut_op_slot_moot(const ut_op *op, const ut_step *s, uint32_t slot);
-/* Folds a contribution of |ranks| ranks in; the slot is not moot. */
-void ut_op_slot_fold(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
-                     unsigned ranks);
-/* Places a result with CRC32C |crc|, from which |missing| ranks of the job are missing. */
-void ut_op_slot_place(ut_job *j, ut_op *op, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
-                      unsigned missing, uint32_t crc);
-/* What a send of this slot carries, and the ranks in it. */
-const uint8_t *ut_op_slot_payload(const ut_job *j, const ut_op *op, const ut_step *s, uint32_t slot,
-                                  unsigned *ret_ranks);
-/* One host less will contribute to |chunk|, of which nothing came. */
-void ut_op_slot_fewer(ut_op *op, uint32_t chunk);
-/* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
- * more is sent up. False if the turn does not allow all of it. */
-bool ut_op_settle(ut_job *j, ut_op *op, bool ending);
-/* Copies the results that peers may still ask for, and sends from the copy from now on. False as above. */
-bool ut_op_keep(ut_job *j, ut_op *op);
-
 /* op_send.c */
 /* True while something is still to come from |host| in |stage| (0 or 1). */
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
@@ -285,12 +257,6 @@ bool ut_op_digest(ut_job *j, ut_op *op);
 /* Adds to the job's losses what is missing of an op that ends. */
 void ut_op_account_loss(ut_job *j, const ut_op *op);
 
-/* What an op works on, and what it sends on of it, lies in the job's memory, not a trainer's. */
-static inline bool ut_op_in_job_memory(const ut_op *op)
-{
-    return op->memory.transformed || op->memory.dst == op->memory.bucket;
-}
-
 /* witness.c */
 void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);
 /* |len| bytes of |host| were used. */
@@ -304,14 +270,6 @@ uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op);
 void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r);
 
 /* replica.c */
-/* One slot's part of a digest; the digest is the sum over all slots, in any order. |crc|: CRC32C of the |len| bytes at
- * |offset| of the result. */
-uint64_t ut_replica_part(uint32_t crc, uint64_t offset, size_t len);
-/* The 32 bits of a digest that travel. */
-static inline uint32_t ut_replica_word(uint64_t digest)
-{
-    return (uint32_t)(digest ^ digest >> 32);
-}
 /* The op has ended here with a result: its digest is final. */
 void ut_replica_ended(ut_job *j, ut_op *op);
 /* |host| tells its digest of some op. */

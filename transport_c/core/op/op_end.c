@@ -50,7 +50,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     op->time.stage_end[0] = (uint8_t)how;
     op->time.stage_at[0] = now;
     close_receives(op, 1, UT_MISSING_LOST);
-    op->work.unsettled = !ut_op_settle(j, op, false);
+    op->work.unsettled = !ut_fold_settle(&op->fold, false);
     /* Of a contribution that was summed on the way only the last sender is known to be in it. */
     op->peers.full_mask = op->peers.any_mask = op->local.weight ? ut_bit(j->config.self) : 0;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
@@ -137,7 +137,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
     bool complete;
     if (op->state != UT_OP_RUNNING)
         return;
-    op->work.unsettled = !ut_op_settle(j, op, false);
+    op->work.unsettled = !ut_fold_settle(&op->fold, false);
     if (op->time.stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
         end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
     if (op->time.stage_end[0] == UT_END_NONE)
@@ -246,9 +246,9 @@ static bool end_step(ut_job *j, ut_op *op)
 {
     switch (op->work.step) {
     case END_SETTLE:
-        return ut_op_settle(j, op, true);
+        return ut_fold_settle(&op->fold, true);
     case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
-        return ut_op_keep(j, op);
+        return ut_fold_keep(&op->fold, &op->work);
     case END_DECODE:
         return ut_op_decode(j, op);
     case END_DIGEST:

@@ -127,13 +127,11 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->time.stage_at[0] = op->time.stage_at[1] = 0;
     op->peers.complete_masks = 0;
     op->time.rounds_cut = 0;
-    op->fold.nonfinite = op->account.bytes_repaired = op->account.bytes_duplicate = 0;
+    op->account.bytes_repaired = op->account.bytes_duplicate = 0;
     op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
-    op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.short_hosts = op->peers.masks_waived =
-        0;
+    op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.masks_waived = 0;
     op->peers.peer_full = UINT64_MAX;
     ut_witness_begin(j, op, now);
-    op->fold.weight_min = j->world;
     op->account.kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);
@@ -155,7 +153,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
-    ut_op_slots_open(j, op);
+    ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     if (op->partial.on)
         ut_op_announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && !op->partial.on; h++) {

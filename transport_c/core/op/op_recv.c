@@ -55,9 +55,9 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     ut_transfer *t = &op->plan.transfer[i];
     if (t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE))
         return UT_TAKEN_LATE;
-    if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_op_slot_moot(op, s, slot))
+    if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_fold_moot(&op->fold, s, slot))
         return UT_TAKEN_LATE;
-    bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_op_slot_moot(op, s, slot);
+    bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_fold_moot(&op->fold, s, slot);
     if (!ut_transfer_mark(t, slot) && !folds_again) {
         op->account.bytes_duplicate += len;
         return UT_TAKEN_DUPLICATE;
@@ -69,10 +69,10 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
         op->account.bytes_repaired += len;
     if (s->stage == 1 && !op->plan.schedule.placed) {
         t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
-        ut_op_slot_fold(j, op, s, slot, payload, len, h->coverage);
+        ut_fold_add(&op->fold, s, slot, payload, len, h->coverage);
     } else {
         t->weight = s->stage == 1 ? h->coverage : t->weight;
-        ut_op_slot_place(j, op, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
+        ut_fold_place(&op->fold, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
     }
     if (ut_transfer_complete(t))
         ut_op_check(j, op, now);

@@ -4,6 +4,7 @@
  * lie: no staging copy. Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1,
  * then fresh slots by op and schedule.
  */
+#include "core/base/digest.h"
 #include "core/partial/part.h"
 #include "core/wire/pieces.h"
 
@@ -42,7 +43,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     ut_conn *c = &j->conn[s->peer];
     uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
     unsigned ranks;
-    const uint8_t *payload = ut_op_slot_payload(j, op, s, slot, &ranks);
+    const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
     ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->memory.transformed ? UT_FLAG_TRANSFORMED : 0)),
@@ -62,7 +63,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
     if (op->what.collective == UT_BROADCAST && s->stage == 1 &&
         !repair) /* what the root deals out comes back to it nowhere */
-        op->account.replica.digest += ut_replica_part(h.payload_crc, h.ultima.offset, len);
+        op->fold.digest += ut_digest_part(h.payload_crc, h.ultima.offset, len);
     if (pieces) {
         c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
         ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
@@ -276,7 +277,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .weight = op->local.weight,
                          .algorithm = (uint8_t)ut_job_algorithm(j),
                          .time_left_us = left,
-                         .digest = over && op->account.replica.known ? ut_replica_word(op->account.replica.digest) : 0,
+                         .digest = over && op->account.replica.known ? ut_digest_word(op->account.replica.digest) : 0,
                          .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
                          .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
                          .owners = op->plan.owners_tag};

@@ -6,11 +6,9 @@
 #ifndef UT_OP_PARTS_H
 #define UT_OP_PARTS_H
 
-#include "core/base/work.h"
 #include "core/face/engine.h"
+#include "core/fold/fold.h"
 #include "core/op/timing.h"
-#include "core/plan/schedule.h"
-#include "core/plan/transfer.h"
 
 enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
 
@@ -25,7 +23,7 @@ typedef struct ut_call {
 
 /* What this host's result is, in a word, and which hosts said what theirs is. */
 typedef struct ut_replica {
-    uint64_t digest; /* so far, until `known` */
+    uint64_t digest; /* once `known` */
     bool known;      /* the op has ended here with a result */
     uint64_t told;   /* hosts that a record with the digest was sent to */
     uint64_t heard;  /* hosts whose digest was held against ours */
@@ -53,18 +51,6 @@ typedef struct ut_part {
     uint16_t fresh, stale; /* bit per place */
     uint32_t oldest_step;
 } ut_part;
-
-/* What the op computes: the same on every host, or it fails as a desync. Set by the first call (op.c). */
-typedef struct ut_op_what {
-    uint8_t dtype, redop, mode;
-    uint8_t collective; /* enum ut_collective */
-    uint8_t root;       /* of a broadcast */
-    uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
-    uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
-    uint64_t count;     /* elements of the bucket */
-    uint64_t bytes;
-    size_t element, acc_element; /* bytes */
-} ut_op_what;
 
 /* When its stages begin and end: op_time.c. */
 typedef struct ut_op_time {
@@ -96,40 +82,6 @@ typedef struct ut_op_local {
     ut_call call[UT_LOCAL_MAX];
 } ut_op_local;
 
-/* Where its bytes lie: op_open.c. The last three are given at job_add and reused by every op of this place. */
-typedef struct ut_op_memory {
-    const uint8_t *src;          /* this host's contribution, from src_from on */
-    uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
-    uint64_t src_from, dst_from; /* bytes into the bucket: not 0 where it is the own shard alone */
-    const uint8_t *own;          /* this host's contribution as it was before a transform */
-    uint8_t *acc;                /* accumulators of what lies from held_from on: in dst, or in `held` for the halves */
-    uint64_t held_from;          /* bytes into the bucket: `held` begins there */
-    const uint8_t *out;          /* where stage 2 sends from: dst, later the linger copy */
-    uint64_t out_from;           /* bytes into the bucket: `out` begins there */
-    uint8_t transformed;         /* src, dst and all that travels are Hadamard-encoded, in `encoded` */
-    uint8_t *held;               /* float32 sums of the halves, then what peers still need; NULL in a job of one host */
-    uint8_t *bucket;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
-    uint8_t *encoded; /* the bucket transformed; NULL in a job of one host, and where it never is */
-} ut_op_memory;
-
-/* What each slot and chunk of the bucket holds: fold/slots.c. Pointers are given at job_add. */
-typedef struct ut_op_fold {
-    uint8_t *state;                   /* per slot of the bucket: see slots.c */
-    uint16_t *weight;                 /* per slot of the bucket: ranks in what it holds */
-    uint32_t *crc;                    /* per slot that holds its result, where it may be sent on: its CRC32C */
-    uint32_t first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
-    uint32_t ready[2][UT_HOSTS_MAX];  /* per stage and chunk: its slots [0, ready) may be sent */
-    uint8_t due[UT_HOSTS_MAX];        /* per chunk: contributions that this host folds into its own */
-    uint32_t up[UT_HOSTS_MAX];        /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
-    uint32_t down[UT_HOSTS_MAX];      /* per chunk: the step that brings the result; UINT32_MAX at its owner */
-    uint64_t summed;                  /* bit per chunk: no more will be folded into it */
-    uint64_t final;                   /* bit per chunk: its result is here, or what stands for it */
-    uint64_t thin;                    /* bit per chunk: its result lacks ranks in some slot */
-    uint64_t nonfinite;
-    uint32_t weight_min;
-    uint32_t least_of[UT_HOSTS_MAX]; /* ranks in the least covered slot that came straight from its owner */
-} ut_op_fold;
-
 /* What the other hosts have said of it: op_recv.c. Masks of hosts. */
 typedef struct ut_op_peers {
     uint64_t record_matched;      /* their record was seen and agrees */
@@ -138,25 +90,10 @@ typedef struct ut_op_peers {
     uint64_t tx_done;             /* send no more */
     uint64_t full_mask, any_mask; /* of our shard */
     uint8_t complete_masks;       /* those two are final */
-    uint64_t short_hosts;         /* owners whose shard came straight from them with ranks missing in some slot */
     uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
     uint64_t peer_masks;          /* their masks are known */
     uint64_t masks_waived;        /* will not say any more */
 } ut_op_peers;
-
-/* Who sends which part to whom, and what of it has travelled: op_open.c lays it out. */
-typedef struct ut_op_plan {
-    uint64_t owners;      /* hosts that the bucket is cut among: all, but in TAR those alone that are not gone */
-    uint16_t owners_tag;  /* names them on the wire */
-    uint8_t owns_nothing; /* 1: this host is none of them */
-    uint8_t incast;       /* factor in force when it opened */
-    uint32_t rx_of[2][UT_HOSTS_MAX]; /* a step that receives from a host in a stage; UINT32_MAX for none */
-    uint32_t rx_next[UT_STEPS_MAX];  /* and the next one from it in that stage */
-    ut_schedule schedule;
-    ut_transfer transfer[UT_STEPS_MAX];
-    uint64_t *bitmaps; /* of the transfers; given at job_add */
-    size_t bitmap_words;
-} ut_op_plan;
 
 /* What its receipt tells beyond the above: witness.c, receipt.c, replica.c. */
 typedef struct ut_op_account {

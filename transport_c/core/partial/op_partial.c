@@ -45,10 +45,10 @@ uint32_t ut_op_whole(const ut_job *j, const ut_op *op)
 void ut_op_find_short(const ut_job *j, ut_op *op)
 {
     uint32_t whole = ut_op_whole(j, op);
-    op->peers.short_hosts = 0;
+    op->fold.short_hosts = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (op->fold.least_of[h] < whole)
-            op->peers.short_hosts |= ut_bit(h);
+            op->fold.short_hosts |= ut_bit(h);
 }
 
 void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
@@ -74,7 +74,7 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
             continue;
         t->slots = 0;
         op->plan.schedule.step[i].bytes = 0;
-        ut_op_slot_fewer(op, op->plan.schedule.step[i].chunk);
+        ut_fold_fewer(&op->fold, op->plan.schedule.step[i].chunk);
     }
     ut_op_check(j, op, now);
 }

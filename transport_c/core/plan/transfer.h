@@ -7,7 +7,7 @@
 #ifndef UT_TRANSFER_H
 #define UT_TRANSFER_H
 
-#include "core/base/ut.h"
+#include "core/base/receipt.h"
 
 typedef struct ut_transfer {
     uint32_t slots;      /* 0 for an empty range */

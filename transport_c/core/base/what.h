@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a collective computes. Every host must say the same of an op, or the op fails as a desync.
+ */
+#ifndef UT_WHAT_H
+#define UT_WHAT_H
+
+#include "core/base/ut.h"
+
+/* Set by the first call of a local rank (op.c). */
+typedef struct ut_op_what {
+    uint8_t dtype, redop, mode;
+    uint8_t collective; /* enum ut_collective */
+    uint8_t root;       /* of a broadcast */
+    uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
+    uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
+    uint64_t count;     /* elements of the bucket */
+    uint64_t bytes;
+    size_t element, acc_element; /* bytes */
+} ut_op_what;
+
+/* Ranks' contributions are folded, and `redop` says how. */
+static inline bool ut_op_reduces(unsigned collective)
+{
+    return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;
+}
+
+#endif

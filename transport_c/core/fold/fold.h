@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What each slot and each chunk of an op's bucket holds on this host. This room knows no op: it sees what is computed,
+ * the plan, and where the bytes lie, so that a test can drive it with a table of steps alone (tests/c/fold/).
+ *
+ * A slot is first a sum: this host's own contribution, into which those of its children in the chunk's tree are folded
+ * as they come. When all have come, or will not, the slot is summed and may go to the parent. At the chunk's owner that
+ * is the result; everywhere else the result comes from above and takes the sum's place.
+ */
+#ifndef UT_FOLD_H
+#define UT_FOLD_H
+
+#include "core/base/what.h"
+#include "core/base/work.h"
+#include "core/plan/plan.h"
+
+typedef struct ut_op_fold {
+    /* Given once (ut_fold_init). */
+    const ut_op_what *what;
+    ut_op_plan *plan;
+    ut_op_memory *memory;
+    ut_work *turn;
+    uint32_t payload; /* bytes of a full slot */
+    uint32_t world;   /* ranks of the job */
+    uint8_t *state;   /* per slot of the bucket: see slots.c */
+    uint16_t *weight; /* per slot of the bucket: ranks in what it holds */
+    uint32_t *crc;    /* per slot that holds its result, where it may be sent on: its CRC32C */
+
+    /* From ut_fold_open on. */
+    uint16_t ranks;                   /* of this host, that are in its own contribution */
+    uint32_t first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
+    uint32_t ready[2][UT_HOSTS_MAX];  /* per stage and chunk: its slots [0, ready) may be sent */
+    uint8_t due[UT_HOSTS_MAX];        /* per chunk: contributions that this host folds into its own */
+    uint32_t up[UT_HOSTS_MAX];        /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
+    uint32_t down[UT_HOSTS_MAX];      /* per chunk: the step that brings the result; UINT32_MAX at its owner */
+    uint64_t summed;                  /* bit per chunk: no more will be folded into it */
+    uint64_t final;                   /* bit per chunk: its result is here, or what stands for it */
+    uint64_t thin;                    /* bit per chunk: its result lacks ranks in some slot */
+    uint64_t nonfinite;               /* elements of the result that are NaN or infinite */
+    uint64_t digest;                  /* of the slots whose result is here (core/base/digest.h) */
+    uint32_t weight_min;              /* ranks in the least covered slot of the result */
+    uint32_t least_of[UT_HOSTS_MAX];  /* and in the least covered one that came straight from its owner */
+    uint64_t short_hosts;             /* owners whose shard came straight from them with ranks missing in some slot */
+    uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
+    uint32_t fill_chunk, fill_slot; /* where holes are being filled; UINT32_MAX: nowhere yet */
+} ut_op_fold;
+
+/* |what|, |plan|, |memory| and |turn| stay the caller's, who sets them before each ut_fold_open. `state`, `weight` and
+ * `crc` are the caller's too: an element for each slot of the largest bucket. */
+void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
+                  uint32_t payload, uint32_t world);
+/* An op begins: its schedule, transfers and buffers are in place. |ranks| of this host are in its contribution, and
+ * |lacking| have not called. */
+void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);
+/* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
+bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot);
+/* Folds the contribution of |ranks| ranks in that came with step |s|. The slot is not moot, and |payload| has its
+ * |len| bytes. */
+void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks);
+/* Places a result with CRC32C |crc|, from which |missing| ranks of the job are missing. */
+void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned missing,
+                   uint32_t crc);
+/* What a send of this slot carries, and the ranks in it. */
+const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, unsigned *ret_ranks);
+/* One host less will contribute to |chunk|, of which nothing came. */
+void ut_fold_fewer(ut_op_fold *f, uint32_t chunk);
+/* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
+ * more is sent up. False if the turn does not allow all of it. */
+bool ut_fold_settle(ut_op_fold *f, bool ending);
+/* Copies the results that peers may still ask for into the memory `held`, and sends from the copy from now on. |way|
+ * says from which chunk (`index`) and byte (`at`) on, and then how far it came. False as above. */
+bool ut_fold_keep(const ut_op_fold *f, ut_progress *way);
+
+#endif
