@@ -143,7 +143,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->nonfinite = op->fold.nonfinite;
     r->weight_min = op->fold.weight_min;
     r->hadamard = op->memory.transformed;
-    r->drops_host = ut_engine_counters(j->engine)->kernel_drops - op->account.kernel_drops_before;
+    r->drops_host = j->host->counters->kernel_drops - op->account.kernel_drops_before;
     r->incast = op->plan.incast;
     r->t_b_us = in_force_us(op->time.learnt.t_b);
     for (unsigned stage = 0; stage < 2; stage++) {
@@ -188,11 +188,9 @@ void ut_receipt_keep(ut_job *j, const ut_receipt *r)
     memcpy(to, r, offsetof(ut_receipt, peer) + r->hosts * sizeof *r->peer);
 }
 
-int ut_engine_receipt(const ut_engine *e, uint32_t job, uint32_t back, ut_receipt *ret)
+const ut_receipt *ut_receipt_back(const ut_job *j, uint32_t back)
 {
-    const ut_job *j = ut_engine_job(e, job);
-    if (!j || back >= UT_RECEIPTS_KEPT || back >= j->account.kept_count)
-        return UT_ERR_UNKNOWN;
-    *ret = j->account.kept[(j->account.kept_count - 1 - back) % UT_RECEIPTS_KEPT];
-    return UT_OK;
+    if (back >= UT_RECEIPTS_KEPT || back >= j->account.kept_count)
+        return NULL;
+    return &j->account.kept[(j->account.kept_count - 1 - back) % UT_RECEIPTS_KEPT];
 }

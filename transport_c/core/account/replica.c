@@ -25,7 +25,7 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
     ut_replica *r = &op->account.replica;
     if (r->heard & ut_bit(host))
         return;
-    ut_stats *stats = ut_engine_counters(j->engine);
+    ut_stats *stats = j->host->counters;
     r->heard |= ut_bit(host);
     stats->replicas_compared++;
     if (theirs != ut_digest_word(r->digest)) {
@@ -38,13 +38,13 @@ static void compare(ut_job *j, ut_op *op, uint32_t host, uint32_t theirs)
     j->account.agreed_seq = op->seq;
     j->account.agreed_differ = r->differ;
     if (r->differ)
-        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DIVERGED,
-                                              .job = j->number,
-                                              .session = UINT32_MAX,
-                                              .host = UINT32_MAX,
-                                              .op_seq = op->seq,
-                                              .a = r->differ,
-                                              .b = r->heard});
+        j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_DIVERGED,
+                                                    .job = j->number,
+                                                    .session = UINT32_MAX,
+                                                    .host = UINT32_MAX,
+                                                    .op_seq = op->seq,
+                                                    .a = r->differ,
+                                                    .b = r->heard});
 }
 
 void ut_replica_ended(ut_job *j, ut_op *op)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the core tells whoever drives it: events for the daemon, and counters.
+ * The host of an op: what an op may ask of whoever holds its job, and what it tells there. The engine (core/face/) is
+ * such a host, and hands its ut_host to each job at the start; a test is another, without an engine (tests/c/op/). So
+ * the rooms below the engine call nothing by name that lies above them.
  */
 #ifndef UT_HOST_H
 #define UT_HOST_H
 
-#include "core/base/ut.h"
+#include "core/base/receipt.h"
+#include "core/base/work.h"
 
 enum ut_event_kind {
     UT_EVENT_OP_DONE = 1,    /* a: status, b: elapsed ns, c: bytes missing */
@@ -57,5 +60,29 @@ typedef struct ut_stats {
     uint64_t oldest_open_ns;     /* start of the oldest open op; UT_NEVER if none */
     uint64_t oldest_deadline_ns; /* its deadline; UT_NEVER while only the engine's own work is left of it */
 } ut_stats;
+
+/* Functions are called from the thread that drives the engine, and must not call back into the op. What is asked for
+ * each packet is a plain pointer or number. */
+typedef struct ut_host {
+    void *context;         /* the first argument of each function */
+    ut_stats *counters;    /* of all jobs */
+    ut_work *turn;         /* what passes over buckets may still cost in this turn */
+    uint32_t segments_max; /* packets that one burst may hold */
+
+    /* A trainer's call is answered. The receipt is copied; a session that has gone meanwhile is no mistake. */
+    void (*complete)(void *context, uint32_t session, const ut_receipt *receipt);
+    /* Something happened that the daemon should know of. The event is copied. */
+    void (*emit)(void *context, const ut_event *event);
+    /* Partial jobs: what a trainer's ring says of its contributions and of results (ut_completion_ring). */
+    void (*tell)(void *context, uint32_t session, uint64_t taken, uint64_t freed, uint64_t results);
+    /* Ops ended: calls that waited for room may be taken, later. */
+    void (*room)(void *context);
+    /* Attached ranks of |job| that have not called op |seq| and still may. */
+    uint32_t (*sessions_due)(void *context, uint32_t job, uint64_t seq);
+    /* Lowest op_seq that a rank of |job| has still to call; UINT64_MAX if there is none. */
+    uint64_t (*next_call)(void *context, uint32_t job);
+    /* Calls of |job| wait for room. */
+    bool (*anyone_waits)(void *context, uint32_t job);
+} ut_host;
 
 #endif

@@ -70,7 +70,7 @@ bool ut_op_transforms(const ut_job *j, const ut_op *op)
 
 static bool may_pass(ut_job *j, const ut_op *op, uint64_t bytes)
 {
-    return ut_work_pass(ut_engine_work(j->engine), op->what.bytes, bytes);
+    return ut_work_pass(j->host->turn, op->what.bytes, bytes);
 }
 
 bool ut_op_encode(ut_job *j, ut_op *op)

@@ -107,6 +107,63 @@ size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
                                                                                  : 0;
 }
 
+/* ---- what jobs ask and tell (core/base/host.h) ---- */
+
+static void complete(void *engine, uint32_t session, const ut_receipt *receipt)
+{
+    ut_engine *e = engine;
+    ut_engine_session *s = &e->session[session];
+    if (!s->used)
+        return;
+    /* A full ring is the trainer's own doing: it never lets more than the ring holds be outstanding. */
+    if (ut_ring_complete(s->memory.submissions, s->memory.completions, &s->written, receipt) == UT_OK)
+        e->wakeups |= 1ULL << session;
+    else
+        e->stats.receipts_dropped++;
+}
+
+static void emit(void *engine, const ut_event *event)
+{
+    ut_engine *e = engine;
+    if (e->events == UT_EVENTS_MAX) {
+        e->stats.events_dropped++;
+        return;
+    }
+    e->event[(e->event_first + e->events++) % UT_EVENTS_MAX] = *event;
+}
+
+static void tell(void *engine, uint32_t session, uint64_t taken, uint64_t freed, uint64_t results)
+{
+    const ut_engine *e = engine;
+    ut_completion_ring *ring = e->session[session].memory.completions;
+    __atomic_store_n(&ring->results, results, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->taken, taken, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->freed, freed, __ATOMIC_RELEASE);
+}
+
+static void room(void *engine)
+{
+    ut_engine *e = engine;
+    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
+        if (e->session[s].used)
+            e->retry |= 1ULL << s;
+}
+
+static ut_host host_of(ut_engine *e)
+{
+    return (ut_host){.context = e,
+                     .counters = &e->stats,
+                     .turn = &e->work,
+                     .segments_max = e->config.segments_max,
+                     .complete = complete,
+                     .emit = emit,
+                     .tell = tell,
+                     .room = room,
+                     .sessions_due = ut_engine_sessions_due,
+                     .next_call = ut_engine_next_call,
+                     .anyone_waits = ut_engine_anyone_waits};
+}
+
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
 {
     if (!ut_engine_config_valid(config))
@@ -115,6 +172,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     memset(e, 0, sizeof *e);
     e->config = *config;
     e->random = config->seed;
+    e->host = host_of(e);
     ut_work_begin_turn(&e->work);
     ut_kernels_init(UT_ISA_AVX512);
     *ret = e;
@@ -137,7 +195,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     ut_job *j;
     lay_out(&e->config, config, mem, &j);
     j->number = job;
-    j->engine = e;
+    j->host = &e->host;
     j->config = *config;
     j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
@@ -319,7 +377,7 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     }
     if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
         return UT_ERR_FULL;
-    int error = j->partial.on ? ut_slot_attach(j, free_at, memory->place) : UT_OK;
+    int error = j->partial.on ? ut_slot_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
     if (error)
         return error;
     e->session[free_at] = (ut_engine_session){.used = true,
@@ -357,27 +415,6 @@ void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
 
 /* ---- outwards ---- */
 
-void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt)
-{
-    ut_engine_session *s = &e->session[session];
-    if (!s->used)
-        return;
-    /* A full ring is the trainer's own doing: it never lets more than the ring holds be outstanding. */
-    if (ut_ring_complete(s->memory.submissions, s->memory.completions, &s->written, receipt) == UT_OK)
-        e->wakeups |= 1ULL << session;
-    else
-        e->stats.receipts_dropped++;
-}
-
-void ut_engine_emit(ut_engine *e, const ut_event *event)
-{
-    if (e->events == UT_EVENTS_MAX) {
-        e->stats.events_dropped++;
-        return;
-    }
-    e->event[(e->event_first + e->events++) % UT_EVENTS_MAX] = *event;
-}
-
 bool ut_engine_poll_event(ut_engine *e, ut_event *ret)
 {
     if (e->events == 0)
@@ -393,33 +430,6 @@ uint64_t ut_engine_take_wakeups(ut_engine *e)
     uint64_t wakeups = e->wakeups;
     e->wakeups = 0;
     return wakeups;
-}
-
-const ut_job *ut_engine_job(const ut_engine *e, uint32_t job)
-{
-    return job_of(e, job);
-}
-
-ut_stats *ut_engine_counters(ut_engine *e)
-{
-    return &e->stats;
-}
-
-ut_work *ut_engine_work(ut_engine *e)
-{
-    return &e->work;
-}
-
-uint32_t ut_engine_segments(const ut_engine *e)
-{
-    return e->config.segments_max;
-}
-
-void ut_engine_room(ut_engine *e)
-{
-    for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        if (e->session[s].used)
-            e->retry |= 1ULL << s;
 }
 
 void ut_engine_stats(const ut_engine *e, ut_stats *ret)
@@ -442,4 +452,14 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
             ret->spurious_losses += j->conn[h].tx.spurious_losses;
         }
     }
+}
+
+int ut_engine_receipt(const ut_engine *e, uint32_t job, uint32_t back, ut_receipt *ret)
+{
+    const ut_job *j = job_of(e, job);
+    const ut_receipt *r = j ? ut_receipt_back(j, back) : NULL;
+    if (!r)
+        return UT_ERR_UNKNOWN;
+    *ret = *r;
+    return UT_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H
 
+#include "core/base/calls.h"
 #include "core/partial/part.h"
 
 /* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
@@ -13,26 +14,13 @@ enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
 _Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
                "ids hold any job and host");
 
-/* A submission that was taken and checked, until the job has room; in a partial job, until it is answered. */
-typedef struct ut_waiting {
-    ut_submission submission; /* mode 0: has its receipt already */
-    ut_ns since;
-    bool late;       /* its time is over: it gets its own value back */
-    bool own;        /* partial jobs, and there is one to give */
-    uint64_t answer; /* partial jobs: the receipt that it is answered with, of those kept, plus one; 0: not yet */
-    uint8_t slot;    /* enum ut_slot: of its rank in that op */
-    bool differs;    /* it asks for another result than that */
-    uint64_t copied; /* bytes of what it gets back that are there */
-} ut_waiting;
-
 typedef struct ut_engine_session {
     bool used;
     uint32_t job;
     ut_session_memory memory;
-    uint64_t next_seq;            /* op_seq of the submission that must come next */
-    uint64_t taken, written;      /* our private ring positions */
-    uint32_t wait_first, waiting; /* entries of `wait` in use: its ring begins at wait_first */
-    ut_waiting wait[UT_RING_ENTRIES];
+    uint64_t next_seq;       /* op_seq of the submission that must come next */
+    uint64_t taken, written; /* our private ring positions */
+    ut_calls calls;          /* that have no answer yet */
 } ut_engine_session;
 
 struct ut_engine {
@@ -43,6 +31,7 @@ struct ut_engine {
     uint32_t retry_first;
     uint32_t events, event_first;
     uint32_t turn; /* job that speaks next, so that jobs share the link */
+    ut_host host;  /* handed to each job */
     ut_work work;
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
@@ -59,11 +48,12 @@ bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
 uint32_t ut_world_of(const ut_job_config *c);
 
 /* submit.c */
+/* For ut_host. */
+uint32_t ut_engine_sessions_due(void *engine, uint32_t job, uint64_t seq);
+uint64_t ut_engine_next_call(void *engine, uint32_t job);
+bool ut_engine_anyone_waits(void *engine, uint32_t job);
 /* Requests that wait for room and whose deadline has come get their rank's own value back. */
 void ut_engine_expire(ut_engine *e, ut_ns now);
 ut_ns ut_engine_next_expiry(const ut_engine *e);
-
-/* answer.c */
-ut_ns ut_slot_next_expiry(const ut_job *j, const ut_engine_session *s);
 
 #endif

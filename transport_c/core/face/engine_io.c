@@ -19,31 +19,6 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     return c;
 }
 
-void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload)
-{
-    ut_stats *s = &e->stats;
-    switch (taken) {
-    case UT_TAKEN_USED:
-        s->data_used++;
-        s->bytes_used += payload;
-        break;
-    case UT_TAKEN_DUPLICATE:
-        s->data_duplicate++;
-        s->bytes_duplicate += payload;
-        break;
-    case UT_TAKEN_LATE:
-        s->data_late++;
-        s->bytes_late += payload;
-        break;
-    case UT_TAKEN_REFUSED:
-        s->data_refused++;
-        break;
-    case UT_TAKEN_EARLY:
-        s->data_stashed++;
-        break;
-    }
-}
-
 /* The path that a datagram names, from its first bytes alone. NULL, and counted, if it names none of ours: garbage is
  * turned away before anything is computed from it. */
 static ut_conn *conn_of_packet(ut_engine *e, const uint8_t *packet, size_t len, unsigned kind, size_t least,
@@ -70,7 +45,7 @@ static void count_undecodable(ut_engine *e, int error)
 static void violated(ut_engine *e, const ut_job *j, uint32_t host)
 {
     j->conn[host].shut = 1;
-    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+    e->host.emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
 }
 
 /* True if a data packet, or a piece of one, is new on its path; counted if it is not. */
@@ -108,7 +83,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         e->stats.bytes_repaired += len - UT_DATA_HEADER;
     if (taken == UT_TAKEN_LATE)
         ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
-    ut_engine_count_taken(e, taken, len - UT_DATA_HEADER);
+    ut_taken_count(&e->stats, taken, len - UT_DATA_HEADER);
 }
 
 static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)

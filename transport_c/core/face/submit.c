@@ -10,27 +10,24 @@ static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
     return s->used ? e->job[s->job] : NULL;
 }
 
-static ut_waiting *waiting_at(ut_engine_session *s, uint32_t i)
-{
-    return &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
-}
-
 /* op_seq of the first op that the session may still call. */
 static uint64_t next_call(const ut_engine_session *s)
 {
-    return s->waiting ? s->wait[s->wait_first].submission.op_seq : s->next_seq;
+    return s->calls.count ? ut_calls_see(&s->calls, 0)->submission.op_seq : s->next_seq;
 }
 
-uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq)
+uint32_t ut_engine_sessions_due(void *engine, uint32_t job, uint64_t seq)
 {
+    const ut_engine *e = engine;
     uint32_t n = 0;
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         n += e->session[s].used && e->session[s].job == job && next_call(&e->session[s]) <= seq;
     return n;
 }
 
-uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job)
+uint64_t ut_engine_next_call(void *engine, uint32_t job)
 {
+    const ut_engine *e = engine;
     uint64_t next = UINT64_MAX;
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
@@ -139,13 +136,13 @@ static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int e
     r.call_seq = x->op_seq;
     r.policy = UT_POLICY_NONE;
     e->stats.bad_submissions++;
-    ut_engine_emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
-                                  .job = e->session[session].job,
-                                  .session = session,
-                                  .host = UINT32_MAX,
-                                  .op_seq = x->op_seq,
-                                  .a = (uint64_t)-error});
-    ut_engine_complete(e, session, &r);
+    e->host.emit(e, &(ut_event){.kind = UT_EVENT_BAD_SUBMISSION,
+                                .job = e->session[session].job,
+                                .session = session,
+                                .host = UINT32_MAX,
+                                .op_seq = x->op_seq,
+                                .a = (uint64_t)-error});
+    e->host.complete(e, session, &r);
 }
 
 /* Empties the ring. What is refused is used up, unless its number was wrong: this rank has no part in that op. */
@@ -153,7 +150,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_submission x;
-    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->waiting < UT_RING_ENTRIES; budget++) {
+    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->calls.count < UT_RING_ENTRIES; budget++) {
         if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
             return;
         e->stats.progress++;
@@ -166,26 +163,25 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
             continue;
         if (error)
             x.mode = 0;
+        ut_waiting call = {.submission = x, .since = now};
+        if (!error) { /* else it may name anything */
+            call.src = s->memory.arena + x.src;
+            call.dst = s->memory.arena + x.dst;
+        }
         if (j->partial.on) {
             s->next_seq++;
             if (!error)
-                ut_slot_submit(j, session, &x, now);
+                ut_slot_submit(j, session, &call, now);
             continue;
         }
-        *waiting_at(s, s->waiting++) = (ut_waiting){.submission = x, .since = now};
+        ut_calls_add(&s->calls, &call);
         s->next_seq++;
     }
     e->retry |= 1ULL << session;
 }
 
-static void drop_first(ut_engine_session *s)
-{
-    s->wait_first = (s->wait_first + 1) % UT_RING_ENTRIES;
-    s->waiting--;
-}
-
 /* The caller's own value is where it wants its result. False if the turn does not allow all of it. */
-static bool copy_own(ut_engine *e, const ut_engine_session *s, ut_waiting *w)
+static bool copy_own(ut_engine *e, ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
     uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
@@ -193,7 +189,7 @@ static bool copy_own(ut_engine *e, const ut_engine_session *s, ut_waiting *w)
         uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);
         if (some == 0)
             return false;
-        memcpy(s->memory.arena + x->dst + w->copied, s->memory.arena + x->src + w->copied, some);
+        memcpy(w->dst + w->copied, w->src + w->copied, some);
         w->copied += some;
     }
     return true;
@@ -202,9 +198,8 @@ static bool copy_own(ut_engine *e, const ut_engine_session *s, ut_waiting *w)
 /* A call that its host went on without. False if there is more to do. */
 static bool answer_late(ut_engine *e, ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 {
-    ut_engine_session *s = &e->session[session];
     w->late = true;
-    if (!copy_own(e, s, w)) {
+    if (!copy_own(e, w)) {
         e->retry |= 1ULL << session;
         return false;
     }
@@ -226,33 +221,35 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
             ut_partial_look(j, now);
         return;
     }
-    while (s->used && s->waiting) {
-        ut_waiting *first = waiting_at(s, 0);
-        ut_submission x = first->submission;
-        if (x.mode && (first->late || ut_op_is_late(j, &x))) {
+    while (s->used && s->calls.count) {
+        ut_waiting *first = ut_calls_at(&s->calls, 0);
+        ut_waiting call = *first;
+        const ut_submission *x = &call.submission;
+        if (x->mode && (first->late || ut_op_is_late(j, x))) {
             if (!answer_late(e, j, session, first, now))
                 return;
-            drop_first(s);
+            ut_calls_drop_first(&s->calls);
             continue;
         }
-        if (x.mode && !ut_op_has_room(j, &x, first->since, now))
+        if (x->mode && !ut_op_has_room(j, x, first->since, now))
             return; /* until there is room, or its deadline comes */
         if (!ut_work_pass(&e->work, 0, UT_CALL_BYTES)) {
             e->retry |= 1ULL << session; /* even small ops are work, if there are many */
             return;
         }
-        drop_first(s);
-        if (x.mode)
-            ut_op_call(j, session, &x, s->memory.arena + x.src, s->memory.arena + x.dst, now);
+        ut_calls_drop_first(&s->calls);
+        if (x->mode)
+            ut_op_call(j, session, x, call.src, call.dst, now);
         else
-            ut_op_skip(j, x.op_seq, now);
+            ut_op_skip(j, x->op_seq, now);
     }
 }
 
-bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job)
+bool ut_engine_anyone_waits(void *engine, uint32_t job)
 {
+    const ut_engine *e = engine;
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        if (e->session[s].used && e->session[s].job == job && e->session[s].waiting)
+        if (e->session[s].used && e->session[s].job == job && e->session[s].calls.count)
             return true;
     return false;
 }
@@ -267,23 +264,23 @@ static void expire(ut_engine *e, uint32_t session, ut_ns now)
         ut_slot_expire(j, session, now);
         return;
     }
-    for (uint32_t i = 0; i < s->waiting; i++) {
-        ut_waiting *w = waiting_at(s, i);
+    for (uint32_t i = 0; i < s->calls.count; i++) {
+        ut_waiting *w = ut_calls_at(&s->calls, i);
         if (w->submission.mode == 0 || (now < w->submission.deadline_ns && !w->late))
             continue;
         if (!answer_late(e, j, session, w, now))
             return;
         w->submission.mode = 0;
     }
-    const ut_waiting *first = waiting_at(s, 0);
-    if (s->waiting && (first->submission.mode == 0 || ut_op_room_at(j, &first->submission, first->since) <= now))
+    const ut_waiting *first = ut_calls_at(&s->calls, 0);
+    if (s->calls.count && (first->submission.mode == 0 || ut_op_room_at(j, &first->submission, first->since) <= now))
         ut_engine_submissions(e, session, now);
 }
 
 void ut_engine_expire(ut_engine *e, ut_ns now)
 {
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
-        if (job_of(e, &e->session[s]) && e->session[s].waiting)
+        if (job_of(e, &e->session[s]) && e->session[s].calls.count)
             expire(e, s, now);
 }
 
@@ -294,11 +291,11 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
         const ut_engine_session *s = &e->session[n];
         const ut_job *j = job_of(e, s);
         if (j && j->partial.on) {
-            next = UT_MIN2(next, ut_slot_next_expiry(j, s));
+            next = UT_MIN2(next, ut_slot_next_expiry(j, n));
             continue;
         }
-        for (uint32_t i = 0; j && i < s->waiting; i++) {
-            const ut_waiting *w = &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
+        for (uint32_t i = 0; j && i < s->calls.count; i++) {
+            const ut_waiting *w = ut_calls_see(&s->calls, i);
             if (w->submission.mode && !w->late) /* else the engine goes on with its work in any case */
                 next = UT_MIN2(next, w->submission.deadline_ns);
             if (i == 0 && w->submission.mode)

@@ -81,14 +81,14 @@ void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t 
     op->account.field = (uint8_t)field;
     op->account.value_here = here;
     op->account.value_there = there;
-    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_DESYNC,
-                                          .job = j->number,
-                                          .session = UINT32_MAX,
-                                          .host = host,
-                                          .op_seq = op->seq,
-                                          .a = field,
-                                          .b = here,
-                                          .c = there});
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_DESYNC,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = host,
+                                                .op_seq = op->seq,
+                                                .a = field,
+                                                .b = here,
+                                                .c = there});
     ut_op_fail(j, op, UT_ERR_DESYNC, now);
 }
 
@@ -148,7 +148,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
         r.status = UT_FAILED;
         r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
     }
-    ut_engine_complete(j->engine, session, &r);
+    j->host->complete(j->host->context, session, &r);
 }
 
 /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
@@ -180,7 +180,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     if (op->time.latest != UT_NEVER && op->what.mode != UT_RELIABLE)
         op->time.gather_until =
             op->time.start + (op->time.latest > op->time.start ? (op->time.latest - op->time.start) / 4 : 0);
-    if (ut_engine_sessions_due(j->engine, j->number, op->seq) == 0)
+    if (j->host->sessions_due(j->host->context, j->number, op->seq) == 0)
         ut_op_open(j, op, now);
     if (now >= op->time.deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
@@ -200,12 +200,12 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     ut_op_time_call(j, op, &a->shape, true);
     const ut_submission *other = ut_slots_take(j, op);
     const ut_part *own = &op->partial.said[j->config.self];
-    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_ACTIVATED,
-                                          .job = j->number,
-                                          .session = UINT32_MAX,
-                                          .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
-                                          .op_seq = op->seq,
-                                          .a = own->fresh | own->stale});
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
+                                                .op_seq = op->seq,
+                                                .a = own->fresh | own->stale});
     if (!other || agrees_here(j, op, other, now))
         ut_op_open(j, op, now);
 }
@@ -226,11 +226,11 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 {
     ut_op *op = ut_job_op(j, seq);
     if (op->seq == seq && op->state == UT_OP_GATHERING) {
-        if (ut_engine_sessions_due(j->engine, j->number, seq) == 0)
+        if (j->host->sessions_due(j->host->context, j->number, seq) == 0)
             ut_op_open(j, op, now); /* it waited for this rank alone */
         return;
     }
-    if (seq < j->next_open || ut_engine_next_call(j->engine, j->number) <= seq)
+    if (seq < j->next_open || j->host->next_call(j->host->context, j->number) <= seq)
         return;
     j->next_open = seq + 1;
     ut_job_raise_rx_floor(j);
@@ -266,8 +266,8 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             j->next_open = UT_MAX2(j->next_open, op->seq + 1);
             ut_job_raise_rx_floor(j);
             ut_job_speak(j, now);
-            ut_engine_room(j->engine);
-        } else if (op->state == UT_OP_GATHERING && ut_engine_sessions_due(j->engine, j->number, op->seq) == 0) {
+            j->host->room(j->host->context);
+        } else if (op->state == UT_OP_GATHERING && j->host->sessions_due(j->host->context, j->number, op->seq) == 0) {
             ut_op_open(j, op, now);
         } else if (was_in && op->state == UT_OP_OPENING) {
             ut_op_open(j, op, now); /* once more, without it */
@@ -314,7 +314,7 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
         if (now < op->time.linger_until && still_needed(j, op))
             return;
         op->state = UT_OP_FREE;
-        ut_engine_room(j->engine);
+        j->host->room(j->host->context);
     }
 }
 

@@ -43,7 +43,7 @@ typedef struct ut_job_account {
 
 struct ut_job {
     uint32_t number;
-    ut_engine *engine;
+    const ut_host *host;
     ut_job_config config;
     uint32_t payload; /* packet_bytes - header */
     uint32_t world;
@@ -213,6 +213,8 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
 
 /* op_recv.c */
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };
+/* Counts one data packet of |payload| bytes in its class. */
+void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now);
 /* The op's half of a feedback speaks of ops that no peer can have come to, or takes back what it said. Changes nothing.
@@ -282,28 +284,8 @@ static inline bool ut_replica_untold(const ut_op *op, uint32_t host)
 
 /* receipt.c */
 void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
-/* For ut_engine_receipt. */
 void ut_receipt_keep(ut_job *j, const ut_receipt *r);
-
-/* engine.c, for the above: hands a receipt to a trainer, an event to the daemon. */
-void ut_engine_complete(ut_engine *e, uint32_t session, const ut_receipt *receipt);
-void ut_engine_emit(ut_engine *e, const ut_event *event);
-/* Attached ranks of the job that have not called op |seq| and still may. */
-uint32_t ut_engine_sessions_due(const ut_engine *e, uint32_t job, uint64_t seq);
-ut_stats *ut_engine_counters(ut_engine *e);
-/* NULL if there is no such job. */
-const ut_job *ut_engine_job(const ut_engine *e, uint32_t job);
-/* One data packet, counted in its class. */
-void ut_engine_count_taken(ut_engine *e, enum ut_taken taken, size_t payload);
-/* What passes over buckets may still cost in this turn. */
-ut_work *ut_engine_work(ut_engine *e);
-/* Packets that one burst may hold. */
-uint32_t ut_engine_segments(const ut_engine *e);
-/* Lowest op_seq that a rank of the job has still to call; UINT64_MAX if there is none. */
-uint64_t ut_engine_next_call(const ut_engine *e, uint32_t job);
-/* Ops ended: submissions that waited for room may be taken. */
-void ut_engine_room(ut_engine *e);
-/* Submissions of the job wait for room. */
-bool ut_engine_anyone_waits(const ut_engine *e, uint32_t job);
+/* The |back|-th newest of those kept, 0 for the newest; NULL if there is none. */
+const ut_receipt *ut_receipt_back(const ut_job *j, uint32_t back);
 
 #endif

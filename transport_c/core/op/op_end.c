@@ -191,7 +191,7 @@ static bool copy_out(ut_job *j, ut_op *op)
     for (; op->work.index < op->local.calls; op->work.index++, op->work.at = 0) {
         ut_call *call = &op->local.call[op->work.index];
         while (call->session != UINT32_MAX && op->memory.dst != call->dst && op->work.at < bytes) {
-            uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, bytes - op->work.at);
+            uint64_t some = ut_work_take(j->host->turn, op->what.bytes, bytes - op->work.at);
             if (some == 0)
                 return false;
             memcpy(call->dst + op->work.at, op->memory.dst + op->work.at, some);
@@ -207,21 +207,21 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
     ut_receipt_fill(j, op, now, &r);
     for (unsigned i = 0; i < op->local.calls; i++)
         if (op->local.call[i].session != UINT32_MAX)
-            ut_engine_complete(j->engine, op->local.call[i].session, &r);
+            j->host->complete(j->host->context, op->local.call[i].session, &r);
     ut_receipt_keep(j, &r);
     if (op->partial.on)
         ut_slots_ended(j, op, &r, now);
     if (r.status != UT_FAILED && (op->local.calls || op->partial.on) && !op->plan.schedule.apart)
         ut_replica_ended(j, op); /* without a call nobody has the result */
-    count_status(ut_engine_counters(j->engine), r.status);
-    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_OP_DONE,
-                                          .job = j->number,
-                                          .session = UINT32_MAX,
-                                          .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
-                                          .op_seq = op->seq,
-                                          .a = r.status,
-                                          .b = r.elapsed_ns,
-                                          .c = r.bytes_missing});
+    count_status(j->host->counters, r.status);
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_OP_DONE,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
+                                                .op_seq = op->seq,
+                                                .a = r.status,
+                                                .b = r.elapsed_ns,
+                                                .c = r.bytes_missing});
 }
 
 static void settle(ut_job *j, ut_op *op, ut_ns now)
@@ -236,8 +236,8 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
         budget = UT_MIN2(budget, 2 * UT_MIN2(op->time.learnt.t_b, 10 * UT_SECOND));
     op->time.linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     ut_job_raise_rx_floor(j);
-    ut_job_speak(j, ut_engine_anyone_waits(j->engine, j->number) ? now : now + UT_HOLD_NS);
-    ut_engine_room(j->engine);
+    ut_job_speak(j, j->host->anyone_waits(j->host->context, j->number) ? now : now + UT_HOLD_NS);
+    j->host->room(j->host->context);
 }
 
 enum { END_SETTLE, END_KEEP, END_DECODE, END_DIGEST, END_COPY };

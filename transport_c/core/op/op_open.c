@@ -51,7 +51,7 @@ static bool combine(ut_job *j, ut_op *op)
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
     while (op->work.at < op->what.bytes) {
-        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, op->what.bytes - op->work.at);
+        uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
             return false;
         if (op->partial.on)
@@ -99,7 +99,7 @@ static bool clear_own(ut_job *j, ut_op *op)
 {
     uint64_t bytes = op->local.weight ? 0 : op->plan.schedule.own_bytes;
     while (op->work.at < bytes) {
-        uint64_t some = ut_work_take(ut_engine_work(j->engine), op->what.bytes, bytes - op->work.at);
+        uint64_t some = ut_work_take(j->host->turn, op->what.bytes, bytes - op->work.at);
         if (some == 0)
             return false;
         memset(op->memory.bucket + op->plan.schedule.own_offset + op->work.at, 0, some);
@@ -132,7 +132,7 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.masks_waived = 0;
     op->peers.peer_full = UINT64_MAX;
     ut_witness_begin(j, op, now);
-    op->account.kernel_drops_before = ut_engine_counters(j->engine)->kernel_drops;
+    op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);
     find_owners(j, op);

@@ -79,6 +79,30 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8
     return UT_TAKEN_USED;
 }
 
+void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)
+{
+    switch (taken) {
+    case UT_TAKEN_USED:
+        s->data_used++;
+        s->bytes_used += payload;
+        break;
+    case UT_TAKEN_DUPLICATE:
+        s->data_duplicate++;
+        s->bytes_duplicate += payload;
+        break;
+    case UT_TAKEN_LATE:
+        s->data_late++;
+        s->bytes_late += payload;
+        break;
+    case UT_TAKEN_REFUSED:
+        s->data_refused++;
+        break;
+    case UT_TAKEN_EARLY:
+        s->data_stashed++;
+        break;
+    }
+}
+
 /* ---- feedback ---- */
 
 /* |host| sends nothing more for |op|: what has not come from it will not come. */
@@ -225,7 +249,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    ut_stats *stats = ut_engine_counters(j->engine);
+    ut_stats *stats = j->host->counters;
     size_t kept = 0, at = 0;
     while (at < c->rx.stash_len) {
         uint16_t len;
@@ -241,7 +265,7 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
         } else {
             stats->stash_replayed++;
             c->rx.stash_bytes -= len;
-            ut_engine_count_taken(j->engine, taken, len - UT_DATA_HEADER);
+            ut_taken_count(stats, taken, len - UT_DATA_HEADER);
             ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */
         }
         at += (size_t)len + 2;

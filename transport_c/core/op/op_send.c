@@ -114,7 +114,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
     ut_pace_sent(&j->pace, b->bytes);
-    ut_stats *stats = ut_engine_counters(j->engine);
+    ut_stats *stats = j->host->counters;
     stats->bursts_sent++;
     stats->data_sent += b->segments;
     stats->data_sent_bytes += b->bytes;
@@ -169,7 +169,7 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
             if ((stage && op->plan.schedule.step[i].stage != stage) || !has_work(op, i, repairs))
                 continue;
             ut_conn *c = &j->conn[op->plan.schedule.step[i].peer];
-            uint32_t most = UT_MIN2(allowance(j, c, now), ut_engine_segments(j->engine));
+            uint32_t most = UT_MIN2(allowance(j, c, now), j->host->segments_max);
             if (most && taken)
                 continue;
             if (most && burst_of(j, op, i, repairs, most, now, b))
@@ -321,11 +321,11 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
     j->window.gone += sent->bytes;
     ut_conn *c = &j->conn[fate->host];
     if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US)))
-        ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_PATH,
-                                              .job = j->number,
-                                              .session = UINT32_MAX,
-                                              .host = fate->host,
-                                              .a = c->mtu.pieces});
+        j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_PATH,
+                                                    .job = j->number,
+                                                    .session = UINT32_MAX,
+                                                    .host = fate->host,
+                                                    .a = c->mtu.pieces});
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)

@@ -236,12 +236,12 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
     p->told_ready = ready; /* none, when what was given was taken back: it is told again when it comes again */
     if (!ready)
         return;
-    ut_engine_emit(j->engine, &(ut_event){.kind = UT_EVENT_READY,
-                                          .job = j->number,
-                                          .session = UINT32_MAX,
-                                          .host = UINT32_MAX,
-                                          .op_seq = seq,
-                                          .a = ready});
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_READY,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = UINT32_MAX,
+                                                .op_seq = seq,
+                                                .a = ready});
     if (set->policy != UT_POLICY_QUORUM)
         return;
     for (uint32_t h = 0; h < j->config.hosts; h++)

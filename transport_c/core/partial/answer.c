@@ -47,30 +47,17 @@ void ut_answer(ut_job *j, uint32_t session, const ut_submission *x, ut_receipt *
     if (receipt->kept)
         r->waiting.calls = false;
     ut_slot_tell_words(j, r);
-    ut_engine_complete(j->engine, session, receipt);
-}
-
-static ut_waiting *waiting_at(ut_engine_session *s, uint32_t i)
-{
-    return &s->wait[(s->wait_first + i) % UT_RING_ENTRIES];
-}
-
-static ut_waiting remove_at(ut_engine_session *s, uint32_t i)
-{
-    ut_waiting w = *waiting_at(s, i);
-    for (s->waiting--; i < s->waiting; i++)
-        *waiting_at(s, i) = *waiting_at(s, i + 1);
-    return w;
+    j->host->complete(j->host->context, session, receipt);
 }
 
 /* Copies what a call gets from |from| to where it wants it. False if the turn does not allow all of it. */
-static bool copy(ut_job *j, uint32_t session, ut_waiting *w, const uint8_t *from)
+static bool copy(ut_job *j, ut_waiting *w, const uint8_t *from)
 {
     const ut_submission *x = &w->submission;
-    uint8_t *to = j->engine->session[session].memory.arena + x->dst;
+    uint8_t *to = w->dst;
     uint64_t bytes = x->count * ut_dtype_bytes(x->dtype);
     while (from != to && w->copied < bytes) {
-        uint64_t some = ut_work_take(&j->engine->work, bytes, bytes - w->copied);
+        uint64_t some = ut_work_take(j->host->turn, bytes, bytes - w->copied);
         if (some == 0)
             return false;
         memcpy(to + w->copied, from + w->copied, some);
@@ -108,7 +95,7 @@ static bool give_result(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
     } else if (receipt.status != UT_FAILED) {
         if (x->src == x->dst)
             take_back(ut_slot_of(j, session), x); /* the answer takes its place */
-        if (!copy(j, session, w, ut_job_op(j, receipt.op_seq)->memory.bucket))
+        if (!copy(j, w, ut_job_op(j, receipt.op_seq)->memory.bucket))
             return false;
     }
     if (!w->differs)
@@ -132,7 +119,7 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
         receipt.status = UT_FAILED;
         receipt.error = UT_ERR_TIMEOUT;
     } else if (w->own) {
-        if (!copy(j, session, w, j->engine->session[session].memory.arena + x->src))
+        if (!copy(j, w, w->src))
             return false;
         receipt.weight_min = 1;
         receipt.full_mask = receipt.any_mask = ut_bit(j->config.self);
@@ -144,16 +131,16 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 /* Answers whom it can of one session. False if there is more to do. */
 static bool answer_session(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_engine_session *s = &j->engine->session[session];
-    for (uint32_t i = 0; i < s->waiting;) {
-        ut_waiting *w = waiting_at(s, i);
+    ut_calls *calls = ut_slot_of(j, session)->calls;
+    for (uint32_t i = 0; i < calls->count;) {
+        ut_waiting *w = ut_calls_at(calls, i);
         if (!w->answer && !w->late) {
             i++;
             continue;
         }
         if (!(w->late ? give_own(j, session, w, now) : give_result(j, session, w, now)))
             return false;
-        remove_at(s, i);
+        ut_calls_remove(calls, i);
     }
     return true;
 }
@@ -183,22 +170,20 @@ void ut_slots_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         if (j->partial.rank[i].session == UINT32_MAX)
             continue;
-        ut_engine_session *s = &j->engine->session[j->partial.rank[i].session];
-        for (uint32_t k = 0; k < s->waiting; k++) {
-            ut_waiting *w = waiting_at(s, k);
+        ut_calls *calls = j->partial.rank[i].calls;
+        for (uint32_t k = 0; k < calls->count; k++) {
+            ut_waiting *w = ut_calls_at(calls, k);
             if (w->submission.wanted <= op_seq && !w->answer && !w->late)
                 owe(j, &j->partial.rank[i], w, answer);
         }
     }
 }
 
-void ut_slot_wait(ut_job *j, uint32_t session, const ut_submission *x, uint64_t answer, ut_ns now)
+void ut_slot_wait(ut_job *j, ut_rank_slot *r, const ut_waiting *call, uint64_t answer)
 {
-    ut_engine_session *s = &j->engine->session[session];
-    ut_waiting *w = waiting_at(s, s->waiting++);
-    *w = (ut_waiting){.submission = *x, .since = now};
+    ut_waiting *w = ut_calls_add(r->calls, call);
     if (answer)
-        owe(j, ut_slot_of(j, session), w, answer);
+        owe(j, r, w, answer);
 }
 
 /* When a call is answered at the latest. */
@@ -214,13 +199,13 @@ static ut_ns latest_of(const ut_job *j, const ut_rank_slot *r, const ut_waiting 
 
 void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_engine_session *s = &j->engine->session[session];
-    for (uint32_t i = 0; i < s->waiting;) {
-        ut_waiting *w = waiting_at(s, i);
+    ut_calls *calls = ut_slot_of(j, session)->calls;
+    for (uint32_t i = 0; i < calls->count;) {
+        ut_waiting *w = ut_calls_at(calls, i);
         if (now < latest_of(j, ut_slot_of(j, session), w)) {
             i++;
         } else if (give_own(j, session, w, now)) {
-            remove_at(s, i);
+            ut_calls_remove(calls, i);
         } else {
             j->partial.answering = true;
             return;
@@ -228,26 +213,24 @@ void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)
     }
 }
 
-ut_ns ut_slot_next_expiry(const ut_job *j, const ut_engine_session *s)
+ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session)
 {
+    const ut_rank_slot *r = ut_slot_seen(j, session);
     ut_ns next = UT_NEVER;
-    for (uint32_t i = 0; i < s->waiting; i++)
-        next = UT_MIN2(
-            next, latest_of(j, &j->partial.rank[s->memory.place], &s->wait[(s->wait_first + i) % UT_RING_ENTRIES]));
+    for (uint32_t i = 0; i < r->calls->count; i++)
+        next = UT_MIN2(next, latest_of(j, r, ut_calls_see(r->calls, i)));
     return next;
 }
 
 void ut_slots_close(ut_job *j, ut_ns now)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        uint32_t session = j->partial.rank[i].session;
-        if (session == UINT32_MAX)
-            continue;
-        while (j->engine->session[session].waiting) {
-            ut_waiting w = remove_at(&j->engine->session[session], 0);
+        ut_rank_slot *r = &j->partial.rank[i];
+        while (r->session != UINT32_MAX && r->calls->count) {
+            ut_waiting w = ut_calls_remove(r->calls, 0);
             ut_receipt receipt = ut_answer_word(j, &w.submission, UT_FAILED, UT_ERR_CLOSED);
-            take_back(&j->partial.rank[i], &w.submission);
-            ut_answer(j, session, &w.submission, &receipt, w.since, now);
+            take_back(r, &w.submission);
+            ut_answer(j, r->session, &w.submission, &receipt, w.since, now);
         }
     }
 }

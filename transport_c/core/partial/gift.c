@@ -12,11 +12,6 @@
 
 enum { NO_SESSION = UINT32_MAX };
 
-static void store(uint64_t *p, uint64_t v)
-{
-    __atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-
 void ut_slots_init(ut_job *j)
 {
     ut_partial *p = &j->partial;
@@ -126,29 +121,35 @@ void ut_slots_reshape(const ut_job *j, ut_submission *shape)
     }
 }
 
-/* ---- the words of the ring ---- */
+/* ---- one rank ---- */
+
+const ut_rank_slot *ut_slot_seen(const ut_job *j, uint32_t session)
+{
+    const ut_rank_slot *r = j->partial.rank;
+    while (r + 1 < j->partial.rank + j->config.local_ranks && r->session != session)
+        r++;
+    assert(r->session == session);
+    return r;
+}
 
 void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
 {
     if (r->session == NO_SESSION)
         return;
-    ut_completion_ring *ring = j->engine->session[r->session].memory.completions;
     uint64_t freed = r->given;
     if (r->waiting.there)
         freed = UT_MIN2(freed, r->waiting.number);
     if (r->in_op.there && !ut_planted(UT_PLANT_PARTIAL_FREED_EARLY))
         freed = UT_MIN2(freed, r->in_op.number);
-    store(&ring->results, j->partial.results);
-    store(&ring->taken, r->taken);
-    store(&ring->freed, freed);
+    j->host->tell(j->host->context, r->session, r->taken, freed, j->partial.results);
 }
 
 /* ---- calls ---- */
 
-/* Puts what |x| gives into the slot. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
-static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
+/* Puts what |call| gives into the slot. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
+static int give(const ut_job *j, ut_rank_slot *r, const ut_waiting *call, ut_ns now)
 {
-    ut_rank_slot *r = ut_slot_of(j, session);
+    const ut_submission *x = &call->submission;
     bool replace = x->flags & UT_SUBMIT_REPLACE;
     r->given = x->op_seq + 1;
     if (ut_planted(UT_PLANT_PARTIAL_NEVER_OVERTAKEN))
@@ -161,7 +162,7 @@ static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
                  .given_for = nowait ? j->next_open : x->wanted,
                  .arrived = nowait ? UINT64_MAX : x->wanted,
                  .at = now,
-                 .src = j->engine->session[session].memory.arena + x->src,
+                 .src = call->src,
                  .said = *x};
     if (replace && !r->waiting.spent) {
         g.given_for = UT_MIN2(g.given_for, r->waiting.given_for);
@@ -171,10 +172,12 @@ static int give(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
     return UT_OK;
 }
 
-void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now)
+void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
 {
+    const ut_submission *x = &call->submission;
     ut_partial *p = &j->partial;
-    int error = x->flags & UT_SUBMIT_GIVE ? give(j, session, x, now) : UT_OK;
+    ut_rank_slot *r = ut_slot_of(j, session);
+    int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
     p->stale = true;
     if (error) {
         ut_receipt receipt = ut_answer_word(j, x, error == UT_ERR_SEQUENCE ? UT_OVERTAKEN : UT_FAILED, error);
@@ -182,16 +185,16 @@ void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns n
             receipt.error = UT_OK;
         ut_answer(j, session, x, &receipt, now, now);
     } else if (p->held && x->wanted < p->results) {
-        ut_slot_wait(j, session, x, p->result_kept + 1, now);
+        ut_slot_wait(j, r, call, p->result_kept + 1);
         ut_slots_answer(j, now);
     } else if (x->flags & UT_SUBMIT_NOWAIT) {
         ut_receipt receipt = ut_answer_word(j, x, UT_EMPTY, UT_OK);
         ut_answer(j, session, x, &receipt, now, now);
     } else {
-        ut_slot_wait(j, session, x, 0, now);
+        ut_slot_wait(j, r, call, 0);
         if (x->flags & UT_SUBMIT_GIVE)
-            ut_slot_of(j, session)->waiting.calls = true;
-        ut_slot_tell_words(j, ut_slot_of(j, session));
+            r->waiting.calls = true;
+        ut_slot_tell_words(j, r);
     }
 }
 
@@ -266,7 +269,7 @@ void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
 
 /* ---- trainers come and go ---- */
 
-int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place)
+int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
 {
     if (place >= j->config.local_ranks)
         return UT_ERR_ARGUMENT;
@@ -274,7 +277,7 @@ int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place)
     if (r->session != NO_SESSION)
         return UT_ERR_EXISTS;
     j->partial.announce = j->partial.announce || r->gone;
-    *r = (ut_rank_slot){.session = session};
+    *r = (ut_rank_slot){.session = session, .calls = calls};
     j->partial.stale = true;
     return UT_OK;
 }
@@ -284,7 +287,7 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
     ut_rank_slot *r = ut_slot_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING) {
-        ut_op_part_leaves(j, op, j->engine->session[session].memory.place);
+        ut_op_part_leaves(j, op, (uint32_t)(r - j->partial.rank));
     } else if (r->in_op.there && op->memory.src == r->in_op.src) {
         /* The op goes on with it: this host still owes others their results. Hadamard is off: its memory is free. */
         if (op->memory.encoded)

@@ -9,7 +9,7 @@
 #ifndef UT_SLOT_H
 #define UT_SLOT_H
 
-#include "core/base/submission.h"
+#include "core/base/calls.h"
 
 enum {
     UT_ANNOUNCE_HOLD_NS = 100 * 1000,  /* who is nobody's child in the activation tree is told this much later */
@@ -31,6 +31,7 @@ typedef struct ut_gift {
 
 typedef struct ut_rank_slot {
     uint32_t session; /* UINT32_MAX: no trainer is attached */
+    ut_calls *calls;  /* of that session, that wait for an answer */
     bool gone;        /* one was, and has left; who has never come is still to come */
     uint32_t absent;  /* ops in a row that it was not in, since it was last waited for */
     uint64_t given;   /* number of its newest submission that gave anything, plus one */

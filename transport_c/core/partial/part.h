@@ -42,22 +42,24 @@ bool ut_slots_announce(const ut_job *j);
 /* The op that what lies in the slots asks for; and what of it must be as in |shape|, which a peer asks for. */
 ut_submission ut_slots_shape(const ut_job *j, ut_ns now);
 void ut_slots_reshape(const ut_job *j, ut_submission *shape);
-/* A rank's submission; it was checked. */
-void ut_slot_submit(ut_job *j, uint32_t session, const ut_submission *x, ut_ns now);
+/* A rank's call; it was checked. */
+void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
 /* |op| starts: takes all that lies there. Returns what was given to another op than this one; NULL: nothing. */
 const ut_submission *ut_slots_take(ut_job *j, ut_op *op);
 /* Where it lies; returns how many. */
 unsigned ut_slots_sources(const ut_job *j, const void **ret);
 /* |op| has ended; its receipt is kept. */
 void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
-/* UT_ERR_ARGUMENT: no such place; UT_ERR_EXISTS: it is taken. */
-int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place);
+/* A trainer takes |place|; its |calls| are the caller's, and are read until it has gone. UT_ERR_ARGUMENT: no such
+ * place; UT_ERR_EXISTS: it is taken. */
+int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
 void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now);
 
 /* answer.c */
 /* Answers all calls that are owed something, as far as the turn allows. */
 void ut_slots_answer(ut_job *j, ut_ns now);
 void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now);
+ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session);
 /* All calls that wait fail: the job is going away. */
 void ut_slots_close(ut_job *j, ut_ns now);
 

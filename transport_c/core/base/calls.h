@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The calls of one trainer that were taken out of its ring and have no answer yet, oldest first.
+ */
+#ifndef UT_CALLS_H
+#define UT_CALLS_H
+
+#include "core/base/submission.h"
+
+/* A call, checked. It waits until its job has room; in a partial job, until an op has an answer for it. */
+typedef struct ut_waiting {
+    ut_submission submission; /* mode 0: has its receipt already */
+    const uint8_t *src;       /* the trainer's memory that the submission names */
+    uint8_t *dst;
+    ut_ns since;
+    bool late;       /* its time is over: it gets its own value back */
+    bool own;        /* partial jobs, and there is one to give */
+    uint64_t answer; /* partial jobs: the receipt that it is answered with, of those kept, plus one; 0: not yet */
+    uint8_t slot;    /* enum ut_slot: of its rank in that op */
+    bool differs;    /* it asks for another result than that */
+    uint64_t copied; /* bytes of what it gets back that are there */
+} ut_waiting;
+
+/* A ring. All zero is empty. */
+typedef struct ut_calls {
+    uint32_t first, count;
+    ut_waiting entry[UT_RING_ENTRIES];
+} ut_calls;
+
+/* The |i|-th oldest. */
+static inline ut_waiting *ut_calls_at(ut_calls *c, uint32_t i)
+{
+    return &c->entry[(c->first + i) % UT_RING_ENTRIES];
+}
+static inline const ut_waiting *ut_calls_see(const ut_calls *c, uint32_t i)
+{
+    return &c->entry[(c->first + i) % UT_RING_ENTRIES];
+}
+
+/* There is room: fewer than UT_RING_ENTRIES wait. */
+static inline ut_waiting *ut_calls_add(ut_calls *c, const ut_waiting *call)
+{
+    ut_waiting *at = ut_calls_at(c, c->count++);
+    *at = *call;
+    return at;
+}
+
+static inline void ut_calls_drop_first(ut_calls *c)
+{
+    c->first = (c->first + 1) % UT_RING_ENTRIES;
+    c->count--;
+}
+
+/* Takes the |i|-th out; those after it move up. */
+static inline ut_waiting ut_calls_remove(ut_calls *c, uint32_t i)
+{
+    ut_waiting w = *ut_calls_at(c, i);
+    for (c->count--; i < c->count; i++)
+        *ut_calls_at(c, i) = *ut_calls_at(c, i + 1);
+    return w;
+}
+
+#endif
