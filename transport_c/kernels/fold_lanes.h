@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of one instruction set. fold_plain.c, fold_avx2.c and fold_avx512.c include this file once each, after
- * they have defined how LANES float32 lanes are loaded, computed and stored; float32, float16 and bfloat16 are built
- * from those lanes. float64 and the integers (fold_loops.h) are plain loops that the compiler vectorizes for the same
- * target: it does those well, but not the conversion of halves, the masked tail and the aligned start.
+ * they have defined how LANES float32 lanes are loaded, computed and stored. The kernels of float32, float16 and
+ * bfloat16 are built from those lanes. Those of float64 and of the integers (fold_loops.h) are plain loops that the
+ * compiler vectorizes for the same target: it does that well, but it does not do the conversion of halves, the masked
+ * tail and the aligned start well.
  *
  * All `unsigned` parameters of the inline functions are constants at every call: each table entry is its own loop
  * without a branch. The includer defines
  * - UT_TARGET, an attribute of every function, and UT_TABLE, the name of the table;
  * - vf, a vector of LANES float32; HEAD, the lanes of a shorter step that brings float32 output onto whole cache lines;
- * - v_load(type, p, k): the first k elements of type (a float dtype) at p as float32; lanes beyond k are zero;
- * - v_store(p, v, k): the first k lanes as float32;
- * - v_result(type, p, v, k, seen): the first k lanes rounded to type; notes in the vseen what they were;
- * - v_seen_none(), v_seen_bad(type, seen): an empty vseen; whether it has seen a NaN or an Inf;
- * - v_set, v_add, v_mul, v_div: as they say;
+ * - v_load(type, p, k): loads the first k elements of type (a float dtype) at p as float32; lanes beyond k are zero;
+ * - v_store(p, v, k): stores the first k lanes as float32;
+ * - v_result(type, p, v, k, seen): stores the first k lanes rounded to type, and notes in |seen| what they were;
+ * - v_seen_none(), v_seen_bad(type, seen): an empty vseen; whether |seen| has noted a NaN or an Inf;
+ * - v_set, v_add, v_mul, v_div: as their names say;
  * - v_min, v_max: a < b ? a : b (a > b ? a : b), and a where a is NaN;
  * - v_quotient(type, v, divide, by): v / by, or v * by for a power of two, such that v_result rounds the half right.
  */
@@ -27,8 +28,7 @@
 #define UT_NO_CARRIED_DEPENDENCE _Pragma("GCC ivdep")
 #endif
 
-/* How a result gets its average: not at all; times the reciprocal, which is exact for a power of two; by true division.
- */
+/* How a result is divided: not at all; times the reciprocal, which is exact for a power of two; by true division. */
 enum scaling { SCALE_NONE, SCALE_MULTIPLY, SCALE_DIVIDE };
 #define DIVISOR_MAX (1u << 24) /* exact in float32 */
 #define IS_POWER_OF_2(x) (((x) & ((x) - 1)) == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The other half of an instruction set's kernels, after fold_lanes.h: float64, int32, int64 and the counting copies as
- * plain loops for the compiler's vectorizer, and the table of all. Each type brings three small functions: _apply,
- * _quotient, _bad.
+ * The other half of an instruction set's kernels, after fold_lanes.h: float64, int32, int64 and the copies that count
+ * NaN and Inf, as plain loops for the compiler's vectorizer, and the table of all kernels. Each type brings three small
+ * functions: _apply (one operation), _quotient (its average) and _bad (whether it is NaN or Inf).
  */
 
 /* Elements wherever they lie: no alignment, no type-based aliasing. */

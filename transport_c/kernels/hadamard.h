@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The randomized Hadamard transform of a block of rows, column by column: y = scale * H (s o x) along each column,
- * where a row is what one packet carries. A lost packet is then a lost row of y, and each column loses the same small
- * part of its energy instead of one row losing all of its values. (Inside one packet the transform would be useless:
- * the whole block dies with the packet.)
+ * where a row is what one packet carries, x are the values, s the signs, o the product element by element, and H the
+ * Hadamard matrix. A lost packet is then a lost row of y: each column loses the same small part of its energy, where
+ * without the transform one row would lose all of its values. (Inside one packet the transform would be useless: the
+ * whole block is lost with the packet.)
  *
- * Signs come from a key and the element's place, so that hosts with the same key have the same signs and
- * H(x) + H(y) = H(x + y). Chosen at run time for the CPU as all kernels are; all instruction sets give the same bits.
+ * Signs come from a key and the element's row and column, so that hosts with the same key have the same signs and
+ * H(x) + H(y) = H(x + y). The code is chosen at run time for the CPU, as for all kernels; all instruction sets give the
+ * same bits.
  */
 #ifndef UT_KERNELS_HADAMARD_H
 #define UT_KERNELS_HADAMARD_H
@@ -20,22 +22,23 @@ typedef struct ut_hadamard_block {
     uint32_t rows;    /* a power of two, 1 .. UT_HADAMARD_ROWS_MAX */
     uint32_t columns; /* float32 elements of a row; 0 is legal */
     size_t stride;    /* bytes from one row to the next, in the source as in the destination */
-    uint64_t key;
-    float scale; /* 1 / sqrt(rows) makes the transform orthogonal */
+    uint64_t key;     /* of the signs: the same on all hosts */
+    float scale;      /* 1 / sqrt(rows) makes the transform orthogonal */
 } ut_hadamard_block;
 
-/* The 64 signs of row |row|, columns 64 |word| .. 64 |word| + 63, least bit first; a set bit is a minus. splitmix64 of
- * the key and a counter (SPEC 1a.7: a PRF). */
+/* The 64 signs of row |row|, columns 64 |word| .. 64 |word| + 63, least significant bit first; a set bit is a minus.
+ * They are splitmix64 of the key and a counter (SPEC 1a.7 asks for a pseudorandom function). */
 static inline uint64_t ut_hadamard_signs(uint64_t key, uint32_t row, uint32_t word)
 {
     return ut_mix(key + (((uint64_t)row << 32 | word) + 1) * UT_MIX_STEP);
 }
 
-/* dst = scale * H (s o src). dst may be src, else they do not overlap. No alignment is needed. */
+/* dst = scale * H (s o src). |dst| is |src|, or they do not overlap. No alignment is needed. */
 void ut_hadamard_encode(void *dst, const void *src, const ut_hadamard_block *b);
-/* dst = s o (scale * H src), the inverse where the scales multiply to 1 / rows. |present| holds a bit per row; a row
- * whose bit is 0 counts as zero and is not read; NULL: all rows are there. With k of n rows missing a scale n / (n - k)
- * times as large makes it unbiased over the keys. Returns how many elements of dst are NaN or Inf. */
+/* dst = s o (scale * H src). This is the inverse of encoding if the two scales multiply to 1 / rows. |present| holds a
+ * bit per row: a row whose bit is 0 counts as zero and is not read. NULL means that all rows are there. With k of n
+ * rows missing, a scale that is n / (n - k) times as large makes the result unbiased over the keys. Returns the number
+ * of NaN or Inf elements of |dst|. */
 size_t ut_hadamard_decode(void *dst, const void *src, const ut_hadamard_block *b, const uint64_t *present);
 
 #endif

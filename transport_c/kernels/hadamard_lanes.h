@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The transform for one instruction set; hadamard_plain.c, hadamard_avx2.c and hadamard_avx512.c include this file once
- * each. Work goes tile by tile: all rows of some columns, small enough for the L1 cache. A first pass reads the source
- * with butterflies of up to 8 rows into the tile, a last one writes the destination from it; 64 rows need just these
- * two. Vectors lie along the columns, so no pass shuffles. The only rounding is that of each sum, and of the scale at
- * the end: no sum has a choice of order, so all instruction sets give the same bits.
+ * each. The work goes tile by tile: a tile is all rows of some columns, small enough for the L1 cache. A first pass
+ * reads the source with butterflies of up to 8 rows into the tile, and a last pass writes the destination from it; 64
+ * rows need just these two. Vectors lie along the columns, so no pass shuffles. The only rounding is that of each sum,
+ * and that of the scale at the end. No sum has a choice of order, so all instruction sets give the same bits.
  *
  * The includer defines UT_TARGET and UT_HADAMARD_TABLE; vf, LANES; v_load(p, k) and v_store(p, v, k) for the first k
  * lanes; v_set, v_add, v_sub, v_mul; v_flip(v, bits), which negates lane i where bit i is set; and vseen with
@@ -20,8 +20,8 @@
 #endif
 
 enum { TILE_COLUMNS = 64, TILE_COLUMNS_TALL = 16, TALL = 64, RADIX_BITS = 3 };
-/* Bytes ahead in each row. The CPU's own prefetchers give up on 64 rows at once (7 GB/s without this, 11 with). Behind
- * a row lies the next packet, which is the same row of the next group. */
+/* How many bytes ahead in each row to prefetch. The CPU's own prefetchers give up on 64 rows at once (7 GB/s without
+ * this, 11 with it). Behind a row lies the next packet, which is the same row of the next group. */
 enum { PREFETCH = 512 };
 
 typedef struct tile {

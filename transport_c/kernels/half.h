@@ -29,8 +29,8 @@ static inline float ut_float_of_bf16(uint16_t half)
     return ut_float_of_bits((uint32_t)half << 16);
 }
 
-/* Adding just under half a unit carries into the kept bits exactly when rounding up is right; the low kept bit breaks
- * ties. */
+/* Adding just under half a unit of the last kept bit carries into the kept bits exactly when rounding up is right; the
+ * last kept bit breaks ties. */
 static inline uint16_t ut_bf16_of_float(float value)
 {
     const uint32_t bits = ut_float_bits(value);
@@ -39,7 +39,7 @@ static inline uint16_t ut_bf16_of_float(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
 
-/* The exponent moves by a product with 2^112, which also makes the subnormals normal; Inf and NaN need it twice. */
+/* A product with 2^112 moves the exponent, and also makes subnormals normal; for Inf and NaN the exponent is set. */
 static inline float ut_float_of_f16(uint16_t half)
 {
     const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
@@ -65,9 +65,8 @@ static inline uint16_t ut_f16_of_float(float value)
     return (uint16_t)(sign | half);
 }
 
-/* Round to odd: an inexact result gets its last bit set. Rounding that once more, to a format at least two bits
- * shorter, gives what rounding |value| directly would have: this is how a quotient reaches a half type with a single
- * rounding. */
+/* Rounds to odd: an inexact result gets its last bit set. Rounding that result once more, to a format at least two bits
+ * shorter, gives the same as rounding |value| directly. So a quotient reaches a half type with a single rounding. */
 static inline float ut_float_odd_of_double(double value)
 {
     const float nearest = (float)value;

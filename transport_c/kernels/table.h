@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One instruction set's kernels as a table, so that a call costs one look-up and one indirect jump. Everything that
- * does not change within a call (dtype, operation, what |a| holds, whether the result is written) is an index; only the
- * divisor is an argument. Every function here takes any n, 0 included, and pointers of any alignment.
+ * The kernels of one instruction set as a table, so that a call costs one look-up and one indirect jump. Everything
+ * that does not change within a call (dtype, operation, what |a| holds, whether the result is written) is an index of
+ * the table; only the divisor is an argument. Every function here takes any n, 0 included, and pointers of any
+ * alignment.
  */
 #ifndef UT_KERNELS_TABLE_H
 #define UT_KERNELS_TABLE_H
@@ -14,12 +15,12 @@ typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, ui
 typedef size_t ut_finish_fn(void *dst, const void *a, size_t n, uint32_t divisor);
 typedef size_t ut_place_fn(void *dst, const void *src, size_t n);
 typedef uint32_t ut_crc32c_fn(uint32_t crc, const void *data, size_t len);
-/* a * b * x^33 mod P, all three reversed: the product as the instructions give it. */
+/* a * b * x^33 mod P (the CRC's polynomial), all three bit-reversed: the product as the CPU's instructions give it. */
 typedef uint32_t ut_crc32c_times_fn(uint32_t a, uint32_t b);
 
 typedef struct ut_kernels {
     ut_fold_fn *fold[UT_DTYPES_END][UT_REDOPS_END][4]; /* last index: ut_fold_how */
-    ut_finish_fn *finish[UT_DTYPES_END][2][2];         /* [dtype][it is AVG][UT_A_IS_INPUT] */
+    ut_finish_fn *finish[UT_DTYPES_END][2][2];         /* [dtype][the reduction is AVG][UT_A_IS_INPUT] */
     ut_place_fn *place[UT_DTYPES_END];
 } ut_kernels;
 
@@ -33,8 +34,8 @@ extern const ut_hadamard_kernels ut_hadamard_plain;
 ut_crc32c_fn ut_crc32c_plain;
 ut_crc32c_times_fn ut_crc32c_times_plain;
 
-/* Only call these where the CPU has the instructions; dispatch.c knows. (-DUT_KERNELS_PORTABLE builds as for another
- * CPU.) */
+/* These may only be called where the CPU has the instructions; dispatch.c checks that. (-DUT_KERNELS_PORTABLE leaves
+ * them out, as a build for another CPU does.) */
 #if defined(__x86_64__) && !defined(UT_KERNELS_PORTABLE)
 #define UT_KERNELS_X86 1
 extern const ut_kernels ut_kernels_avx2;   /* AVX2, F16C, FMA */

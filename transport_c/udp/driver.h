@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The UDP driver: one engine, one thread, two sockets, or none where only jobs of this host are served. The only C with
- * system calls, and what Python sees of the fast path.
+ * The UDP driver: one engine, one thread, and two sockets (none where only jobs of this host are served). It is the
+ * only C with system calls, and all that Python sees of the fast path.
  *
- * The thread holds the driver's lock except while it sleeps in ppoll, so every call below may come from any thread;
- * each returns in microseconds. Errors: a negative ut_error; ut_driver_error() then has a sentence for people.
+ * The thread holds the driver's lock except while it sleeps in ppoll. Every call below takes that lock, so it may come
+ * from any thread, and returns in microseconds. An error is a negative ut_error; ut_driver_error() then has a sentence
+ * for people.
  */
 #ifndef UT_DRIVER_H
 #define UT_DRIVER_H
@@ -38,15 +39,15 @@ typedef struct ut_driver_stats {
     ut_stats engine;
     uint64_t send_calls, receive_calls, polls;
     uint64_t send_blocked; /* times that a socket was full, and its bursts waited for room */
-    uint64_t send_errors;  /* datagrams that the kernel refused: lost, like any other loss */
+    uint64_t send_errors;  /* datagrams that the kernel refused; they count as lost in the network */
     uint64_t send_errno;   /* why the last of them was refused; 0 if none was */
     uint64_t receive_errors;
     uint64_t gro_batches; /* receives that held more than one datagram */
     uint64_t cpu_ns;      /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
-    uint64_t allocations; /* since start on the data path: 0 */
+    uint64_t allocations; /* on the data path since start; always 0 */
 } ut_driver_stats;
 
-/* All that status tells of a driver, as it was at one moment. */
+/* All that `ultima status` tells of a driver, as it was at one moment. */
 typedef struct ut_job_snapshot {
     uint32_t hosts; /* 0: no job has this number, and the rest is unspecified */
     uint32_t reserved;
@@ -66,8 +67,8 @@ ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t er
 void ut_driver_close(ut_driver *driver);
 void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
 void ut_driver_get_stats(ut_driver *driver, ut_driver_stats *ret);
-/* Everything at once, and so at the cost of waiting for the thread once: of a busy one each call waits for a whole
- * turn. |ret| is the caller's, 120 KB, of which jobs that do not exist are not touched but for `hosts`. */
+/* Takes everything in one call, because each call to a busy thread waits for a whole turn of it. |ret| is the caller's
+ * memory, 120 KB; of a job that does not exist only `hosts` is written. */
 void ut_driver_snapshot_take(ut_driver *driver, ut_driver_snapshot *ret);
 /* The sentence of the last call that failed; good until this thread asks again. */
 const char *ut_driver_error(ut_driver *driver);
@@ -89,25 +90,27 @@ int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
 
-/* Maps |bytes| of a memfd for reading and writing, shared; NULL and errno on failure (EINVAL: zero bytes, or more than
- * the file has, which would be a SIGBUS later). Apart from session_add because a memfd must be mapped writable before
- * F_SEAL_FUTURE_WRITE is put on it, and that happens at attach time, long before the trainer joins a job. Needs no
- * driver. */
+/* Maps |bytes| of a memfd for reading and writing, shared. NULL and errno on failure (EINVAL: zero bytes, or more than
+ * the file has, which would be a SIGBUS later). This is no part of session_add because a memfd must be mapped writable
+ * before F_SEAL_FUTURE_WRITE is put on it, and that happens at attach time, long before the trainer joins a job. It
+ * needs no driver. */
 void *ut_driver_region_map(int fd, uint64_t bytes);
 /* |region| NULL is fine. The session that uses the region must have been removed. */
 void ut_driver_region_unmap(void *region, uint64_t bytes);
 
 /* Attaches a trainer by three regions, which stay the caller's and stay mapped until ut_driver_session_remove has
- * returned. The driver keeps duplicates of the two descriptors, whose other ends a trainer has: it listens to
- * |submit_fd|, an eventfd, which it never reads nor writes, and rings |complete_fd|, an end of a pair of unix sockets
- * that must be shut for reading before the trainer has the other: what a trainer sends may carry descriptors, and
- * dropping those can block. Returns the session's number, or an error. */
+ * returned. The driver keeps duplicates of the two descriptors, whose other ends a trainer has. It listens to
+ * |submit_fd|, an eventfd, which it never reads nor writes. It rings |complete_fd|, an end of a pair of unix sockets;
+ * the caller must shut that end for reading before the trainer has the other one, because what a trainer sends may
+ * carry descriptors, and dropping those can block. Returns the session's number, or an error. */
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
                           uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place);
-/* After it neither the regions nor the descriptors are touched. */
+/* Once it has returned, neither the regions nor the descriptors are touched. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
-/* 1 and an event, or 0 for none. The event_fd is readable exactly while there is one: nobody needs to read it. */
+/* Returns 1 and an event, or 0 if there is none. The event_fd is readable exactly while there is one; it need not be
+ * read.
+ */
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 
 /* CLOCK_MONOTONIC in nanoseconds, the clock of every deadline. */

@@ -2,9 +2,9 @@
  *
  * The inside of a driver, shared by loop.c (its thread), driver.c and control.c (the calls from outside).
  *
- * One lock guards all of it. The thread holds it except in ppoll, so a caller must be able to get in between: a plain
- * mutex would let a busy thread take it back before the caller has even woken up. Hence `waiting`: callers announce
- * themselves, and once a turn the thread stands back for them.
+ * One lock guards all of it. The thread holds the lock except in ppoll, so a caller must be able to get in between:
+ * with a plain mutex a busy thread would take the lock back before the caller has even woken up. Hence `waiting`:
+ * callers announce themselves, and once a turn the thread stands back for them.
  */
 #ifndef UT_UDP_LOOP_H
 #define UT_UDP_LOOP_H
@@ -16,19 +16,20 @@
 #include "recv.h"
 #include "send.h"
 
-/* The trainer holds the other end of complete_fd, and submit_fd's very file: its flags, its counter and whom it wakes
- * are his to change at any moment. So the thread neither reads nor writes submit_fd, but hears it through epoll, edge
- * by edge; and it sends on complete_fd with MSG_DONTWAIT, which no flag of a file undoes. */
+/* A trainer's bells. The trainer holds the other end of complete_fd, and shares the very file of submit_fd: it can
+ * change that file's flags, its counter, and which processes it wakes, at any moment. So the thread neither reads nor
+ * writes submit_fd, but hears it through epoll, edge by edge; and it sends on complete_fd with MSG_DONTWAIT, which no
+ * flag of a file undoes. */
 typedef struct ut_driver_session {
     bool used;
     uint32_t job;
     int submit_fd;
     int complete_fd;
-    ut_ns ring_at; /* no earlier, for the last ring took long; 0: at once */
+    ut_ns ring_at; /* the earliest time for the next ring, because the last one took long; 0: at once */
 } ut_driver_session;
 
-/* Events on their way to the daemon, apart from the big lock: reading them must not wait for a burst to be sent. |fd|
- * is readable exactly while count > 0. */
+/* Events on their way to the daemon. They have a lock of their own: reading them must not wait for a burst to be sent.
+ * |fd| is readable exactly while count > 0. */
 typedef struct ut_event_queue {
     pthread_mutex_t lock;
     int fd;
@@ -41,10 +42,10 @@ struct ut_driver {
     pthread_mutex_t lock;
     pthread_cond_t stood_back; /* signalled by a caller on its way out */
     uint32_t waiting;          /* callers that want the lock; atomic */
-    pid_t pid;                 /* of the process that has the thread: a fork has not */
+    pid_t pid;                 /* of the process that has the thread; a forked child has none */
     pthread_t thread;
     bool started, stopping;
-    bool asleep; /* in ppoll, or about to be: a change needs a poke */
+    bool asleep; /* the thread is in ppoll, or about to be: a change must wake it (ut_loop_poke) */
     int wake_fd;
     int bells_fd; /* epoll: the submit_fd of every session */
 
@@ -69,28 +70,29 @@ struct ut_driver {
     ut_receiver receiver;
 };
 
-/* Memory for a driver comes from here only: zeroed, page-aligned, touched when it is used. NULL and errno on failure.
- */
+/* The only source of memory for a driver: zeroed, page-aligned, touched when it is used. NULL and errno on failure. */
 void *ut_driver_map(ut_driver *d, size_t bytes);
 
-/* Takes the lock. False in a forked child: it has the memory but not the thread, and perhaps a lock that nobody will
- * open. */
+/* Takes the lock. False in a forked child: the child has the memory but not the thread, and perhaps a lock that no
+ * thread will ever release. */
 bool ut_driver_enter(ut_driver *d);
 void ut_driver_leave(ut_driver *d);
-/* Leaves after a change that the thread has to act on: send, ring, or sleep less long. Returns |ret|. */
+/* Releases the lock after a change on which the thread has to act: to send, to ring, or to sleep less long. Returns
+ * |ret|.
+ */
 int ut_driver_leave_poking(ut_driver *d, int ret);
-/* Leaves with a sentence for ut_driver_error. Returns |code|. */
+/* Releases the lock and leaves a sentence for ut_driver_error. Returns |code|. */
 __attribute__((format(printf, 3, 4))) int ut_driver_leave_failing(ut_driver *d, int code, const char *format, ...);
-/* Stops listening to it and closes its descriptors. */
+/* Stops listening to the session's bell and closes its descriptors. */
 void ut_driver_close_session(ut_driver *d, ut_driver_session *s);
 
-/* The thread's body; |driver| is a ut_driver. Returns when `stopping` is set and somebody pokes it. */
+/* The thread's body; |driver| is a ut_driver. Returns when `stopping` is set and ut_loop_poke is called. */
 void *ut_loop_main(void *driver);
 /* Rings the trainers that have something new. Under the lock. */
 void ut_loop_ring(ut_driver *d);
 /* Moves the engine's events to the queue, as far as they fit. Under the lock. */
 void ut_loop_events(ut_driver *d);
-/* Makes the thread run a turn. From anywhere. */
+/* Makes the thread run a turn. May be called from any thread, with the lock or without. */
 void ut_loop_poke(ut_driver *d);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the engine's thread runs. The kernel may place a thread that a packet wakes beside the one that sent it, and on
- * a busy machine looks no further: two engines, or an engine and its trainer, then share one CPU while another idles
- * (docs/performance.md). Nobody should have to pin threads by hand for this, so a thread that spends its time in the
- * run queue moves over. It asks seldom, moves by chance, so that two who share a CPU do not both leave it, and asks
- * ever more seldom while moving does not help: where all CPUs are busy there is nothing to be had.
+ * On which CPU the engine's thread runs. The kernel may put a thread that a packet wakes on the CPU of the thread that
+ * sent the packet, and on a busy machine it looks no further: two engines, or an engine and its trainer, then share one
+ * CPU while another CPU idles (docs/performance.md). Pinning threads by hand should not be necessary, so a thread that
+ * spends its time in the run queue moves to another CPU. It looks seldom. It moves by chance, so that two threads that
+ * share a CPU do not both leave it. It looks at growing intervals while moving does not help: where all CPUs are busy
+ * no move can help.
  */
 #ifndef UT_PLACE_H
 #define UT_PLACE_H
@@ -12,7 +13,7 @@
 #include "core/base/ut.h"
 
 typedef struct ut_place {
-    int fd; /* the thread's schedstat: ns run, ns waited for a CPU; -1 where there is none, then nothing is done */
+    int fd; /* the thread's schedstat: ns run, ns waited for a CPU; -1 where there is none, and then it never moves */
     uint32_t random;            /* state of the coin */
     uint64_t ran_ns, waited_ns; /* at the last look */
     ut_ns next;                 /* when to look again */
@@ -23,7 +24,7 @@ typedef struct ut_place {
 /* For the calling thread. |seed| makes two engines toss different coins. */
 void ut_place_init(ut_place *p, uint64_t seed);
 void ut_place_free(ut_place *p);
-/* Called as often as one likes; looks about every half millisecond at the most. */
+/* Moves the thread if that is due. It may be called as often as one likes, and looks about every half millisecond. */
 void ut_place_look(ut_place *p, ut_ns now);
 /* The decision alone: after |ran| ns on a CPU and |waited| ns for one, does the thread move? */
 bool ut_place_decide(ut_place *p, uint64_t ran, uint64_t waited);

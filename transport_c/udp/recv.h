@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Receiving: one recvmmsg into a few buffers that stay hot in the cache, because the engine folds straight from them.
- * With GRO each buffer must hold 64 KiB: the kernel hands over up to that much of one flow at once, and cuts off what
- * does not fit, which would look like massive loss. So few buffers are used while aggregates come, and many while
- * nothing is aggregated, when each holds a packet and the calls are what costs.
+ * With GRO (the kernel merges the datagrams of a flow into an *aggregate*) each buffer must hold 64 KiB: the kernel
+ * hands over up to that much at once, and drops what does not fit, which would look like massive loss. So few buffers
+ * are used while aggregates come. Many are used while datagrams come singly: each buffer then holds one packet, and the
+ * calls are what costs.
  */
 #ifndef UT_UDP_RECV_H
 #define UT_UDP_RECV_H
@@ -14,7 +15,7 @@
 
 enum {
     UT_RECV_EACH = (64 << 10) +
-        2048,               /* bytes of a buffer; odd, so that neighbours do not fight for the same cache lines */
+        2048,               /* bytes of a buffer; no power of two, so that buffers do not compete for cache lines */
     UT_RECV_AGGREGATES = 8, /* buffers while aggregates come: 512 KiB, about half of a big core's L2 */
     UT_RECV_MESSAGES = 32,  /* buffers while datagrams come singly */
 };
@@ -37,8 +38,8 @@ typedef struct ut_receiver {
     _Alignas(64) uint8_t buffers[UT_RECV_MESSAGES * UT_RECV_EACH];
 } ut_receiver;
 
-/* One recvmmsg; never blocks. Returns how many entries of |got| it filled, good until the next call, and in |more|
- * whether the socket may hold more. Moves s->drops. */
+/* Calls recvmmsg once; never blocks. Returns how many entries of |got| it filled, which are good until the next call,
+ * and in |more| whether the socket may hold more. Updates s->drops. */
 unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more);
 
 #endif

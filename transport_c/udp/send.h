@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sending: bursts wait here in two short queues, data and feedback, until one sendmmsg each takes them. A socket that
- * is full keeps its queue; the other one goes on, for an acknowledgement must not wait behind data.
+ * is full keeps its queue; the other socket goes on, because an acknowledgement must not wait behind data.
  *
- * With GSO a burst is one message and the kernel cuts it. Where a path refuses that, the same burst goes out as
- * separate datagrams, and from then on all of them: the core never learns of it. GSO is only blamed when the plain
- * datagram gets through, since the kernel says EINVAL for a bad address too.
+ * With GSO (segmentation offload) a burst is one message, and the kernel cuts it into datagrams. Where a path refuses
+ * that, the same burst goes out as separate datagrams, and so do all later bursts; the core never learns of it. GSO is
+ * only blamed when the separate datagram gets through, since the kernel says EINVAL for a bad address too.
  *
- * What the kernel refuses for any other reason is lost, as if the network had lost it, and repaired by the same means.
+ * A datagram that the kernel refuses for any other reason counts as lost in the network, and is repaired by the same
+ * means.
  */
 #ifndef UT_UDP_SEND_H
 #define UT_UDP_SEND_H
@@ -24,8 +25,8 @@ enum {
 };
 
 typedef struct ut_send_slot {
-    uint32_t sent; /* segments that are gone already; only ever above 0 without GSO */
-    bool plain;    /* refused as one message: goes as separate datagrams */
+    uint32_t sent; /* segments that were sent already; above 0 only without GSO */
+    bool plain;    /* the kernel refused it as one message: it goes as separate datagrams */
     ut_burst burst;
 } ut_send_slot;
 
@@ -48,19 +49,20 @@ typedef struct ut_sender {
     ut_send_slot slots[UT_SEND_SLOTS]; /* never moved: a burst points into itself */
 } ut_sender;
 
-/* |sockets| two, by enum ut_port; they must outlive the sender. */
+/* |sockets| are two, by enum ut_port; they must outlive the sender. */
 void ut_sender_init(ut_sender *s, ut_socket *sockets);
-/* Whether a burst of |port| may be asked for: there is room, and nothing waits for the socket. What is asked for early
- * would only grow old here, while the core still knows what is most urgent. */
+/* Whether the core may be asked for a burst of |port|: there is room, and nothing waits for the socket. A burst that
+ * was asked for early would only grow old here, while the core still knows what is most urgent. */
 bool ut_sender_wants(const ut_sender *s, unsigned port);
-/* A burst to be filled in, then pushed. Assumes that its port is wanted. */
+/* A burst for the caller to fill in and then to push. Assumes that ut_sender_wants its port. */
 ut_burst *ut_sender_slot(ut_sender *s);
 void ut_sender_push(ut_sender *s);
-/* Sends what the sockets that are not blocked will take. */
+/* Sends as much as the sockets take that are not blocked. */
 void ut_sender_flush(ut_sender *s);
 /* The socket of |port| has room again. */
 void ut_sender_unblock(ut_sender *s, unsigned port);
-/* Forgets all data that waits: its payload pointers are about to go stale. Feedback is whole in its burst and stays. */
+/* Forgets all data that waits, because its payload pointers are about to become invalid. Feedback lies whole in its
+ * burst and stays. */
 void ut_sender_drop_data(ut_sender *s);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening one UDP socket, with everything asked of the kernel once and what it granted written down. An engine has two
- * of them: a control packet in the middle of a data flow would end the kernel's GRO aggregate, so feedback has its own
- * port.
+ * Opening one UDP socket. Everything is asked of the kernel once, and what the kernel granted is noted. An engine has
+ * two sockets: a control packet in the middle of a data flow would end the kernel's GRO aggregate, so feedback has its
+ * own port.
  *
- * What every datagram depends on is demanded (don't-fragment, the family); what only makes it faster or better observed
- * is tried (offloads, big buffers, drop counters, congestion marks).
+ * What every datagram depends on is demanded (don't-fragment, the address family), and opening fails without it. What
+ * only makes the socket faster or better observed is tried (offloads, big buffers, drop counters, congestion marks).
  */
 #ifndef UT_UDP_SOCKET_H
 #define UT_UDP_SOCKET_H
@@ -20,7 +20,7 @@ typedef struct ut_socket {
     bool gso;                /* send.c clears it when a path refuses */
     bool gro;
     uint32_t drops_seen; /* the kernel's 32-bit counter, as last told */
-    uint64_t drops;      /* the same, not wrapping: receive buffers (a datagram or an aggregate) dropped since start */
+    uint64_t drops;      /* the same in 64 bits: receive buffers (datagrams or aggregates) dropped since start */
 } ut_socket;
 
 typedef struct ut_socket_options {
@@ -32,14 +32,14 @@ typedef struct ut_socket_options {
     bool ect; /* mark what is sent as ECN-capable, ECT(0) */
 } ut_socket_options;
 
-/* Numeric |text| (IPv4 dotted quad, or IPv6, with %scope if link-local) and |port| as a socket address.
+/* Makes a socket address of |port| and the numeric |text| (IPv4 dotted quad, or IPv6, with %scope if link-local).
  * UT_ERR_ARGUMENT if |text| is anything else; names are never looked up. */
 int ut_address_parse(const char *text, uint16_t port, ut_addr *ret);
 /* AF_INET or AF_INET6. */
 int ut_address_family(const ut_addr *address);
 
-/* Opens a socket bound to |bind|. UT_ERR_SYSTEM, and a sentence in |error|, if the address cannot be had; |s| is then
- * closed. */
+/* Opens a socket bound to |bind|. If the address cannot be had it returns UT_ERR_SYSTEM, writes a sentence into
+ * |error|, and leaves |s| closed. */
 int ut_socket_open(ut_socket *s, const ut_addr *bind, const ut_socket_options *options, char *error, size_t error_len);
 void ut_socket_close(ut_socket *s);
 
