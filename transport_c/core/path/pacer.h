@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bursts of a path, spread over its round trip. A window that opens all at once would stand in the first queue all at
- * once, and what shares that queue would wait for it. The kernel could pace only with a queue discipline that few hosts
- * have, so it is done here, in bursts that keep GSO worth its while: about a millisecond of the path's rate, at most
- * 64 KiB, at least two packets.
+ * Bursts of one path, spread over its round trip. A whole window that is sent at once would stand in the first queue at
+ * once, and all traffic that shares that queue would wait for it. The kernel could spread packets only with a queue
+ * discipline that few hosts have, so the core does it, in bursts that are large enough for GSO (segmentation offload)
+ * to be useful: about a millisecond of the path's rate, at most 64 KiB, at least two packets.
  *
- * It stands aside where it would only cost: below half a millisecond of round trip a burst is the window; and a window
- * that was not cut below half of its share meets hardly a queue but our own. To pace that would split the sender's
- * link evenly between peers that the schedule serves in turn (1.3 to 1.5 of the wire's bound, not 1.04, simulated).
+ * The pacer does nothing where it would only cost. Below half a millisecond of round trip a burst is as large as the
+ * window. And a window that was not reduced below half of its share meets hardly any queue but our own; to spread it
+ * would split the sender's link evenly between peers that the schedule serves in turn (1.3 to 1.5 of the wire's bound,
+ * not 1.04, simulated).
  */
 #ifndef UT_PACER_H
 #define UT_PACER_H
@@ -17,7 +18,7 @@
 enum {
     UT_PACER_SRTT_MIN_NS = 500 * 1000,
     UT_PACER_BURST_NS = 1000 * 1000,
-    UT_PACER_WAIT_MAX_NS = 5 * 1000 * 1000, /* longest wait for a packet's turn */
+    UT_PACER_WAIT_MAX_NS = 5 * 1000 * 1000, /* the longest time for which a packet is held */
     UT_PACER_BURST_MAX = 64 << 10,
     UT_PACER_BURST_PACKETS_MIN = 2,
 };
@@ -26,12 +27,12 @@ typedef struct ut_pacer {
     uint64_t rate;    /* bytes per second; 0: not paced */
     uint64_t burst;   /* bytes */
     ut_ns next;       /* when the next burst may go */
-    ut_ns held_until; /* data waits for that; UT_NEVER: none does */
+    ut_ns held_until; /* the time for which data waits; UT_NEVER: no data waits */
 } ut_pacer;
 
 void ut_pacer_reset(ut_pacer *p);
-/* A window of |window| bytes, each |srtt| old when it is acknowledged, in packets of |packet| bytes; one of |large| or
- * more is not paced. */
+/* Sets the rate by a window of |window| bytes per round trip |srtt|, in packets of |packet| bytes. A window of |large|
+ * bytes or more is not spread. */
 void ut_pacer_set(ut_pacer *p, uint64_t window, ut_ns srtt, uint32_t packet, uint64_t large);
 /* Of |n| packets of |packet| bytes, those that may go now. If none, the pacer remembers that data waits. */
 uint32_t ut_pacer_take(ut_pacer *p, uint32_t n, uint32_t packet, ut_ns now);
