@@ -2,11 +2,11 @@
  *
  * The two rings between a trainer and its daemon, in shared memory: submissions one way, receipts the other.
  *
- * One producer and one consumer each: the trainer submits, the engine completes. The engine trusts nothing in the
- * submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and never
- * waits there. The completion ring is mapped read-only by the trainer (its memfd carries F_SEAL_FUTURE_WRITE), so a
- * wild trainer can spoil its own requests and data, but not what the daemon says of them. The trainer's consumer
- * position therefore travels in the submission ring (`completions_taken`).
+ * Each ring has one producer and one consumer: the trainer submits, the engine completes. The engine trusts nothing in
+ * the submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and
+ * never waits there. The trainer maps the completion ring read-only (the ring's memfd carries F_SEAL_FUTURE_WRITE), so
+ * a wild trainer can spoil its own requests and data, but not what the daemon says of them. Therefore the trainer tells
+ * in the submission ring how many completions it has taken (`completions_taken`).
  */
 #ifndef UT_RING_H
 #define UT_RING_H
@@ -25,26 +25,27 @@ typedef struct ut_completion_ring {
     uint64_t head;              /* entries ever written; engine only; release store */
     uint64_t submissions_taken; /* submissions ever consumed; engine only */
     /* Partial jobs; engine only, release stores. Numbers are those of submissions that gave something, plus one. */
-    uint64_t taken;   /* the newest whose contribution an op took */
-    uint64_t freed;   /* the newest such that the engine reads neither it nor an earlier one any more, one that waits
-                         in the slot excepted */
+    uint64_t taken;   /* the newest submission whose contribution an op took */
+    uint64_t freed;   /* the engine reads no contribution up to this one any more, except one that waits for an op */
     uint64_t results; /* op_seq of the newest op that ended here with a result, plus one */
     uint64_t reserved[3];
     ut_receipt entries[UT_RING_ENTRIES];
 } ut_completion_ring;
 
-/* Trainer's side. Returns UT_ERR_FULL when 64 submissions or unread completions are outstanding. */
+/* The trainer's side: puts |entry| into the ring. Returns UT_ERR_FULL when 64 submissions or unread completions are
+ * outstanding. */
 int ut_ring_submit(ut_submission_ring *submissions, const ut_completion_ring *completions, const ut_submission *entry);
 /* Copies the next receipt out and returns 1; returns 0 when there is none. */
 int ut_ring_take_completion(ut_submission_ring *submissions, const ut_completion_ring *completions, ut_receipt *ret);
 
-/* True if there is something to take. */
+/* The engine's side: whether there is a submission to take. |taken| is the engine's private count, see below. */
 int ut_ring_has_submission(const ut_submission_ring *submissions, uint64_t taken);
-/* Engine's side. |taken| is the engine's private position: the shared one is only ever written. Returns 1, or 0 for
- * none. */
+/* The engine's side: copies the next submission out. |taken| is the engine's private count of submissions; the shared
+ * count is only ever written. Returns 1, or 0 if there is none. */
 int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *taken,
                             ut_submission *ret);
-/* |written| is the engine's private position. Returns UT_ERR_FULL if the trainer has not taken what it was given. */
+/* The engine's side: puts |receipt| into the ring. |written| is the engine's private count of receipts. Returns
+ * UT_ERR_FULL if the trainer has not taken the receipts that are in the ring. */
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
 

@@ -2,13 +2,14 @@
  *
  * Congestion control: how many bytes one path may have in flight, inside the credit that its receiver grants.
  *
- * Credit keeps the receiver whole, and its peers off each other's toes. What it cannot see is a link in between: a
- * queue that grows at a switch, or beside another's TCP. For that the sender watches how long packets take, which of
- * them were marked, and how much of what it sends arrives. It does not react to a packet that is merely lost: repair
- * takes care of that, and a link that loses 1 % is best used in full.
+ * Credit protects the receiver's memory, and the receiver's peers from each other. It cannot see a link in between: a
+ * queue that grows at a switch, or beside the TCP of somebody else. For that the sender watches how long packets take,
+ * which of them were marked, and how much of what it sends arrives. It does not react to a packet that is merely lost:
+ * repair takes care of that, and a link that loses 1 % is best used in full.
  *
- * One table of functions, one file per algorithm (cc_*.c). cc.c keeps what all of them need: the least round trip, the
- * loss over a span of packets, the bounds of the window. Integers only: every build must do the same.
+ * Each algorithm is a table of functions in a file of its own (cc_*.c). cc.c keeps what all of them need: the least
+ * round trip, the loss over a span of packets, the bounds of the window. It computes in integers only, because every
+ * build must do the same.
  */
 #ifndef UT_CC_H
 #define UT_CC_H
@@ -16,33 +17,34 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_CC_PACKETS_MIN = 4,           /* least window: a path that may not send learns nothing */
-    UT_CC_FRESH_BYTES = 640 << 10,   /* fresh windows of all peers of a host together: 5 ms at 1 Gbit/s */
-    UT_CC_FRESH_MIN = 128 << 10,     /* but each two bursts */
-    UT_CC_SPAN_PACKETS = 256,        /* loss is judged over at least so many packets, and a round trip, */
-    UT_CC_SPAN_LOST = 16,            /* and so many lost ones: a link that loses 1 % now and then loses 3 % of 256 */
-    UT_CC_LOSS_PERCENT = 2,          /* above it the path is taken for overloaded, below for lossy */
-    UT_CC_ADAPT_BELOW = 8,           /* and only if less than 1/so much of the window arrives in a round trip: NSCC's */
+    UT_CC_PACKETS_MIN = 4,           /* the least window: a path that may not send learns nothing */
+    UT_CC_FRESH_BYTES = 640 << 10,   /* fresh windows of all peers of a host together: 5 ms at 1 Gbit/s ... */
+    UT_CC_FRESH_MIN = 128 << 10,     /* ... but at least two bursts for each */
+    UT_CC_SPAN_PACKETS = 256,        /* loss is judged over at least so many packets and a round trip, ... */
+    UT_CC_SPAN_LOST = 16,            /* ... and so many lost ones: a link that loses 1 % sometimes loses 3 % of 256 */
+    UT_CC_LOSS_PERCENT = 2,          /* with more loss the path is taken for overloaded, with less for lossy */
+    UT_CC_ADAPT_BELOW = 8,           /* and only if less than this part of the window arrives in a round trip (NSCC) */
     UT_CC_HOLD_NS = 1000 * 1000,     /* a receiver may hold its news back so long: a window lasts that much longer */
     UT_CC_TARGET_NS = 4000 * 1000,   /* queueing to aim for by default: a send buffer of 512 KiB at 1 Gbit/s */
-    UT_CC_TARGET_MIN_NS = 10 * 1000, /* less than a scheduler's jitter cannot be aimed for */
-    UT_CC_STEPS = 32,                /* the share is reached in so many round trips */
+    UT_CC_TARGET_MIN_NS = 10 * 1000, /* the least target: less is below a scheduler's jitter */
+    UT_CC_STEPS = 32,                /* round trips in which a window grows to its share */
 };
 #define UT_CC_BASE_SPAN (5 * UT_SECOND) /* the least round trip is that of the last one to two spans */
 
-/* What one feedback told. */
+/* What one feedback says about the path. */
 typedef struct ut_cc_sample {
     ut_ns now;
-    ut_ns rtt;           /* of the newest packet that came, less the time that its news was held back; 0: not known */
-    ut_ns sent_at;       /* when that packet went */
+    ut_ns rtt;           /* round trip of the newest packet that came, less the time for which the receiver held its
+                            news back; 0: not known */
+    ut_ns sent_at;       /* when that packet was sent */
     ut_ns srtt;          /* 0: not known */
     uint64_t flying;     /* bytes in flight just before */
     uint64_t acked;      /* bytes that this feedback first acknowledged */
     uint64_t sent;       /* bytes sent on the path so far */
-    uint32_t packets;    /* acknowledged */
-    uint32_t ce_packets; /* of those, marked: at most `packets` */
+    uint32_t packets;    /* packets that this feedback first acknowledged */
+    uint32_t ce_packets; /* how many of those were marked: at most `packets` */
     uint32_t lost;       /* packets that this feedback showed to be lost */
-    bool idle;           /* nothing is in flight any more: what comes next does not measure the path */
+    bool idle;           /* nothing is in flight any more: the next packets do not measure the path */
 } ut_cc_sample;
 
 typedef struct ut_cc ut_cc;
@@ -53,7 +55,7 @@ typedef struct ut_cc_ops {
     void (*init)(ut_cc *cc);
     /* Progress: at least one packet was acknowledged. */
     void (*on_feedback)(ut_cc *cc, const ut_cc_sample *s);
-    /* More was lost than a link loses: |delivered| bytes came through in the last round trip. */
+    /* More was lost than a lossy link loses. |delivered| bytes came through in the last round trip. */
     void (*on_loss)(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered);
     /* Bytes that may be in flight. */
     uint64_t (*window)(const ut_cc *cc);
@@ -61,43 +63,43 @@ typedef struct ut_cc_ops {
 
 extern const ut_cc_ops ut_cc_swift, ut_cc_dctcp, ut_cc_timely, ut_cc_none;
 
-/* Delay above the target is cut back in proportion; unless cutting does not help. */
+/* Swift: delay above the target reduces the window in proportion, unless reducing does not help. */
 typedef struct ut_swift {
-    ut_ns queueing; /* of the sample before: one late wake-up is no queue */
+    ut_ns queueing; /* of the previous sample: one late wake-up is no queue */
     uint32_t packets, ce_packets;
-    uint8_t cuts;      /* in a row, with the delay above the target all the while */
+    uint8_t cuts;      /* reductions in a row, during which the delay stayed above the target */
     bool competing;    /* somebody else fills the queue: see cc_swift.c */
-    ut_ns cut_delay;   /* queueing at the first of the cuts */
-    uint64_t cut_from; /* and the window then */
-    ut_ns deepest;     /* most queueing seen while competing */
+    ut_ns cut_delay;   /* queueing at the first of these reductions */
+    uint64_t cut_from; /* the window at the first of them */
+    ut_ns deepest;     /* the most queueing seen while competing */
 } ut_swift;
 
 typedef struct ut_dctcp {
     uint32_t alpha; /* share of marked packets, smoothed, in 1/1024 */
     uint32_t packets, ce_packets;
     ut_ns span_at; /* start of the round trip that they are counted over */
-    bool marked;   /* ever */
+    bool marked;   /* a packet of this path was ever marked */
 } ut_dctcp;
 
 typedef struct ut_timely {
-    ut_ns rtt;        /* of the sample before */
-    int64_t gradient; /* smoothed difference of round trips, ns */
-    uint32_t falling; /* samples in a row without growth of delay */
+    ut_ns rtt;        /* of the previous sample */
+    int64_t gradient; /* smoothed difference of successive round trips, ns */
+    uint32_t falling; /* samples in a row without growth of the delay */
 } ut_timely;
 
 struct ut_cc {
     const ut_cc_ops *ops; /* NULL: none */
     uint32_t packet;      /* bytes of a full packet */
-    uint32_t peers;       /* of the host */
+    uint32_t peers;       /* number of peers of the host */
     uint64_t window;      /* bytes */
-    uint64_t share;       /* window of an uncut path, and the largest; growth goes in steps of a part of it */
-    uint64_t credit;      /* the share's own bound */
-    uint64_t floor;       /* no delay cuts below it: see ut_cc_cut_for_delay */
+    uint64_t share;       /* the largest window, which a path has that was not reduced; growth goes in parts of it */
+    uint64_t credit;      /* the upper bound of the share */
+    uint64_t floor;       /* delay does not reduce the window below it: see ut_cc_cut_for_delay */
     ut_ns target;         /* queueing to aim for; 0: the default */
-    ut_ns base_rtt;       /* least round trip of late; 0: not known */
-    ut_ns base_next;      /* least of the span that runs */
-    ut_ns base_at;        /* its start */
-    ut_ns cut_at;         /* when the window was last cut; packets sent before then have nothing new to say */
+    ut_ns base_rtt;       /* the least round trip of the last one to two spans; 0: not known */
+    ut_ns base_next;      /* the least round trip of the span that runs */
+    ut_ns base_at;        /* when that span began */
+    ut_ns cut_at;         /* when the window was last reduced; packets sent before that tell nothing new */
     /* Loss over a span of packets. */
     ut_ns span_at;
     uint64_t span_bytes, span_sent;
@@ -110,17 +112,17 @@ struct ut_cc {
     } as;
 };
 
-/* A fresh path to one of |peers|, to which |credit| bytes may be in flight at most. Its window is its share of
- * UT_CC_FRESH_BYTES: near what the credit allows, for a collective's first round trip must not crawl, but bounded for
- * all peers together. |congestion|: enum ut_congestion, 0 for Swift; |target|: queueing to aim for in ns, 0 for the
- * default. */
+/* Begins with a fresh path to one of |peers|, on which at most |credit| bytes may be in flight. Its window is its share
+ * of UT_CC_FRESH_BYTES. That is near what the credit allows, because a collective's first round trip must not crawl,
+ * but bounded for all peers together. |congestion| is an enum ut_congestion, 0 for Swift. |target| is the queueing to
+ * aim for in ns, 0 for the default. */
 void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit);
-/* Another algorithm or target from now on; the window and what is known of the path stay. */
+/* Sets another algorithm or target from now on; the window and what is known of the path stay. */
 void ut_cc_tune(ut_cc *cc, unsigned congestion, ut_ns target);
-/* Another share from now on, such as window.c finds right, within the credit and never below that of a fresh path. A
- * window that was cut stays cut in proportion. */
+/* Sets another share from now on, as link/window.c finds it, within the credit and never below that of a fresh path. A
+ * window that was reduced stays reduced in proportion. */
 void ut_cc_share(ut_cc *cc, uint64_t share);
-/* Takes what a feedback told. */
+/* Takes what a feedback says about the path. */
 void ut_cc_feedback(ut_cc *cc, const ut_cc_sample *s);
 
 /* Bytes that may be sent when |flying| are in flight. */
@@ -134,22 +136,23 @@ static inline uint64_t ut_cc_room(const ut_cc *cc, uint64_t flying)
 
 uint64_t ut_cc_own_window(const ut_cc *cc);
 ut_ns ut_cc_target(const ut_cc *cc);
-/* What the sample's packet waited in queues. */
+/* How long the sample's packet waited in queues. */
 ut_ns ut_cc_queueing(const ut_cc *cc, const ut_cc_sample *s);
-/* The window is what holds the sender up; else there is no evidence that a larger one is right. */
+/* Whether the window is what holds the sender up; if not, nothing shows that a larger window is right. */
 bool ut_cc_is_full(const ut_cc *cc, const ut_cc_sample *s);
-/* A cut now would be the first one that this round trip's packets ask for. */
+/* Whether a reduction now would be the first one that this round trip's packets ask for. */
 bool ut_cc_may_cut(const ut_cc *cc, const ut_cc_sample *s);
 void ut_cc_grow(ut_cc *cc, uint64_t bytes);
-/* |bytes| more per round trip. */
+/* Lets the window grow by |bytes| per round trip. */
 void ut_cc_grow_by(ut_cc *cc, const ut_cc_sample *s, uint64_t bytes);
 void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
-/* The same for a law of delay, which only cuts the window of a host's single peer. Paths to several peers share our own
- * link, so all see its queue, and who is cut first starves: an AllReduce is as slow as its slowest pair, and uneven
- * windows cost it 20 to 60 % (simulated, 1 % loss). Their windows are equal and small from the start instead
- * (ut_cc_start, and then link/window.c); what is worse than that shows as marks or as loss, and those cut further. */
+/* The same for a law of delay, which only reduces the window of a host that has a single peer. Paths to several peers
+ * share our own link, so all see its queue, and the path that is reduced first starves: an AllReduce is as slow as its
+ * slowest pair, and uneven windows cost it 20 to 60 % (simulated, 1 % loss). Their windows are equal and small from the
+ * start instead (ut_cc_start, and then link/window.c). Trouble beyond that shows as marks or as loss, which reduce the
+ * window further. */
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
-/* NSCC's answer to loss: what came through is what the path holds. */
+/* Reacts to loss as NSCC does: what came through is taken for what the path holds. */
 void ut_cc_quick_adapt(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered);
 
 #endif
