@@ -19,7 +19,7 @@ static inline bool ut_bits_have(uint64_t set, uint32_t member)
     return set >> member & 1;
 }
 
-/* 0 to |n| - 1; |n| is 1 to 64. */
+/* The set of 0 to |n| - 1; |n| is 1 to 64. */
 static inline uint64_t ut_bits_below(uint32_t n)
 {
     return UINT64_MAX >> (64 - n);
@@ -41,7 +41,7 @@ static inline uint32_t ut_bits_first(uint64_t set)
  *     UT_FOR_BITS(host, up)
  *         ask(host);
  *
- * |set| is looked at once, so the body may change it. `break` and `continue` do what they say. */
+ * |set| is evaluated once, so the body may change it. `break` and `continue` work as in any loop. */
 #define UT_FOR_BITS(member, set)                                                                                       \
     for (uint64_t member##_rest = (set), member = member##_rest ? ut_bits_first(member##_rest) : 0; member##_rest;     \
          member##_rest &= member##_rest - 1, member = member##_rest ? ut_bits_first(member##_rest) : 0)

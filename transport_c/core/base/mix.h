@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one mixer of the project: the end of splitmix64 (Steele, Lea and Flood, OOPSLA 2014; constants of Stafford's
- * variant 13). Every bit of the result depends on every bit of what goes in, and no two inputs give the same. It is no
- * cipher: whoever knows what went in can compute what comes out.
+ * variant 13). Every bit of the result depends on every bit of the input, and no two inputs give the same result. It is
+ * no cipher: anybody who knows the input can compute the result.
  *
  * Hosts must mix alike (owners' tags, picks of ranks, signs, digests), so it belongs to the protocol: the client's
  * reference.py and torch/hadamard.py hold the same in Python, and test_mix.c has values that were not computed here.
@@ -15,7 +15,7 @@
 /* 2^64 divided by the golden ratio: what splitmix64 adds from one number to the next. */
 #define UT_MIX_STEP UINT64_C(0x9e3779b97f4a7c15)
 
-/* 0 stays 0. */
+/* Mixes |z|; 0 stays 0. */
 static inline uint64_t ut_mix(uint64_t z)
 {
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -10,44 +10,44 @@
 
 enum ut_status {
     UT_COMPLETE = 1,     /* every byte holds every rank's contribution */
-    UT_PARTIAL = 2,      /* usable; divided by what arrived, see the peers */
+    UT_PARTIAL = 2,      /* usable; each byte is divided by the number of ranks in it, see `peer` */
     UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
-    UT_EMPTY = 5,        /* partial jobs: no such result yet; dst is untouched, what was given lies in the slot */
-    UT_OVERTAKEN = 6,    /* partial jobs: what was to be replaced is in an op already; nothing was done */
+    UT_EMPTY = 5,        /* partial jobs: no such result yet; dst is untouched, and what was given waits for an op */
+    UT_OVERTAKEN = 6,    /* partial jobs: the contribution to be replaced is in an op already; nothing was done */
 };
 /* What a rank's slot held when an op was activated. STALE: given for an earlier op than the one that took it. */
 enum ut_slot { UT_SLOT_NULL, UT_SLOT_FRESH, UT_SLOT_STALE };
-/* What ended a stage: all is there; the deadline, or t_B; everybody else is gone; t_C, or in best effort the senders
- * have nothing more. */
+/* What ended a stage. COMPLETE: everything is there. DEADLINE: the deadline, or t_B. ABSENT: all other hosts are gone.
+ * EARLY: t_C, or in best effort the senders have nothing more to send. */
 enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT, UT_END_EARLY };
 /* What kind of trouble the culprit has. */
 enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBLE_RECEIVER, UT_TROUBLE_GONE };
 /* Why bytes of a peer are missing. */
 enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
 
-/* One peer host's part in an op, as this host saw it. 72 bytes. Times in us after the op's start here. */
+/* The part of one peer host in an op, as this host saw it. 72 bytes. Times are in us after the op's start here. */
 typedef struct ut_receipt_peer {
     uint64_t expected[2]; /* bytes expected from it: stage 1 (its contribution to our shard), stage 2 (its shard) */
-    uint32_t missing[2];  /* bytes of those that never came in time */
+    uint32_t missing[2];  /* how many of those bytes never came in time */
     uint16_t weight;      /* ranks summed in what it sent; 0 if nothing came */
     uint8_t why;          /* enum ut_missing */
-    uint8_t trouble;      /* enum ut_trouble: what it would have, were it to blame; NONE in a COMPLETE op */
+    uint8_t trouble;      /* enum ut_trouble: what ails the peer, if it is to blame; NONE in a COMPLETE op */
     uint32_t first_us;    /* when its first byte of the op came; 0 if none */
-    uint32_t last_us;     /* and its last */
+    uint32_t last_us;     /* when its last byte of the op came; 0 if none */
     uint32_t opened_us;   /* when it was heard to have called the op; 0: before us; UINT32_MAX: never */
-    uint32_t quiet_us;    /* longest silence of it while it had the op open */
-    uint32_t delay_us;    /* its slowest packet's time on the way, over that of its fastest */
-    uint32_t repaired;    /* bytes of it that came as repairs */
+    uint32_t quiet_us;    /* its longest silence while it had the op open */
+    uint32_t delay_us;    /* how much longer its slowest packet was on the way than its fastest */
+    uint32_t repaired;    /* bytes from it that came as repairs */
     uint32_t lost;        /* packets to it that were lost */
-    uint32_t drops;       /* datagrams that its kernel dropped meanwhile, by its own word */
+    uint32_t drops;       /* datagrams that its kernel dropped during the op, as it says itself */
     uint16_t fresh;       /* partial jobs: its ranks whose slot was fresh, bit per place among them */
     uint16_t stale;       /* and those whose slot was stale */
     uint32_t oldest_step; /* the oldest step in what it contributed, as its trainers number them */
     uint32_t reserved;
 } ut_receipt_peer;
 
-/* The account of one op on one host: 224 bytes and a row per host. Conservation: expected = used + missing. */
+/* The account of one op on one host: 224 bytes and a row per host. Always expected = used + missing. */
 typedef struct ut_receipt {
     uint64_t op_seq;
     uint32_t status;      /* enum ut_status */
@@ -68,8 +68,8 @@ typedef struct ut_receipt {
     uint64_t bytes_expected;
     uint64_t bytes_used;
     uint64_t bytes_missing;
-    uint64_t bytes_repaired;  /* of those used, came as repairs */
-    uint64_t bytes_duplicate; /* came again; never folded twice */
+    uint64_t bytes_repaired;  /* how many of the used bytes came as repairs */
+    uint64_t bytes_duplicate; /* bytes that came again; they were not folded again */
     uint64_t nonfinite;       /* NaN or Inf elements in the result */
     uint64_t elapsed_ns;      /* submission to completion, as the engine saw it */
     uint64_t stage_ns[2];     /* start to end of each stage, from the op's start */
