@@ -347,9 +347,8 @@ typedef struct ut_stats {
 typedef struct ut_peer_stats {
     uint32_t up;
     uint32_t reserved;
-    uint64_t srtt_ns, rttvar_ns;
-    uint64_t sent_bytes, received_bytes, lost_bytes, in_flight_bytes, credit_bytes;
-    uint64_t last_heard_ns;
+    uint64_t srtt_ns;
+    uint64_t sent_bytes, received_bytes, lost_bytes;
     uint64_t window_bytes;
     uint64_t base_rtt_ns;
     uint64_t ce_packets;
@@ -394,6 +393,7 @@ typedef struct ut_driver_stats {
     uint64_t receive_errors;
     uint64_t gro_batches;
     uint64_t cpu_ns;
+    uint64_t thread_moves;
     uint64_t allocations;
 } ut_driver_stats;
 

@@ -64,7 +64,7 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
     else if (o->probes > world)
         snprintf(ret, len, "probes %" PRIu32 ": must be 0 (%d) or 1 to the job's ranks, which are %" PRIu32, o->probes,
                  UT_PROBES, world);
-    else if (partial && o->algorithm > UT_TAR)
+    else if (partial && ut_options_algorithm(o) != UT_TAR)
         snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
     else if (partial && o->hadamard > UT_HADAMARD_OFF)
         snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);

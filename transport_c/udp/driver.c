@@ -338,6 +338,7 @@ static void fill_stats(ut_driver *d, ut_driver_stats *ret)
     ret->receive_errors = d->receiver.errors;
     ret->gro_batches = d->receiver.aggregates;
     ret->cpu_ns = thread_cpu_ns(d);
+    ret->thread_moves = d->thread_moves;
     ret->allocations = d->allocations;
 }
 

@@ -42,9 +42,10 @@ typedef struct ut_driver_stats {
     uint64_t send_errors;  /* datagrams that the kernel refused; they count as lost in the network */
     uint64_t send_errno;   /* why the last of them was refused; 0 if none was */
     uint64_t receive_errors;
-    uint64_t gro_batches; /* receives that held more than one datagram */
-    uint64_t cpu_ns;      /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
-    uint64_t allocations; /* on the data path since start; always 0 */
+    uint64_t gro_batches;  /* receives that held more than one datagram */
+    uint64_t cpu_ns;       /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
+    uint64_t thread_moves; /* to another CPU: place.h */
+    uint64_t allocations;  /* on the data path since start; always 0 */
 } ut_driver_stats;
 
 /* All that `ultima status` tells of a driver, as it was at one moment. */

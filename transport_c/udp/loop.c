@@ -238,7 +238,7 @@ void *ut_loop_main(void *arg)
     lock_standing_back(d);
     while (!d->stopping) {
         const bool busy = turn(d, readable);
-        ut_place_look(&place, ut_driver_now());
+        d->thread_moves += ut_place_look(&place, ut_driver_now());
         watch(d, w);
         const ut_ns until = sleep_until(d, busy);
         working = ut_engine_has_work(d->engine) ? working + 1 : 0;

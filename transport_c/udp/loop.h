@@ -60,7 +60,7 @@ struct ut_driver {
     uint64_t rung;   /* sessions to look at in the next turn, bit per session */
     uint64_t unrung; /* sessions whose bell is to be rung later */
 
-    uint64_t polls, allocations;
+    uint64_t polls, allocations, thread_moves;
     int family; /* of both sockets; 0 if there are none */
     char error[256];
 

@@ -79,23 +79,23 @@ static bool move_over(void)
     return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
-void ut_place_look(ut_place *p, ut_ns now)
+bool ut_place_look(ut_place *p, ut_ns now)
 {
     if (p->fd < 0 || now < p->next)
-        return;
+        return false;
     p->next = now + p->interval;
     uint64_t ran, waited;
     if (!read_schedstat(p, &ran, &waited)) {
         ut_place_free(p);
-        return;
+        return false;
     }
     bool move = ut_place_decide(p, ran - p->ran_ns, waited - p->waited_ns);
     p->ran_ns = ran;
     p->waited_ns = waited;
     if (!move)
-        return;
-    if (move_over())
-        p->moves++;
-    else
+        return false;
+    bool moved = move_over();
+    if (!moved)
         ut_place_free(p); /* one CPU, or a sandbox that forbids it: never again */
+    return moved;
 }

@@ -18,14 +18,14 @@ typedef struct ut_place {
     uint64_t ran_ns, waited_ns; /* at the last look */
     ut_ns next;                 /* when to look again */
     ut_ns interval;
-    uint64_t moves;
 } ut_place;
 
 /* For the calling thread. |seed| makes two engines toss different coins. */
 void ut_place_init(ut_place *p, uint64_t seed);
 void ut_place_free(ut_place *p);
-/* Moves the thread if that is due. It may be called as often as one likes, and looks about every half millisecond. */
-void ut_place_look(ut_place *p, ut_ns now);
+/* Moves the thread if that is due, and returns whether it did. It may be called as often as one likes, and looks about
+ * every half millisecond. */
+bool ut_place_look(ut_place *p, ut_ns now);
 /* The decision alone: after |ran| ns on a CPU and |waited| ns for one, does the thread move? */
 bool ut_place_decide(ut_place *p, uint64_t ran, uint64_t waited);
 

@@ -46,7 +46,7 @@ static void ut_place_look__keeps_the_allowed_cpus(void)
     CHECK(CPU_EQUAL(&before, &after));
     ut_place_free(&p);
     CHECK_EQ(p.fd, -1);
-    ut_place_look(&p, UT_NEVER - 1); /* and nothing happens any more */
+    CHECK(!ut_place_look(&p, UT_NEVER - 1)); /* and nothing happens any more */
 }
 
 int main(int argc, char **argv)

@@ -40,6 +40,12 @@ typedef struct ut_job_options {
     uint8_t reserved[7];
 } ut_job_options;
 
+/* The algorithm that runs. */
+static inline unsigned ut_options_algorithm(const ut_job_options *o)
+{
+    return o->algorithm ? o->algorithm : UT_TAR;
+}
+
 typedef struct ut_job_config {
     uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
     uint32_t self;             /* this host's index, < hosts */

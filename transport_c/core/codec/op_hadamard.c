@@ -65,7 +65,7 @@ static ut_hadamard_block block_of(const ut_job *j, const ut_op *op, const shard 
 bool ut_op_transforms(const ut_job *j, const ut_op *op)
 {
     return op->what.dtype == UT_FLOAT32 && op->what.redop <= UT_AVG && op->what.mode != UT_RELIABLE &&
-           j->config.hosts > 1 && j->config.options.algorithm <= UT_TAR && ut_hadamard_is_on(&j->hadamard, op->seq);
+           j->config.hosts > 1 && ut_job_algorithm(j) == UT_TAR && ut_hadamard_is_on(&j->hadamard, op->seq);
 }
 
 static bool may_pass(ut_job *j, const ut_op *op, uint64_t bytes)

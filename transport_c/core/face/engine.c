@@ -49,7 +49,8 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
     /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
      * touched costs addresses alone. */
-    bool whole = config->options.algorithm <= UT_TAR || config->options.algorithm == UT_PS;
+    unsigned algorithm = ut_options_algorithm(&config->options);
+    bool whole = algorithm == UT_TAR || algorithm == UT_PS;
     size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
     size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
     size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
@@ -67,10 +68,11 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         conn[h].pieces = pieces;
     }
     /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
-     * folds nothing that comes and keeps nothing for others. Only TAR's ops are transformed, or go on without the
-     * trainer whose buffer they began with (ut_slot_gone). */
-    bool apart = config->hosts > 1, transforms = apart && config->options.algorithm <= UT_TAR;
-    bool combines = config->local_ranks > 1 || config->options.policy > UT_POLICY_NONE;
+     * folds nothing that comes and keeps nothing for others. Only TAR's ops are transformed, but none of partial jobs;
+     * those alone go on without the trainer whose buffer they began with (ut_slot_gone). */
+    bool apart = config->hosts > 1, partial = config->options.policy > UT_POLICY_NONE;
+    bool transforms = apart && !partial && algorithm == UT_TAR;
+    bool combines = config->local_ranks > 1 || partial;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         uint8_t *slot_state = carve(&c, slots);
         uint16_t *slot_weight = carve(&c, slots * 2);
@@ -78,6 +80,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         uint64_t *bitmaps = carve(&c, words * 8);
         uint8_t *held = apart ? carve(&c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
         uint8_t *encoded = transforms ? carve(&c, config->bucket_bytes_max) : NULL;
+        uint8_t *orphan = apart && partial ? carve(&c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? carve(&c, config->bucket_bytes_max) : NULL;
         if (!at)
             continue;
@@ -90,6 +93,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         op->memory.held = held;
         op->memory.bucket = bucket;
         op->memory.encoded = encoded;
+        op->memory.orphan = orphan;
     }
     if (ret)
         *ret = j;
@@ -331,16 +335,11 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
     const ut_conn *c = conn_of(e, job, host);
     if (!c)
         return UT_ERR_UNKNOWN;
-    uint64_t used = c->tx.bytes - c->tx.lost_bytes;
     *ret = (ut_peer_stats){.up = c->state == UT_CONN_UP,
                            .srtt_ns = c->tx.srtt,
-                           .rttvar_ns = c->tx.rttvar,
                            .sent_bytes = c->tx.bytes,
                            .received_bytes = c->rx.bytes,
                            .lost_bytes = c->tx.lost_bytes,
-                           .in_flight_bytes = c->tx.flying_bytes,
-                           .credit_bytes = c->tx.grant > used ? c->tx.grant - used : 0,
-                           .last_heard_ns = c->rx.last,
                            .window_bytes = c->cc.ops ? c->cc.ops->window(&c->cc) : UINT64_MAX,
                            .base_rtt_ns = c->cc.base_rtt,
                            .ce_packets = c->tx.ce_packets,

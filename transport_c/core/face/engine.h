@@ -48,12 +48,11 @@ typedef struct ut_session_memory {
 typedef struct ut_peer_stats {
     uint32_t up; /* 1 once connected and not absent */
     uint32_t reserved;
-    uint64_t srtt_ns, rttvar_ns;
-    uint64_t sent_bytes, received_bytes, lost_bytes, in_flight_bytes, credit_bytes;
-    uint64_t last_heard_ns; /* 0 for never */
-    uint64_t window_bytes;  /* congestion window; UINT64_MAX: none */
-    uint64_t base_rtt_ns;   /* least round trip of late; 0: not known */
-    uint64_t ce_packets;    /* of those sent, marked on the way */
+    uint64_t srtt_ns; /* smoothed round trip; 0: not known */
+    uint64_t sent_bytes, received_bytes, lost_bytes;
+    uint64_t window_bytes; /* congestion window; UINT64_MAX: none */
+    uint64_t base_rtt_ns;  /* least round trip of late; 0: not known */
+    uint64_t ce_packets;   /* of those sent, marked on the way */
     uint64_t window_cuts;
 } ut_peer_stats;
 

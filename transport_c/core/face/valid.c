@@ -17,7 +17,7 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
     bool partial = o->policy > UT_POLICY_NONE;
     return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
-           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+           (!partial || (ut_options_algorithm(o) == UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
 }
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)

@@ -71,7 +71,7 @@ static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
 
 static inline unsigned ut_job_algorithm(const ut_job *j)
 {
-    return j->config.options.algorithm ? j->config.options.algorithm : UT_TAR;
+    return ut_options_algorithm(&j->config.options);
 }
 
 /* Its schedule and transfers hold, and peers may still be sent something of it. */

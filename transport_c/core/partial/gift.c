@@ -289,10 +289,10 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
     if (r->in_op.there && op->state == UT_OP_OPENING) {
         ut_op_part_leaves(j, op, (uint32_t)(r - j->partial.rank));
     } else if (r->in_op.there && op->memory.src == r->in_op.src) {
-        /* The op goes on with it: this host still owes others their results. Hadamard is off: its memory is free. */
-        if (op->memory.encoded)
-            memcpy(op->memory.encoded, op->memory.src, op->what.bytes);
-        op->memory.src = op->memory.encoded;
+        /* The op goes on with it: this host still owes others their results. One that is alone owes nothing. */
+        if (op->memory.orphan)
+            memcpy(op->memory.orphan, op->memory.src, op->what.bytes);
+        op->memory.src = op->memory.orphan;
     }
     *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
     j->partial.stale = j->partial.announce = true;

@@ -22,7 +22,7 @@ typedef struct ut_op_plan {
     size_t bitmap_words;
 } ut_op_plan;
 
-/* Placed by op_open.c. The last three are given at job_add and reused by every op of this place. */
+/* Placed by op_open.c. The last four are given at job_add and reused by every op of this place. */
 typedef struct ut_op_memory {
     const uint8_t *src;          /* this host's contribution, from src_from on */
     uint8_t *dst;                /* the result, from dst_from on; perhaps == src */
@@ -36,6 +36,7 @@ typedef struct ut_op_memory {
     uint8_t *held;               /* float32 sums of the halves, then what peers still need; NULL in a job of one host */
     uint8_t *bucket;  /* combined local contributions, NULL with one local rank; in partial jobs the result */
     uint8_t *encoded; /* the bucket transformed; NULL in a job of one host, and where it never is */
+    uint8_t *orphan;  /* what a rank gave that has gone since; NULL in a job of one host, or one that is not partial */
 } ut_op_memory;
 
 /* What an op works on, and what it sends on of it, lies in the job's memory, not a trainer's. */
