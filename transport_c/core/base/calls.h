@@ -7,27 +7,28 @@
 
 #include "core/base/submission.h"
 
-/* A call, checked. It waits until its job has room; in a partial job, until an op has an answer for it. */
+/* A call that was checked. It waits until its job has room; in a partial job, until an op has an answer for it. */
 typedef struct ut_waiting {
-    ut_submission submission; /* mode 0: has its receipt already */
+    ut_submission submission; /* mode 0: the call has its receipt already */
     const uint8_t *src;       /* the trainer's memory that the submission names */
     uint8_t *dst;
     ut_ns since;
-    bool late;       /* its time is over: it gets its own value back */
-    bool own;        /* partial jobs, and there is one to give */
-    uint64_t answer; /* partial jobs: the receipt that it is answered with, of those kept, plus one; 0: not yet */
-    uint8_t slot;    /* enum ut_slot: of its rank in that op */
-    bool differs;    /* it asks for another result than that */
-    uint64_t copied; /* bytes of what it gets back that are there */
+    bool late; /* its time is over: the rank gets its own value back */
+    bool own;  /* partial jobs: with `late`, the call has a value of its own to get back */
+    uint64_t
+        answer;   /* partial jobs: number, among the kept receipts, of the one that answers it, plus one; 0: none yet */
+    uint8_t slot; /* enum ut_slot: what its rank had given to that op */
+    bool differs; /* the call asks for another kind of result than that op has */
+    uint64_t copied; /* bytes of its result that have been copied out */
 } ut_waiting;
 
-/* A ring. All zero is empty. */
+/* A ring of such calls. All zero is an empty ring. */
 typedef struct ut_calls {
     uint32_t first, count;
     ut_waiting entry[UT_RING_ENTRIES];
 } ut_calls;
 
-/* The |i|-th oldest. */
+/* The |i|-th oldest call. */
 static inline ut_waiting *ut_calls_at(ut_calls *c, uint32_t i)
 {
     return &c->entry[(c->first + i) % UT_RING_ENTRIES];
@@ -37,7 +38,7 @@ static inline const ut_waiting *ut_calls_see(const ut_calls *c, uint32_t i)
     return &c->entry[(c->first + i) % UT_RING_ENTRIES];
 }
 
-/* There is room: fewer than UT_RING_ENTRIES wait. */
+/* Adds |call| as the newest. Assumes that there is room: fewer than UT_RING_ENTRIES wait. */
 static inline ut_waiting *ut_calls_add(ut_calls *c, const ut_waiting *call)
 {
     ut_waiting *at = ut_calls_at(c, c->count++);
@@ -51,7 +52,7 @@ static inline void ut_calls_drop_first(ut_calls *c)
     c->count--;
 }
 
-/* Takes the |i|-th out; those after it move up. */
+/* Takes the |i|-th oldest call out; the calls after it move up. */
 static inline ut_waiting ut_calls_remove(ut_calls *c, uint32_t i)
 {
     ut_waiting w = *ut_calls_at(c, i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a collective computes. Every host must say the same of an op, or the op fails as a desync.
+ * What a collective computes. Every host must say the same of an op; otherwise the op fails as a desync.
  */
 #ifndef UT_WHAT_H
 #define UT_WHAT_H
@@ -19,7 +19,7 @@ typedef struct ut_op_what {
     size_t element, acc_element; /* bytes */
 } ut_op_what;
 
-/* Ranks' contributions are folded, and `redop` says how. */
+/* Whether the ranks' contributions are folded, as `redop` says; if not, they are only moved. */
 static inline bool ut_op_reduces(unsigned collective)
 {
     return collective == UT_ALLREDUCE || collective == UT_REDUCE_SCATTER;

@@ -3,9 +3,10 @@
  * What each slot and each chunk of an op's bucket holds on this host. This room knows no op: it sees what is computed,
  * the plan, and where the bytes lie, so that a test can drive it with a table of steps alone (tests/c/fold/).
  *
- * A slot is first a sum: this host's own contribution, into which those of its children in the chunk's tree are folded
- * as they come. When all have come, or will not, the slot is summed and may go to the parent. At the chunk's owner that
- * is the result; everywhere else the result comes from above and takes the sum's place.
+ * A slot is first a sum: this host's own contribution, into which the contributions of its children in the chunk's tree
+ * are folded as they come. When all of them have come, or can come no more, the slot is *summed* and may go to the
+ * parent. At the chunk's owner that sum is the result. On every other host the result comes from the parent and
+ * replaces the sum.
  */
 #ifndef UT_FOLD_H
 #define UT_FOLD_H
