@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's own struct, for engine.c (tables), submit.c and gift.c (what trainers ask) and engine_io.c
- * (packets) alone.
+ * The engine's own struct. Only the files of this room use it: engine.c (tables), submit.c (what trainers ask) and
+ * engine_io.c (packets).
  */
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H
@@ -9,7 +9,8 @@
 #include "core/base/calls.h"
 #include "core/partial/part.h"
 
-/* A connection id names its table place in its low bits, so a look-up is one comparison; the rest is random. */
+/* The low bits of a connection id are the numbers of job and host, so that a look-up is one comparison; the other bits
+ * are random. */
 enum { UT_CID_JOB_BITS = 4, UT_CID_HOST_BITS = 6 };
 _Static_assert(1 << UT_CID_JOB_BITS == UT_JOBS_MAX && 1 << UT_CID_HOST_BITS == UT_HOSTS_MAX,
                "ids hold any job and host");
@@ -19,19 +20,19 @@ typedef struct ut_engine_session {
     uint32_t job;
     ut_session_memory memory;
     uint64_t next_seq;       /* op_seq of the submission that must come next */
-    uint64_t taken, written; /* our private ring positions */
-    ut_calls calls;          /* that have no answer yet */
+    uint64_t taken, written; /* the engine's private counts of the two rings */
+    ut_calls calls;          /* calls that have no answer yet */
 } ut_engine_session;
 
 struct ut_engine {
     ut_engine_config config;
     uint64_t random;
     uint64_t wakeups; /* sessions with new completions */
-    uint64_t retry;   /* sessions whose submissions may be taken now, although nobody rang */
+    uint64_t retry;   /* sessions whose submissions may be taken now, although they did not ring */
     uint32_t retry_first;
     uint32_t events, event_first;
-    uint32_t turn; /* job that speaks next, so that jobs share the link */
-    ut_host host;  /* handed to each job */
+    uint32_t turn; /* the job that sends next, so that jobs share the link */
+    ut_host host;  /* what is handed to each job */
     ut_work work;
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
@@ -44,15 +45,15 @@ struct ut_engine {
 bool ut_engine_config_valid(const ut_engine_config *c);
 bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c);
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world);
-/* Ranks of the job. */
+/* Returns the number of ranks of the job. */
 uint32_t ut_world_of(const ut_job_config *c);
 
 /* submit.c */
-/* For ut_host. */
+/* The functions of ut_host of the same names. */
 uint32_t ut_engine_sessions_due(void *engine, uint32_t job, uint64_t seq);
 uint64_t ut_engine_next_call(void *engine, uint32_t job);
 bool ut_engine_anyone_waits(void *engine, uint32_t job);
-/* Requests that wait for room and whose deadline has come get their rank's own value back. */
+/* Answers the requests that wait for room and whose deadline has come: their rank gets its own value back. */
 void ut_engine_expire(ut_engine *e, ut_ns now);
 ut_ns ut_engine_next_expiry(const ut_engine *e);
 
