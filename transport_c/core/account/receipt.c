@@ -31,7 +31,7 @@ static void account_receive(const ut_job *j, const ut_op *op, uint32_t i, ut_rec
 /* Hosts in some byte of |host|'s shard, as its record said; none if a later op's record has taken its place. */
 static uint64_t any_of_shard(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    const ut_record *r = &j->conn[host].peer.record[op->seq % UT_OPS_MAX];
+    const ut_record *r = &j->claims[host].record[op->seq % UT_OPS_MAX];
     return r->op_seq == op->seq && (r->flags & UT_RECORD_RESULT) ? r->any_mask & all_hosts(j) : 0;
 }
 

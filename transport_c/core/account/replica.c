@@ -52,8 +52,8 @@ void ut_replica_ended(ut_job *j, ut_op *op)
     op->account.replica.digest = op->fold.digest;
     op->account.replica.known = true;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_record *r = &j->conn[h].peer.record[op->seq % UT_OPS_MAX];
-        if (h != j->config.self && j->conn[h].peer.record_seen[op->seq % UT_OPS_MAX])
+        const ut_record *r = &j->claims[h].record[op->seq % UT_OPS_MAX];
+        if (h != j->config.self && j->claims[h].seen[op->seq % UT_OPS_MAX])
             ut_replica_heard(j, h, r);
     }
 }

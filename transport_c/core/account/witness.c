@@ -123,7 +123,7 @@ static ut_witness seen_of_self(const ut_job *j, const ut_op *op, const ut_receip
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || op->account.note[h].opened == UT_NEVER)
             continue;
-        ut_ns at = j->conn[h].peer.record_at[op->seq % UT_OPS_MAX];
+        ut_ns at = j->claims[h].first_at[op->seq % UT_OPS_MAX];
         late = UT_MIN2(late, ut_op_record_of(j, op, h) && at < op->time.start ? op->time.start - at : 0);
         w.lost += op->account.note[h].repaired / j->payload;
         w.came += op->account.note[h].packets;

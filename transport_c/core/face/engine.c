@@ -43,6 +43,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     carver c = {at, 0};
     ut_job *j = carve(&c, sizeof *j);
     ut_conn *conn = carve(&c, sizeof *conn * config->hosts);
+    ut_claims *claims = carve(&c, sizeof *claims * config->hosts);
     ut_receipt *kept = carve(&c, sizeof *kept * UT_RECEIPTS_KEPT);
     uint64_t window = window_of(engine, config);
     uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
@@ -56,6 +57,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
     if (at) {
         j->conn = conn;
+        j->claims = claims;
         j->payload = payload;
         j->account.kept = kept;
     }
@@ -65,6 +67,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
         if (!at)
             continue;
         ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+        ut_claims_hurry(&claims[h]);
         conn[h].pieces = pieces;
     }
     /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
@@ -204,7 +207,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_pace_init(&j->pace, config->rate_bytes_per_s);
-    ut_incast_init(j);
+    ut_job_incast_init(j);
     j->turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
@@ -285,6 +288,7 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
             (uint32_t)ut_mix_next(&e->random) << (UT_CID_JOB_BITS + UT_CID_HOST_BITS) | job << UT_CID_HOST_BITS | host;
     while (c->listening && cid == c->rx_cid);
     ut_conn_listen(c, cid);
+    ut_claims_forget(&e->job[job]->claims[host]);
     *ret_cid = cid;
     e->stats.progress++;
     return UT_OK;
@@ -309,6 +313,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
+    ut_claims_hurry(&e->job[job]->claims[host]);
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
                 config->hosts - 1, c->rx.window);

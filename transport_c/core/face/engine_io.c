@@ -251,7 +251,7 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
             continue;
         if (j->partial.on && (j->partial.stale || now >= j->partial.look_at))
             ut_partial_look(j, now);
-        ut_incast_tick(j, now);
+        ut_job_incast_tick(j, now);
     }
 }
 
@@ -315,7 +315,7 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
         wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
-                       ut_incast_next_wake(j));
+                       ut_job_incast_next_wake(j));
         if (j->partial.on)
             wake = UT_MIN2(wake, j->partial.stale ? 0 : j->partial.look_at);
     }

@@ -21,6 +21,7 @@
 #include "core/face/engine.h"
 #include "core/link/pace.h"
 #include "core/link/window.h"
+#include "core/op/claims.h"
 #include "core/op/parts.h"
 #include "core/op/timing.h"
 #include "core/partial/gift.h"
@@ -61,7 +62,8 @@ struct ut_job {
     ut_partial partial;
     ut_job_account account;
     ut_op op[UT_OPS_MAX];
-    ut_conn *conn; /* config.hosts of them; the own one is unused */
+    ut_conn *conn;     /* config.hosts of them; the own one is unused */
+    ut_claims *claims; /* likewise */
 };
 
 static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
@@ -89,10 +91,10 @@ static inline bool ut_op_is_over(const ut_op *op)
 /* The newest record of |host| if it is of this op, and the op has started there; else NULL. */
 static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op, uint32_t host)
 {
-    const ut_conn *c = &j->conn[host];
+    const ut_claims *claims = &j->claims[host];
     unsigned at = op->seq % UT_OPS_MAX;
-    bool its = c->peer.record_seen[at] && c->peer.record[at].op_seq == op->seq;
-    return its && (!op->partial.on || (c->peer.record[at].flags & UT_RECORD_ACTIVE)) ? &c->peer.record[at] : NULL;
+    bool its = claims->seen[at] && claims->record[at].op_seq == op->seq;
+    return its && (!op->partial.on || (claims->record[at].flags & UT_RECORD_ACTIVE)) ? &claims->record[at] : NULL;
 }
 
 /* job.c */
@@ -210,6 +212,20 @@ void ut_op_end_again(ut_op *op);
 /* Looks whether anything is finished, and finishes it. Cheap when nothing is. */
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now);
 void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now);
+
+/* op_incast.c */
+void ut_job_incast_init(ut_job *j);
+/* The factor that this host advertises: its option, or the dynamic factor. */
+uint8_t ut_job_incast_own(const ut_job *j);
+/* The factor in force: the least that any host that is up advertises, at least 1. */
+uint8_t ut_job_incast(const ut_job *j);
+/* An op has ended here: the dynamic factor follows what it lacked. */
+void ut_op_incast_learn(ut_job *j, const ut_op *op);
+/* Gives full credit to those whose turn it is. */
+void ut_job_incast_tick(ut_job *j, ut_ns now);
+ut_ns ut_job_incast_next_wake(const ut_job *j);
+/* Datagram bytes that |host| may have in flight or stashed; at most |credit|, what it may without a gate. */
+uint64_t ut_job_incast_credit(const ut_job *j, uint32_t host, uint64_t credit);
 
 /* op_recv.c */
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };

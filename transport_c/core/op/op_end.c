@@ -285,7 +285,7 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     op->work.step = END_SETTLE;
     op->work.index = 0;
     op->work.at = 0;
-    ut_incast_learn(j, op);
+    ut_op_incast_learn(j, op);
     if (op->partial.on)
         ut_op_find_short(j, op);
     close_sends(op, 1);

@@ -160,7 +160,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        c->say.record_gap = UT_HOLD_NS;
+        ut_claims_hurry(&j->claims[h]);
         ut_conn_speak_at(c, now);
     }
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {

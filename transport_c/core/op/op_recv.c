@@ -140,8 +140,7 @@ static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
-    ut_conn *c = &j->conn[host];
-    if (op->seq < c->peer.rx_floor)
+    if (op->seq < j->claims[host].rx_floor)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
     if (r) {
@@ -175,7 +174,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (news)
             ut_op_check(j, op, now);
     }
-    if (op->state == UT_OP_RUNNING && op->seq < c->peer.tx_floor) {
+    if (op->state == UT_OP_RUNNING && op->seq < j->claims[host].tx_floor) {
         op->peers.record_matched |= ut_bit(host);
         op->peers.masks_waived |= ut_bit(host);
         close_from(j, op, host, now);
@@ -185,12 +184,11 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 
 bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f)
 {
-    const ut_conn *c = &j->conn[host];
     bool far = is_too_far(j, f->rx_floor) || is_too_far(j, f->tx_floor);
     bool begun = j->next_open > j->config.first_op_seq; /* else we may not know where the job is, and learn it soon */
     for (unsigned i = 0; i < f->records; i++)
         far = far || is_too_far(j, f->record[i].op_seq);
-    return (far && begun) || f->rx_floor < c->peer.rx_floor || f->tx_floor < c->peer.tx_floor;
+    return (far && begun) || f->rx_floor < j->claims[host].rx_floor || f->tx_floor < j->claims[host].tx_floor;
 }
 
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
@@ -198,8 +196,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     ut_conn *c = &j->conn[host];
     j->incast.stale = j->incast.stale || c->peer.incast != f->incast;
     c->peer.incast = f->incast;
-    c->peer.rx_floor = is_too_far(j, f->rx_floor) ? c->peer.rx_floor : f->rx_floor;
-    c->peer.tx_floor = is_too_far(j, f->tx_floor) ? c->peer.tx_floor : f->tx_floor;
+    j->claims[host].rx_floor = is_too_far(j, f->rx_floor) ? j->claims[host].rx_floor : f->rx_floor;
+    j->claims[host].tx_floor = is_too_far(j, f->tx_floor) ? j->claims[host].tx_floor : f->tx_floor;
     ut_owners_hear(&j->owners, j->config.self, host, &f->owners, ut_job_up(j), j->next_open);
     ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
     bool unseen = false;
@@ -212,14 +210,14 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             continue; /* it is told again until we have come there, and would be in the way of nearer ones */
         }
         unsigned at = r->op_seq % UT_OPS_MAX;
-        if (c->peer.record_seen[at] && c->peer.record[at].op_seq > r->op_seq)
+        if (j->claims[host].seen[at] && j->claims[host].record[at].op_seq > r->op_seq)
             continue;
-        if (!c->peer.record_seen[at] || c->peer.record[at].op_seq != r->op_seq)
-            c->peer.record_at[at] = now;
-        c->peer.record[at] = *r;
-        c->peer.record_seen[at] = true;
+        if (!j->claims[host].seen[at] || j->claims[host].record[at].op_seq != r->op_seq)
+            j->claims[host].first_at[at] = now;
+        j->claims[host].record[at] = *r;
+        j->claims[host].seen[at] = true;
         ut_replica_heard(j, host, r);
-        c->peer.left_at[at] = now;
+        j->claims[host].at[at] = now;
         if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
         if (j->partial.on)

@@ -58,7 +58,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
                             .last = last_percentile(t, slot),
-                            .incast = (uint8_t)UT_MIN2(ut_incast_own(j), UT_INCAST_MAX)},
+                            .incast = (uint8_t)UT_MIN2(ut_job_incast_own(j), UT_INCAST_MAX)},
                  .payload_crc =
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
     if (op->what.collective == UT_BROADCAST && s->stage == 1 &&
@@ -237,9 +237,9 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ut_conn *c = &j->conn[host];
     bool announce = ut_slots_announce(j);
     bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
-    ret->incast = ut_incast_own(j);
+    ret->incast = ut_job_incast_own(j);
     if (j->incast.gated)
-        ret->grant = c->rx.bytes - c->rx.stash_bytes + ut_incast_window(j, host, c->rx.window);
+        ret->grant = c->rx.bytes - c->rx.stash_bytes + ut_job_incast_credit(j, host, c->rx.window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
@@ -296,12 +296,12 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
             op->account.replica.told |= ut_bit(host);
         unseen = unseen || (op->state != UT_OP_FREE && !known && !(op->peers.rx_done & ut_bit(host)));
     }
-    if (waits && now >= c->rx.last + UT_MAX2(c->say.record_gap, ut_conn_silence(c)))
+    if (waits && now >= c->rx.last + UT_MAX2(j->claims[host].gap, ut_conn_silence(c)))
         ret->flags |= UT_FEEDBACK_ASK;
     if (unseen || waits) {
         /* The peer may have lost it, or not be there yet: say it again, ever more seldom. */
-        c->say.record_gap = UT_MIN2(UT_MAX2(2 * c->say.record_gap, ut_conn_silence(c)), (ut_ns)UT_RECORD_GAP_MAX_NS);
-        ut_conn_speak_at(c, now + c->say.record_gap);
+        j->claims[host].gap = UT_MIN2(UT_MAX2(2 * j->claims[host].gap, ut_conn_silence(c)), (ut_ns)UT_CLAIM_GAP_MAX_NS);
+        ut_conn_speak_at(c, now + j->claims[host].gap);
     }
 }
 

@@ -9,7 +9,7 @@
 #include "core/op/op.h"
 
 /* A host that waits asks every 50 ms at least, and is answered. */
-enum { HEARD_NS = 2 * UT_RECORD_GAP_MAX_NS };
+enum { HEARD_NS = 2 * UT_CLAIM_GAP_MAX_NS };
 
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first)
 {
@@ -67,7 +67,7 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     const ut_times *t = &op->time.learnt;
     bool known = op->what.mode == UT_BEST_EFFORT && t->t_b != 0;
     op->time.opened = now;
-    op->plan.incast = ut_incast_in_force(j);
+    op->plan.incast = ut_job_incast(j);
     j->incast.stale = true;
     op->time.timeout_heard[0] = op->time.timeout_heard[1] = 0;
     op->time.stage_last[0] = op->time.stage_last[1] = 0;
@@ -193,7 +193,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
 {
     unsigned stage = h->stage - 1;
     op->time.stage_last[stage] = now;
-    j->conn[host].say.record_gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
+    j->claims[host].gap = 0; /* if nothing more comes, it is asked after one round trip and its variance */
     j->incast.stale = j->incast.stale || (h->ultima.last && !t->tail) || ut_transfer_complete(t);
     t->tail = t->tail || h->ultima.last;
     if (op->time.timeout_heard[stage] & ut_bit(host))
@@ -231,10 +231,10 @@ bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint3
     unsigned at = op->seq % UT_OPS_MAX;
     if (!op->time.repairs)
         return false;
-    if (op->what.mode != UT_BOUNDED || !c->peer.record_seen[at] || c->peer.record[at].op_seq != op->seq ||
-        c->peer.record[at].time_left_us == UINT32_MAX)
+    if (op->what.mode != UT_BOUNDED || !j->claims[host].seen[at] || j->claims[host].record[at].op_seq != op->seq ||
+        j->claims[host].record[at].time_left_us == UINT32_MAX)
         return true;
-    ut_ns left = c->peer.record[at].time_left_us * UT_US, since = now - c->peer.left_at[at];
+    ut_ns left = j->claims[host].record[at].time_left_us * UT_US, since = now - j->claims[host].at[at];
     uint64_t used = c->tx.bytes - c->tx.lost_bytes, credit = c->tx.grant > used ? c->tx.grant - used : 0;
     uint64_t window = UT_MAX2(c->tx.flying_bytes, credit);
     uint64_t rate = c->tx.srtt ? (uint64_t)((double)window * 1e9 / (double)c->tx.srtt) : 0;

@@ -144,12 +144,12 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
         k = 1;
     uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_slots_present(j));
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_record *r = &j->conn[h].peer.record[seq % UT_OPS_MAX];
+        const ut_record *r = &j->claims[h].record[seq % UT_OPS_MAX];
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         uint16_t places = ut_job_places_of(j, h);
         alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & places);
-        if (j->conn[h].peer.record_seen[seq % UT_OPS_MAX] && r->op_seq == seq)
+        if (j->claims[h].seen[seq % UT_OPS_MAX] && r->op_seq == seq)
             sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
     }
     return ready && sum >= UT_MIN2(k, UT_MAX2(alive, 1));
@@ -174,16 +174,16 @@ static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
 }
 
 /* What a peer says of an op can be joined: it is possible at all, and it has time. */
-static bool is_joinable(const ut_job *j, const ut_conn *c, unsigned k, ut_ns now)
+static bool is_joinable(const ut_job *j, const ut_claims *c, unsigned k, ut_ns now)
 {
-    const ut_record *r = &c->peer.record[k];
-    if (!c->peer.record_seen[k] || (r->flags & (UT_RECORD_ACTIVE | UT_RECORD_RX_DONE)) != UT_RECORD_ACTIVE)
+    const ut_record *r = &c->record[k];
+    if (!c->seen[k] || (r->flags & (UT_RECORD_ACTIVE | UT_RECORD_RX_DONE)) != UT_RECORD_ACTIVE)
         return false;
     if (r->dtype == 0 || r->dtype >= UT_DTYPES_END || (r->redop != UT_SUM && r->redop != UT_AVG) || r->mode == 0 ||
         r->mode >= UT_MODES_END || r->collective != UT_ALLREDUCE ||
         r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
         return false;
-    return r->time_left_us == UINT32_MAX || now < c->peer.left_at[k] + r->time_left_us * UT_US;
+    return r->time_left_us == UINT32_MAX || now < c->at[k] + r->time_left_us * UT_US;
 }
 
 /* The lowest op from the next one on that runs on a peer, and who told it first. */
@@ -192,16 +192,16 @@ static bool runs_elsewhere(const ut_job *j, ut_ns now, uint64_t *ret_seq, uint32
     ut_ns at = UT_NEVER;
     *ret_seq = UINT64_MAX;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_conn *c = &j->conn[h];
-        for (unsigned k = 0; h != j->config.self && c->state == UT_CONN_UP && k < UT_OPS_MAX; k++) {
-            uint64_t seq = c->peer.record[k].op_seq;
+        const ut_claims *c = &j->claims[h];
+        for (unsigned k = 0; h != j->config.self && ut_job_host_is_up(j, h) && k < UT_OPS_MAX; k++) {
+            uint64_t seq = c->record[k].op_seq;
             if (seq < j->next_open || seq - j->next_open > UT_LAG_MAX || seq > *ret_seq || !is_joinable(j, c, k, now))
                 continue;
-            if (seq == *ret_seq && c->peer.record_at[k] >= at)
+            if (seq == *ret_seq && c->first_at[k] >= at)
                 continue;
             *ret_seq = seq;
             *ret_host = h;
-            at = c->peer.record_at[k];
+            at = c->first_at[k];
         }
     }
     return *ret_seq != UINT64_MAX;
@@ -221,8 +221,8 @@ static uint64_t ended_elsewhere(const ut_job *j)
 {
     uint64_t floor = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_job_host_is_up(j, h) && j->conn[h].peer.rx_floor <= j->next_open + UT_LAG_MAX)
-            floor = UT_MAX2(floor, j->conn[h].peer.rx_floor);
+        if (h != j->config.self && ut_job_host_is_up(j, h) && j->claims[h].rx_floor <= j->next_open + UT_LAG_MAX)
+            floor = UT_MAX2(floor, j->claims[h].rx_floor);
     return floor;
 }
 
@@ -245,7 +245,7 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
     if (set->policy != UT_POLICY_QUORUM)
         return;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        j->conn[h].say.record_gap = UT_HOLD_NS;
+        ut_claims_hurry(&j->claims[h]);
     ut_job_speak(j, now);
 }
 
@@ -262,13 +262,12 @@ static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
 /* What a peer's record says of an op, as a submission would. */
 static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
 {
-    const ut_conn *c = &j->conn[host];
+    const ut_claims *c = &j->claims[host];
     unsigned k = seq % UT_OPS_MAX;
-    const ut_record *r = &c->peer.record[k];
+    const ut_record *r = &c->record[k];
     return (ut_submission){.op_seq = seq,
                            .count = r->count,
-                           .deadline_ns =
-                               r->time_left_us == UINT32_MAX ? UT_NEVER : c->peer.left_at[k] + r->time_left_us * UT_US,
+                           .deadline_ns = r->time_left_us == UINT32_MAX ? UT_NEVER : c->at[k] + r->time_left_us * UT_US,
                            .dtype = r->dtype,
                            .redop = r->redop,
                            .mode = r->mode,
@@ -278,7 +277,7 @@ static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
 static void start(ut_job *j, const ut_submission *shape, uint32_t from, const ut_policy_set *set, ut_ns since,
                   ut_ns now)
 {
-    const ut_record *r = &j->conn[from].peer.record[shape->op_seq % UT_OPS_MAX];
+    const ut_record *r = &j->claims[from].record[shape->op_seq % UT_OPS_MAX];
     uint16_t self = (uint16_t)j->config.self, initiator = from == self ? self : r->initiator;
     if (set->policy == UT_POLICY_FULL || initiator >= j->config.hosts)
         initiator = 0xffff;

@@ -106,7 +106,7 @@ void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         ut_conn *c = &j->conn[h];
-        c->say.record_gap = UT_HOLD_NS;
+        ut_claims_hurry(&j->claims[h]);
         bool at_once =
             (children & ut_bit(h)) || op->local.weight == 0; /* owners wait for the word that nothing comes */
         ut_conn_speak_at(c, at_once ? now : now + UT_ANNOUNCE_HOLD_NS);

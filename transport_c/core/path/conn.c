@@ -31,12 +31,10 @@ static void reset_receiving(ut_conn *c)
     c->rx.time_us = UINT32_MAX;
     c->rx.time_at = 0;
     c->peer.feedback = c->peer.overtaken = 0;
-    c->peer.rx_floor = c->peer.tx_floor = 0;
     c->heard = c->peer.incast = c->shut = 0;
     c->rx.stash_len = 0;
     c->rx.stash_bytes = 0;
     memset(c->rx.bits, 0, sizeof c->rx.bits);
-    memset(c->peer.record_seen, 0, sizeof c->peer.record_seen);
 }
 
 void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size)
@@ -47,7 +45,6 @@ void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size
     c->rx.window = window;
     ut_conn_expect(c, window);
     c->say.at = UT_NEVER;
-    c->say.record_gap = UT_HOLD_NS;
     reset_sending(c);
     reset_receiving(c);
 }
@@ -72,7 +69,6 @@ void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, u
     c->feedback = *feedback;
     c->tx_cid = cid;
     c->state = UT_CONN_UP;
-    c->say.record_gap = UT_HOLD_NS;
     c->say.ask = true;
     ut_conn_speak_at(c, now);
 }

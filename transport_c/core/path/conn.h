@@ -21,9 +21,8 @@ enum {
     UT_QUANTUM_BYTES = 96 << 10, /* of news, unless the window is small: 65 full packets */
     UT_HOLD_NS = 1000 * 1000,    /* a receiver keeps news to itself at most this long */
     UT_PTO_MIN_NS = 1000 * 1000, /* least time before a sender probes */
-    UT_PTO_MAX_NS = 200 * 1000 * 1000,       /* most, after doubling */
-    UT_PTO_FIRST_NS = 20 * 1000 * 1000,      /* before the first round trip was measured */
-    UT_RECORD_GAP_MAX_NS = 50 * 1000 * 1000, /* an op record that was not seen is repeated at least this often */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* most, after doubling */
+    UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* before the first round trip was measured */
 };
 
 enum ut_conn_state {
@@ -96,19 +95,13 @@ typedef struct ut_conn_peer {
     uint32_t drops;        /* datagrams that its kernel dropped in all */
     uint32_t ce;           /* packets marked */
     uint8_t incast;        /* factor that the peer advertises; 0 for not known */
-    uint64_t rx_floor, tx_floor;
-    ut_record record[UT_OPS_MAX]; /* by op_seq mod UT_OPS_MAX; the newest seen */
-    bool record_seen[UT_OPS_MAX];
-    ut_ns record_at[UT_OPS_MAX]; /* when its op was first heard of */
-    ut_ns left_at[UT_OPS_MAX];   /* when the record came, and with it the time left */
 } ut_conn_peer;
 
 /* When this host speaks next, and what it must say. */
 typedef struct ut_conn_say {
-    ut_ns at;         /* when to send the next feedback; UT_NEVER if nothing is to be said */
-    ut_ns record_gap; /* present distance between repeats of what a peer may not know; 0: begin anew */
-    uint32_t number;  /* of feedbacks */
-    bool ask;         /* the next feedback asks for an answer */
+    ut_ns at;        /* when to send the next feedback; UT_NEVER if nothing is to be said */
+    uint32_t number; /* of feedbacks */
+    bool ask;        /* the next feedback asks for an answer */
 } ut_conn_say;
 
 typedef struct ut_conn {

@@ -17,34 +17,43 @@
 
 #include "core/base/ut.h"
 
-struct ut_job;
-struct ut_op;
-
 enum { UT_TRICKLE_PACKETS = 4 };
 
+/* One look over the transfers that this host receives, in the order of the schedule. */
+typedef struct ut_incast_turn {
+    uint64_t begun; /* hosts that have their turn and are not through */
+    uint64_t heard; /* of those, who was heard lately */
+    unsigned factor;
+    bool full; /* the next in order has to wait, and with it all after it */
+} ut_incast_turn;
+
 typedef struct ut_incast {
-    uint8_t dynamic; /* the present dynamic factor, 1 .. hosts - 1 */
-    uint64_t slow;   /* mask of the one sender from which most of the missing bytes of the newest op were due, if there
-                        was one; it does not count against the factor */
-    bool gated;      /* the factor is below the number of senders: credit is handed out in turn */
-    bool stale;      /* something ended or began: ut_incast_tick must look again */
+    uint8_t dynamic; /* present factor, 1 .. hosts - 1 */
+    uint64_t slow;   /* the host that had most of what was missing in the newest op, if one had: it does not count */
+    bool gated;      /* fewer than all: full credit is handed out in turn */
+    bool stale;      /* something ended or began: look again */
     ut_ns look_at;   /* when a silent sender stops counting; UT_NEVER for none */
+    ut_incast_turn turn;
 } ut_incast;
 
-void ut_incast_init(struct ut_job *j);
-/* The factor that this host advertises: its option, or the dynamic factor. */
-uint8_t ut_incast_own(const struct ut_job *j);
-/* The least factor that any host which is up advertises; at least 1. */
-uint8_t ut_incast_in_force(const struct ut_job *j);
-/* Learns from an op that has ended here. The dynamic factor falls by one if t_B ran out or more than 1/64 was lost, and
- * rises by one otherwise; it stays as it is if more than two thirds of the missing bytes were due from one of several
- * senders.
+/* What an op that has ended lacks. */
+typedef struct ut_incast_loss {
+    bool expired;                   /* t_B ran out in one of its stages */
+    uint64_t expected, lost;        /* bytes */
+    uint64_t missing[UT_HOSTS_MAX]; /* bytes that never came, of each host */
+} ut_incast_loss;
+
+/* For a job of |hosts|, this one included. */
+void ut_incast_init(ut_incast *i, uint32_t hosts);
+/* An op has ended here: a dynamic factor falls by one after t_B ran out or more than 1/64 was lost, else rises by one.
  */
-void ut_incast_learn(struct ut_job *j, const struct ut_op *op);
-/* Gives credit to the senders whose turn it is. */
-void ut_incast_tick(struct ut_job *j, ut_ns now);
-ut_ns ut_incast_next_wake(const struct ut_job *j);
-/* Datagram bytes that |host| may have in flight or stashed now; at most |window|, its credit without incast. */
-uint64_t ut_incast_window(const struct ut_job *j, uint32_t host, uint64_t window);
+void ut_incast_learn(ut_incast *i, uint32_t hosts, const ut_incast_loss *loss);
+/* A look begins with |factor| in force: first ut_incast_has_turn for each transfer whose sender has its turn already,
+ * then ut_incast_begins for each other one, in the order of the schedule. */
+void ut_incast_look(ut_incast *i, uint32_t hosts, unsigned factor);
+/* |host| has its turn, and has had its say unless it speaks before |silent_at|. */
+void ut_incast_has_turn(ut_incast *i, uint32_t host, ut_ns silent_at, ut_ns now);
+/* Whether |host|, the next in order, gets its turn now. */
+bool ut_incast_begins(ut_incast *i, uint32_t host);
 
 #endif
