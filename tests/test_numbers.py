@@ -18,7 +18,7 @@ from ultima.daemon.base.errors import ENGINE_ERRORS
 from ultima.daemon.base.options import NAMES
 from ultima.daemon.base.options import Options as DaemonOptions
 from ultima.daemon.engine import engine
-from ultima.v1 import job_options, limits, types_pb2
+from ultima.v1 import admin_pb2, job_options, limits, types_pb2
 
 PREFIXES = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "timer_start": "TIMER_", "policy": "POLICY_"}
 WORDS = [row for row in job_options.OPTIONS if row.words]
@@ -81,6 +81,22 @@ def test_options__their_table_for_people_says_the_same_numbers() -> None:
         assert line.startswith(expected), row.name
         if not row.words and not row.span and row.most <= 255:
             assert f"1 to {row.most}:" in line, row.name
+
+
+def test_peers__have_every_statistic_of_the_core() -> None:
+    struct = [name for name, _ in ffi.typeof("ut_peer_stats").fields if name != "reserved"]
+    assert list(engine.PEER_FIELDS) == struct
+    bare = {name.removesuffix("_ns") for name in struct}
+    fields = admin_pb2.JobHostStatus.DESCRIPTOR.fields_by_name
+    shown = {name.removesuffix("_us").removesuffix("_count") for name in fields}
+    assert bare - {"up"} <= shown
+
+
+@pytest.mark.parametrize(("struct", "message"), [("ut_receipt", "OpReceipt"), ("ut_receipt_peer", "OpReceiptPeer")])
+def test_receipts__messages_have_every_field_of_the_struct(struct: str, message: str) -> None:
+    """A field that is left out is never seen by `ultima explain`. `slot` and `kept` answer the call of one rank."""
+    fields = {name for name, _ in ffi.typeof(struct).fields} - {"reserved", "slot", "kept"}
+    assert set(getattr(admin_pb2, message).DESCRIPTOR.fields_by_name) == fields
 
 
 def test_errors__have_names_of_the_core() -> None:

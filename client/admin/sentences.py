@@ -58,6 +58,8 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
         lines += [_start(receipt, hosts), _slots(receipt)]
     if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
         lines.append(_contents(receipt))
+    if 0 < len(receipt.owners) < receipt.world_size:
+        lines.append(f"Only {ranks_text(receipt.owners)} summed shards: the other hosts were gone when it was cut.")
     if receipt.bytes_expected:
         lines += [f"Stage {i + 1} ({name}) {_stage(receipt, i)}" for i, name in enumerate(("reduce", "broadcast"))]
     if receipt.bytes_missing:

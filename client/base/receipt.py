@@ -182,6 +182,9 @@ class Receipt(Deferred):
     is told when an op has ended, so a receipt never tells of its own op."""
     differ: tuple[int, ...] = ()
     """Ranks of the hosts whose result of that op is not ours."""
+    owners: tuple[int, ...] = ()
+    """Ranks of the hosts that the bucket was cut among: each of them summed a shard. Hosts that are gone own none; the
+    others leave none to them after a few ops."""
     hadamard: bool = False
     """The data travelled transformed."""
     incast: int = 0
@@ -277,6 +280,7 @@ class Receipt(Deferred):
             "digest": f"{self.digest:016x}",
             "agreed_op": self.agreed_op,
             "differ": list(self.differ),
+            "owners": list(self.owners),
             "hadamard": self.hadamard,
             "incast": self.incast,
             "t_b_s": self.t_b_s,

@@ -44,7 +44,7 @@ def explain(
 def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host], int]:
     """The receipt, the hosts of its job, and the host that made it."""
     from ultima.base.receipt import Host
-    from ultima.session.rings import decode_receipt
+    from ultima.session.decode import decode_receipt
 
     hosts = [Host(host.index, host.address, tuple(sorted(host.ranks))) for host in answer.hosts]
     (raw,) = answer.receipts

@@ -143,7 +143,7 @@ def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
     table.add_column("host")
     table.add_column("ranks")
     table.add_column("state")
-    for name in ("rtt", "sent", "received", "lost"):
+    for name in ("rtt", "sent", "received", "lost", "window"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in answer.jobs:
         for row in job.hosts:
@@ -157,6 +157,7 @@ def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
                 size(row.sent_bytes),
                 size(row.received_bytes),
                 size(row.lost_bytes),
+                size(row.window_bytes) if row.window_bytes else "-",
             )
     return table
 

@@ -101,13 +101,22 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True)
 class PeerStats:
-    """One peer host of a job: struct ut_peer_stats."""
+    """One peer host of a job: the fields of struct ut_peer_stats by their names."""
 
-    up: bool
-    srtt_ns: int
-    sent_bytes: int
-    received_bytes: int
-    lost_bytes: int
+    up: bool = False
+    srtt_ns: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    lost_bytes: int = 0
+    window_bytes: int = NEVER
+    """NEVER: there is none."""
+    base_rtt_ns: int = 0
+    """0: not known."""
+    ce_packets: int = 0
+    window_cuts: int = 0
+
+
+PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +437,7 @@ class NativeEngine:
 
 
 def _peer_stats(peer: Any) -> PeerStats:
-    return PeerStats(bool(peer.up), peer.srtt_ns, peer.sent_bytes, peer.received_bytes, peer.lost_bytes)
+    return PeerStats(bool(peer.up), *(int(getattr(peer, name)) for name in PEER_FIELDS[1:]))
 
 
 def _job_options(options: Options) -> dict[str, int]:

@@ -20,7 +20,9 @@ from typing import Any
 from ultima.daemon.base.errors import NotFound, StartupError
 from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import (
+    NEVER,
     NOBODY,
+    PEER_FIELDS,
     Engine,
     EngineConfig,
     EngineInfo,
@@ -253,15 +255,12 @@ class LanesSnapshot:
         return next_seq([each.next_op_seq for each in self._each(job)])
 
     def peer_stats(self, job: int, host: int) -> PeerStats:
-        """What the paths to a peer host look like: the slower round trip, and all bytes."""
+        """What the paths to a peer host look like: the slowest round trip, the last word heard, and all bytes."""
         each = [lane.peers[host] for lane in self._each(job)]
-        return PeerStats(
-            all(path.up for path in each),
-            max(path.srtt_ns for path in each),
-            sum(path.sent_bytes for path in each),
-            sum(path.received_bytes for path in each),
-            sum(path.lost_bytes for path in each),
-        )
+        together = {name: [int(getattr(path, name)) for path in each] for name in PEER_FIELDS}
+        numbers = {name: max(of) if name.endswith("_ns") else sum(of) for name, of in together.items()}
+        numbers["window_bytes"] = min(numbers["window_bytes"], NEVER)  # no lane has one where one has none
+        return PeerStats(all(path.up for path in each), *(numbers[name] for name in PEER_FIELDS[1:]))
 
     def _each(self, job: int) -> list[JobSnapshot]:
         return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]

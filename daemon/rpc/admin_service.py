@@ -148,9 +148,11 @@ def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admi
     status = admin_pb2.JobHostStatus(host=host.to_proto(state), state=host.to_proto(state).state)
     if host is not job.own:
         peer = now.peer_stats(job.number, host.index)
-        status.srtt_us = peer.srtt_ns // 1000
-        status.sent_bytes, status.received_bytes = peer.sent_bytes, peer.received_bytes
-        status.lost_bytes = peer.lost_bytes
+        status.srtt_us, status.base_rtt_us = peer.srtt_ns // 1000, peer.base_rtt_ns // 1000
+        for name in ("sent_bytes", "received_bytes", "lost_bytes", "ce_packets"):
+            setattr(status, name, getattr(peer, name))
+        status.window_bytes = 0 if peer.window_bytes == NEVER else peer.window_bytes
+        status.window_cuts_count = peer.window_cuts
     return status
 
 

@@ -146,8 +146,9 @@ class FakeEngine:
     @staticmethod
     def _job_now(job: FakeJob) -> JobSnapshot:
         ups = [job.paths[host].up if host in job.paths else False for host in range(job.config.hosts)]
-        peers = [PeerStats(up, 1_500_000, 10, 20, 0) for up in ups]
-        peers[job.config.self_index] = PeerStats(False, 0, 0, 0, 0)
+        path = {"srtt_ns": 1_500_000, "sent_bytes": 10, "received_bytes": 20, "window_bytes": 64 << 10}
+        peers = [PeerStats(up, **path) for up in ups]
+        peers[job.config.self_index] = PeerStats()
         return JobSnapshot(job.next_op_seq, tuple(peers))
 
     def job_bytes(self, config: JobConfig) -> int:

@@ -77,6 +77,7 @@ def test_owners__the_others_average_the_whole_bucket(daemons: Callable[[int], Ho
         for receipt, _ in mean(jobs, others):
             assert receipt.status is Status.PARTIAL and receipt.missing_ranks == (victim,), receipt
             assert receipt.peers[victim].expected_bytes == (0, 0), "nothing is to come from it"
+            assert receipt.owners == tuple(others)
         hosts[victim].launch()
         hosts[victim].wait_until_ready()
         meet_again(jobs)
@@ -85,3 +86,4 @@ def test_owners__the_others_average_the_whole_bucket(daemons: Callable[[int], Ho
             assert is_mean_of(mean(jobs, everybody), everybody)
         for receipt, _ in mean(jobs, [*others, victim])[:2]:
             assert receipt.peers[victim].expected_bytes[1] >= 8 * N // 3, "it owns a shard again"
+            assert receipt.owners == tuple(everybody)

@@ -269,6 +269,7 @@ class OpReceipt(_message.Message):
     INCLUDED_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     ETA_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
     op_seq: _builtins.int
     status: _builtins.int
     error: _builtins.int
@@ -308,6 +309,8 @@ class OpReceipt(_message.Message):
     policy: _builtins.int
     """Number of types.proto's Policy."""
     eta: _builtins.int
+    owners: _builtins.int
+    """Mask of the hosts that the bucket was cut among."""
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -359,10 +362,11 @@ class OpReceipt(_message.Message):
         included: _builtins.int = ...,
         policy: _builtins.int = ...,
         eta: _builtins.int = ...,
+        owners: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "peer", b"peer", "policy", b"policy", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -767,11 +771,22 @@ class JobHostStatus(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     LOST_BYTES_FIELD_NUMBER: _builtins.int
+    BASE_RTT_US_FIELD_NUMBER: _builtins.int
+    WINDOW_BYTES_FIELD_NUMBER: _builtins.int
+    WINDOW_CUTS_COUNT_FIELD_NUMBER: _builtins.int
+    CE_PACKETS_FIELD_NUMBER: _builtins.int
     state: _types_pb2.HostState.ValueType
     srtt_us: _builtins.int
     sent_bytes: _builtins.int
     received_bytes: _builtins.int
     lost_bytes: _builtins.int
+    base_rtt_us: _builtins.int
+    """The least round trip of late, in microseconds; 0: not known."""
+    window_bytes: _builtins.int
+    """Bytes that the congestion control lets be on their way at once; 0 where there is none."""
+    window_cuts_count: _builtins.int
+    """How often the congestion control has made its window smaller, and packets sent that came marked (ECN)."""
+    ce_packets: _builtins.int
     @_builtins.property
     def host(self) -> _types_pb2.Host: ...
     def __init__(
@@ -783,10 +798,14 @@ class JobHostStatus(_message.Message):
         sent_bytes: _builtins.int = ...,
         received_bytes: _builtins.int = ...,
         lost_bytes: _builtins.int = ...,
+        base_rtt_us: _builtins.int = ...,
+        window_bytes: _builtins.int = ...,
+        window_cuts_count: _builtins.int = ...,
+        ce_packets: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "lost_bytes", b"lost_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "srtt_us", b"srtt_us", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "host", b"host", "lost_bytes", b"lost_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "srtt_us", b"srtt_us", "state", b"state", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

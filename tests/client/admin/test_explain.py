@@ -3,6 +3,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,13 @@ def test_explain__complete_blames_nobody() -> None:
     assert not any("Missing" in line for line in text)
 
 
+def test_explain__who_owned_the_shards_where_not_all_did() -> None:
+    everybody = dataclasses.replace(RECEIPT, owners=(0, 1, 2, 3))
+    assert explain(everybody, HOSTS, 0) == explain(RECEIPT, HOSTS, 0), "as of a daemon that does not tell"
+    some = explain(dataclasses.replace(RECEIPT, owners=(0, 1, 2)), HOSTS, 0)
+    assert "Only ranks 0-2 summed shards: the other hosts were gone when it was cut." in some
+
+
 PARTLY = dataclasses.replace(
     RECEIPT,
     status=Status.COMPLETE,
@@ -189,7 +198,7 @@ def an_answer() -> admin_pb2.GetReceiptsResponse:
         host = answer.hosts.add(index=index, address=f"10.0.0.{index + 1}", grpc_port=29520)
         host.ranks.append(index)
     raw = answer.receipts.add(op_seq=7, status=2, self=0, culprit=2, trouble=2, hosts=3, weight_min=2)
-    raw.full_mask, raw.any_mask, raw.digest, raw.agreed_seq = 0b011, 0b111, 2**63 + 1, 6
+    raw.full_mask, raw.any_mask, raw.digest, raw.agreed_seq, raw.owners = 0b011, 0b111, 2**63 + 1, 6, 0b011
     raw.bytes_expected, raw.bytes_used, raw.bytes_missing, raw.elapsed_ns = 800, 700, 100, 5_000_000
     raw.stage_end.extend([2, 1])
     raw.stage_ns.extend([2_000_000, 5_000_000])
@@ -235,9 +244,20 @@ def test_verb__json(socket: str) -> None:
     facts = json.loads(result.output)
     assert (facts["job"], facts["host"], facts["running"]) == ("resnet", 0, True)
     assert facts["receipt"]["digest"] == "8000000000000001"
-    assert facts["receipt"]["contributors"] == [0, 1]
+    assert facts["receipt"]["contributors"] == facts["receipt"]["owners"] == [0, 1]
     assert (facts["receipt"]["trouble"], facts["receipt"]["agreed_op"]) == ("slow path", 6)
     assert facts["receipt"]["peers"][2]["opened_s"] == pytest.approx(12e-6)
+
+
+def test_verb__needs_no_extension(socket: str) -> None:
+    """An operator's machine may have none that fits; to read a message it takes no C."""
+    program = (
+        "import sys; sys.modules['ultima._native'] = None\n"
+        "from ultima.cli.main import main\n"
+        "sys.argv = ['ultima', 'explain', '7']\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "To blame: host 2" in done.stdout, done.stderr
 
 
 def test_verb__the_job_of_another_user(socket: str) -> None:

@@ -110,6 +110,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
         elapsed_ns=1_500_000,
         deadline_ns=2_000_000_000,
         drops_host=6,
+        owners=0b101,
         stage_ns=[500_000, 1_000_000],
         stage_end=[1, 1],
     )
@@ -127,6 +128,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
     assert receipt.stage_ends == (StageEnd.COMPLETE, StageEnd.COMPLETE)
     assert (receipt.bytes_expected, receipt.bytes_used, receipt.bytes_missing) == (100, 100, 0)
     assert (receipt.bytes_repaired, receipt.bytes_duplicate, receipt.nonfinite, receipt.drops_host) == (20, 4, 2, 6)
+    assert receipt.owners == (0, 1, 3, 4)
     assert [peer.ranks for peer in receipt.peers] == [(0, 1), (2,), (3, 4)]
     assert receipt.peers[1].expected_bytes == (60, 40)
     assert receipt.peers[1].last_s == pytest.approx(0.001234)

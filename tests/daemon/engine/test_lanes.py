@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,17 @@ from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import House, engine, eventually, rendezvous, status, wired
 from ultima.daemon.base.errors import InvalidArgument, NotFound, ResourceExhausted, StartupError
 from ultima.daemon.base.options import Options
-from ultima.daemon.engine.engine import NEVER, EngineConfig, EventKind, JobConfig, Status
-from ultima.daemon.engine.lanes import Lanes, add_up, global_seq, local_seq, next_seq
+from ultima.daemon.engine.engine import (
+    NEVER,
+    EngineConfig,
+    EventKind,
+    JobConfig,
+    JobSnapshot,
+    PeerStats,
+    Snapshot,
+    Status,
+)
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot, add_up, global_seq, local_seq, next_seq
 from ultima.daemon.observe.progress import judge_all
 
 JOB = JobConfig(2, 0, 1, 1472, 2, 1000, 0, 0)
@@ -111,6 +122,22 @@ def test_peer__each_lane_has_its_own_ports_and_ids() -> None:
     assert [fake.path(0, 1).up for fake in fakes] == [False, False]
     assert not lanes.snapshot().peer_stats(job, 1).up and now.peer_stats(job, 1).up
     assert [fake.snapshots for fake in fakes] == [2, 2]
+
+
+def test_peer_stats__of_several_lanes() -> None:
+    """Bytes and counts are added, of times the longest holds, and one lane without a window says that there is none."""
+    first = PeerStats(True, 10, 100, 200, 1, 64, 9, 1, 2)
+    second = PeerStats(True, 30, 10, 20, 0, 36, 7, 1, 1)
+    none = replace(second, up=False, window_bytes=NEVER)
+
+    def together(*paths: PeerStats) -> PeerStats:
+        info: Any = None
+        lanes = [Snapshot(info, {}, {0: JobSnapshot(0, (path,))}) for path in paths]
+        return LanesSnapshot(lanes, {7: [0] * len(lanes)}).peer_stats(7, 0)
+
+    assert together(first) == first
+    assert together(first, second) == PeerStats(True, 30, 110, 220, 1, 100, 9, 2, 3)
+    assert together(first, none) == PeerStats(False, 30, 110, 220, 1, NEVER, 9, 2, 3)
 
 
 def test_stats__sums_but_for_what_is_an_instant() -> None:

@@ -456,6 +456,7 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     job = answer.jobs[0]
     assert (job.ops_complete_count, job.ops_partial_count, job.ops_failed_count) == (100, 1, 1)
     assert (job.missing_bytes, job.op_p50_us, job.op_p99_us, job.next_op_seq) == (500, 51, 1000, 102)
+    assert job.hosts[1].window_bytes == 64 << 10
     assert job.hosts[1].srtt_us == 1500 and job.hosts[1].state == types_pb2.HOST_STATE_UP
     assert job.hosts[0].state == types_pb2.HOST_STATE_UP and list(job.hosts[0].host.ranks) == [0]
     assert answer.version == "1.2.3" and answer.engine.simd == "plain" and answer.incarnation

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the engine's account of an op to a Receipt. It came through shared memory, or as an OpReceipt of admin.proto.
+
+Both have the same field names. Nothing here needs the extension, so `ultima explain` runs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status
+from ultima.base.words import POLICY_BY_CODE
+from ultima.v1.job_options import ETA
+
+Word = TypeVar("Word")
+NEVER_US = 2**32 - 1
+
+
+def status_of(number: int) -> Status:
+    """The status of a result; what has none failed."""
+    return (STATUSES[number] if number < len(STATUSES) else None) or Status.FAILED
+
+
+def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:
+    """The Receipt of `rank` from a `ut_receipt *` or an OpReceipt: host masks become ranks, and ns become seconds."""
+    status = status_of(raw.status)
+    rows = [raw.peer[index] for index in range(min(raw.hosts, len(hosts)))]
+    full, some = raw.full_mask, raw.any_mask
+    policy = POLICY_BY_CODE.get(raw.policy, "none")
+    contributors: list[int] = []
+    partly: list[int] = []
+    if policy != "none":
+        contributors, partly = _slot_ranks(hosts, rows, full, some)
+        if status is Status.INSUFFICIENT and not raw.included:
+            contributors = [rank]  # no op came: its own value
+    elif status is Status.COMPLETE:
+        contributors = [other for host in hosts if full >> host.index & 1 for other in host.ranks]
+        contributors.sort()
+    else:
+        for host, row in zip(hosts, rows, strict=False):
+            bit = 1 << host.index
+            if full & bit and row.weight >= len(host.ranks):
+                contributors += host.ranks
+            elif (full | some) & bit:
+                # A host that sums fewer ranks than it has does not say which are missing; but we know of ourselves.
+                mine = [rank] if full & bit and rank in host.ranks else []
+                contributors += mine
+                partly += [other for other in host.ranks if other not in mine]
+        contributors.sort()
+        partly.sort()
+    culprit = raw.culprit
+    return Receipt(
+        op_seq=raw.op_seq,
+        status=status,
+        world_size=world_size,
+        contributors=tuple(contributors),
+        partly=tuple(partly),
+        weight_min=raw.weight_min,
+        peers=tuple(_peer(host, row) for host, row in zip(hosts, rows, strict=False)),
+        culprit=hosts[culprit].ranks if culprit < len(hosts) else (),
+        stage_ends=(_one_of(STAGE_ENDS, raw.stage_end[0]), _one_of(STAGE_ENDS, raw.stage_end[1])),
+        stage_s=(raw.stage_ns[0] * 1e-9, raw.stage_ns[1] * 1e-9),
+        elapsed_s=raw.elapsed_ns * 1e-9,
+        bytes_expected=raw.bytes_expected,
+        bytes_used=raw.bytes_used,
+        bytes_missing=raw.bytes_missing,
+        bytes_repaired=raw.bytes_repaired,
+        bytes_duplicate=raw.bytes_duplicate,
+        nonfinite=raw.nonfinite,
+        drops_host=raw.drops_host,
+        trouble=_one_of(TROUBLES, raw.trouble),
+        digest=raw.digest,
+        agreed_op=agreed_op(raw.op_seq, raw.agreed_seq),
+        differ=_ranks_of(hosts, raw.differ_mask),
+        owners=_ranks_of(hosts, raw.owners),
+        hadamard=bool(raw.hadamard),
+        incast=raw.incast,
+        t_b_s=raw.t_b_us * 1e-6 or None,
+        deadline_s=raw.deadline_ns * 1e-9 or None,
+        t_c_s=(raw.t_c_us[0] * 1e-6 or None, raw.t_c_us[1] * 1e-6 or None),
+        policy=policy,
+        included=raw.included,
+        initiator=hosts[raw.initiator].ranks if policy != "none" and raw.initiator < len(hosts) else (),
+        # A daemon's account of an op is no answer to a call.
+        slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
+        kept=bool(getattr(raw, "kept", 0)),
+        waited_s=raw.waited_ns * 1e-9,
+        eta=(raw.eta or ETA) if policy != "none" else 0,
+    )
+
+
+def _ranks_of(hosts: Sequence[Host], mask: int) -> tuple[int, ...]:
+    return tuple(sorted(rank for host in hosts if mask >> host.index & 1 for rank in host.ranks))
+
+
+def _slot_ranks(hosts: Sequence[Host], rows: Sequence[Any], full: int, some: int) -> tuple[list[int], list[int]]:
+    """In a partial job: ranks in every element, and those in some only. A host says which of its ranks gave."""
+    contributors: list[int] = []
+    partly: list[int] = []
+    for host, row in zip(hosts, rows, strict=False):
+        gave = _places(host, row.fresh | row.stale)
+        if full >> host.index & 1:
+            contributors += gave
+        elif some >> host.index & 1:
+            partly += gave
+    return sorted(contributors), sorted(partly)
+
+
+def _places(host: Host, mask: int) -> tuple[int, ...]:
+    """The ranks of a host that a mask names, a bit for each place among them."""
+    return tuple(rank for place, rank in enumerate(host.ranks) if mask >> place & 1)
+
+
+def agreed_op(op_seq: int, low: int) -> int | None:
+    """The op near |op_seq| with these low 32 bits; its own stand for none."""
+    distance = (low - op_seq) % 2**32
+    if distance == 0:
+        return None
+    return int(op_seq + (distance - 2**32 if distance >= 2**31 else distance))
+
+
+def _peer(host: Host, row: Any) -> PeerReceipt:
+    return PeerReceipt(
+        host=host.index,
+        ranks=host.ranks,
+        expected_bytes=(row.expected[0], row.expected[1]),
+        missing_bytes=(row.missing[0], row.missing[1]),
+        weight=row.weight,
+        why=_one_of(WHYS, row.why),
+        last_s=row.last_us * 1e-6 if row.last_us else None,
+        trouble=_one_of(TROUBLES, row.trouble),
+        first_s=row.first_us * 1e-6 if row.first_us else None,
+        opened_s=row.opened_us * 1e-6 if row.opened_us != NEVER_US else None,
+        quiet_s=row.quiet_us * 1e-6,
+        delay_s=row.delay_us * 1e-6,
+        repaired_bytes=row.repaired,
+        lost_packets=row.lost,
+        drops=row.drops,
+        fresh=_places(host, row.fresh),
+        stale=_places(host, row.stale),
+        oldest_step=row.oldest_step if row.fresh | row.stale else None,
+    )
+
+
+def _one_of(words: Sequence[Word], number: int) -> Word:
+    """A number that this release does not know reads as the first word, "nothing special"."""
+    return words[number] if number < len(words) else words[0]
