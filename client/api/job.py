@@ -77,13 +77,19 @@ def connect(
     What is not given comes from the environment, as torchrun sets it, and then from defaults;
     `ultima.settings.config` has the table.
 
-    job: name, the same on all ranks. rank, world_size: of this process. socket: of the daemon. rendezvous: "host:port"
-    of the daemon of rank 0, "" when all ranks are on this host. rank_addresses: instead, one "address:port" per rank.
-    timeout: of all that this call does (60 s). deadline: of ops that are not given one ("none" for none); without this
-    they follow what the engine measures, and take 30 s at most. arena:
-    bytes of memory to share with the daemon.
-    bucket_bytes_max: largest array. rate: this job's share of the link, bytes per second. reconnect: whether an op
-    after DaemonLost attaches again. options: how the job behaves, the same on all ranks.
+    job: name of the job, the same on all ranks.
+    rank, world_size: this process's number among the ranks, and how many ranks there are.
+    socket: path of the daemon's socket.
+    rendezvous: "host:port" of the daemon of rank 0; "" when all ranks are on this host.
+    rank_addresses: in the place of a rendezvous, one "address:port" per rank.
+    timeout: limit of all that this call does (60 s).
+    deadline: deadline of ops for which none is named ("none" for no deadline). Without this argument they follow what
+        the engine measures, and take 30 s at most.
+    arena: bytes of memory to share with the daemon.
+    bucket_bytes_max: bytes of the largest array.
+    rate: this job's share of the link, in bytes per second.
+    reconnect: whether an op after DaemonLost attaches again.
+    options: how the job behaves, the same on all ranks.
 
     Raises InvalidArgument, DaemonUnavailable (after 2 s of trying), JoinTimeout (not all ranks came), JoinRefused,
     Desync (another rank gave another world size or option), ResourceExhausted or ProtocolError; never later than
@@ -116,11 +122,11 @@ def _daemon_connector() -> Connector:
 
 
 class Job(Collectives):
-    """One rank of a job. Made by `connect`; a context manager. Safe for several threads.
+    """One rank of a job. It is made by `connect`, is a context manager, and is safe for several threads.
 
-    Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th of the others: all ranks
-    must make the same calls in the same order (threads: keep them in order yourself). A call that is refused here
-    (InvalidArgument, ResourceExhausted) uses no number.
+    Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th call of the others. So all
+    ranks must make the same calls in the same order; a program with several threads must keep this order itself. A call
+    that is refused here (InvalidArgument, ResourceExhausted) uses no number.
     """
 
     def __init__(self, settings: Settings, connector: Connector) -> None:
@@ -144,7 +150,7 @@ class Job(Collectives):
 
     @property
     def rank(self) -> int:
-        """This process among the ranks, from 0."""
+        """Number of this process among the ranks, from 0."""
         return self._settings.rank
 
     @property
@@ -184,12 +190,13 @@ class Job(Collectives):
 
     @property
     def deadline_s(self) -> float:
-        """Deadline of ops that are not given one, in seconds; the latest one, if it is not from you."""
+        """Deadline of ops for which none is named, in seconds. If you named none to `connect` either, it is the latest
+        end of such an op."""
         return self._settings.deadline_s
 
     @property
     def options(self) -> dict[str, str]:
-        """The job's options that were in force when this rank joined, in words; `ultima status` has those of now."""
+        """The job's options in force when this rank joined, in words. `ultima status` has the present ones."""
         return dict(self._link.options)
 
     @property
@@ -200,8 +207,9 @@ class Job(Collectives):
 
     @property
     def connected(self) -> bool:
-        """False once the daemon is known to be lost, or the job is closed. Looks whether it hung up between two ops:
-        then the next op attaches again, where it would have raised DaemonLost. True says little: only an op finds out.
+        """False once the daemon is known to be lost, or the job is closed. This looks whether the daemon hung up
+        between two ops: then the next op attaches again, where it would have raised DaemonLost. True does not say that
+        the daemon is well: only an op finds out.
         """
         return self._link.look() is LinkState.OPEN
 
@@ -270,19 +278,21 @@ class Job(Collectives):
         """Starts what `allreduce` does and returns a Handle. The arrays belong to the op until the handle says that it
         ended.
 
-        Any number may be under way. 64 are handed to the daemon at once, as memory allows; beyond that this call waits
-        for a place, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
+        Any number of ops may be under way. Up to 64 are handed to the daemon, as memory allows; beyond that this call
+        waits for room, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
         """
         now = time.monotonic_ns()
         return self._launch(self._request(now, array, op, deadline, out, mode, dtype, agree))
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
-        """In a job with a policy: this rank's slot, always the same one. What is named here holds from its next call.
+        """In a job with a policy: this rank's slot, in which it leaves gradients for ops; it is always the same object.
+        The arguments hold from its next call.
 
-        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD; the default, but of the
-            policies "probe" and "seeded") or "weighted" (RNA).
-        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's and the default, but of
-            "probe" and "seeded"), those in it ("contributors", RNA's) or nothing ("none"). The same on all ranks.
+        local_reduce: how gradients are combined that no op has taken yet: "sum" (eager-SGD's) or "weighted" (RNA's, the
+            default of the policies "probe" and "seeded"; that of the others is "sum").
+        divisor: what the sum over the ranks is divided by: all ranks ("world", eager-SGD's), the ranks that are in it
+            ("contributors", RNA's, the default of "probe" and "seeded"; that of the others is "world"), or nothing
+            ("none"). It must be the same on all ranks.
 
         Raises InvalidArgument, also in a job without a policy.
         """
@@ -314,11 +324,11 @@ class Job(Collectives):
         return sync_model(self, tensors, self._settings.deadline_s if deadline is None else deadline)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
-        """A numpy array in the shared memory, with arbitrary content: reduced without copies.
+        """A numpy array in the shared memory, with arbitrary content. Such an array is reduced without copies.
 
         bfloat16 comes as uint16. The memory is given back when the last array over it is gone; the array itself stays
         usable after the job is closed or its daemon lost. Do not use it in a forked child. Raises ResourceExhausted
-        when the arena is full, InvalidArgument for a dtype or shape that is none, ForkedHandle.
+        when the arena is full, InvalidArgument for what is no dtype or no shape, and ForkedHandle.
         """
         kind = _storage(dtype)
         sizes = _shape(shape)
@@ -337,7 +347,7 @@ class Job(Collectives):
     def holds(self, address: int, nbytes: int) -> bool:
         """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
 
-        False for that of an earlier session, after the daemon was lost.
+        False for memory of an earlier session, after the daemon was lost.
         """
         return self._link.arena.offset_of(address, nbytes) is not None
 

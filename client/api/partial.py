@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The face of a job with a policy: what this rank gives lies in its slot, and an op takes it there when one starts.
+"""The interface of a job with a policy: what this rank gives lies in its slot, and an op that starts takes it there.
 
     eager-SGD   receipt = job.allreduce(gradient)            # waits for the result of its step, or takes a later one
     RNA         slot = job.partial()
                 slot.give(gradient)                          # at once, in the thread that computes
                 result = slot.wait()                         # in the one that communicates; or poll() between two steps
 
-A gradient that came too late for its op stays, and is combined with the next one (`combine.py`). Each is in one op at
-most: before it is combined again the slot is looked into, and to replace what lies there is a compare-and-swap that an
-op may win (`submission.h`, REPLACE); then the new gradient is given alone.
+A gradient that came too late for its op stays, and is combined with the next one (`combine.py`). Each gradient is in
+one op at most. Replacing what lies in the slot is a compare-and-swap (`submission.h`, REPLACE): if an op took the old
+gradient first, the op wins, and the new gradient is given alone.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class _Left:
 
 
 class Partial:
-    """This rank's slot. Made by `Job.partial`, one of a job. Safe for several threads: while one gives, others may poll
-    and wait.
+    """This rank's slot, in which it leaves gradients for ops. `Job.partial` makes it, one per job. It is safe for
+    several threads: while one gives, others may poll and wait.
 
-    When the daemon is lost, what an op had taken is gone or counted, nobody can say; what none had taken is given again
-    with the next gradient. What was given with a call that raised is never given again, but an op may have taken it
-    before. When the job is closed, what waits in the slot is withdrawn.
+    When the daemon is lost, a gradient that an op had taken is either lost or counted, and nobody can say which. A
+    gradient that no op had taken is given again with the next one. A gradient that was given with a call that raised is
+    never given again, but an op may have taken it before. When the job is closed, what waits in the slot is withdrawn.
     """
 
     def __init__(self, job: Job, link: Link) -> None:
@@ -195,12 +195,13 @@ class Partial:
     ) -> int:
         """Gives `array` for the next op, and does not wait for it: only for the daemon to say that it has it.
 
-        Returns the number of that op: a result of it, and of no earlier one, holds what was given; if it is sticky, so
-        do all later ones.
+        Returns the number of that op: its result, and no earlier one, holds what was given; if it is sticky, so do all
+        later results.
 
-        array: copied; else as for `allreduce`. sticky: every op from now on takes it, until something else is given;
-            it is not combined with what was given before, which is forgotten.
-        deadline: how long the op may take that this starts; the job's by default.
+        array: as for `allreduce`; it is copied.
+        sticky: every op from now on takes the array, until something else is given. It is not combined with what was
+            given before, which is forgotten.
+        deadline: how long an op that this starts may take; the job's by default.
         """
         now = time.monotonic_ns()
         request = self._job._request(now, array, "avg", deadline, None, mode, dtype, False, reads_only=True)
@@ -209,8 +210,8 @@ class Partial:
         return answer.op_seq
 
     def poll(self, newer_than: int | None = None, *, out: Any = None) -> Result | None:
-        """The newest result, if its op has a number above `newer_than` (default: `self.newest`); else None, at once and
-        without a word to the daemon.
+        """The newest result, if its op has a number above `newer_than` (default: `self.newest`); else None. It returns
+        at once and does not ask the daemon.
 
         out: where the result goes, C-contiguous; new memory in the arena by default. Raises DaemonLost once the daemon
         is known to be lost, until `give` or another call has attached again.
@@ -226,9 +227,9 @@ class Partial:
     def wait(
         self, newer_than: int | None = None, *, deadline: Duration | None = None, out: Any = None
     ) -> Result | None:
-        """The same, once there is one; None when there is none by the deadline (the job's by default).
+        """The same as `poll`, once there is a result; None when there is none by the deadline (the job's by default).
 
-        Before this rank has given anything, and without `out`, it waits for that first.
+        Before this rank has given anything, and without `out`, the call waits for that first.
         """
         now = time.monotonic_ns()
         _, expires_ns = self._job._times(now, deadline)

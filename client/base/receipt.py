@@ -95,7 +95,7 @@ class Host:
     address: str
     ranks: tuple[int, ...]
     port: int = 0
-    """On which the daemon answers other daemons."""
+    """The port on which the daemon answers other daemons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,36 +107,37 @@ class PeerReceipt:
     host: int
     ranks: tuple[int, ...]
     expected_bytes: tuple[int, int]
-    """Of the first stage (its contribution to our shard) and the second (the shard that it reduced)."""
+    """Bytes that were due in the first stage (its contribution to our shard) and in the second (the shard that it
+    reduced)."""
     missing_bytes: tuple[int, int]
-    """Of those, what had not come when the stage ended."""
+    """How many of those bytes had not come when the stage ended."""
     weight: int
-    """Ranks summed in what it sent; 0 if nothing came."""
+    """Number of ranks that are summed in what it sent; 0 if nothing came."""
     why: Why
     last_s: float | None
     """When its last byte came, in seconds after the start of the op; None if none came."""
     trouble: Trouble = Trouble.NONE
-    """What it would have if it were to blame; NONE in a complete op."""
+    """What ails it, if it is to blame; NONE in a complete op."""
     first_s: float | None = None
     """When its first byte came."""
     opened_s: float | None = None
-    """When it was heard to have called the op, 0 if before us; None if it never was."""
+    """When this host heard that it had called the op; 0 if it called before this host, None if it never did."""
     quiet_s: float = 0.0
     """Its longest silence after it had called the op."""
     delay_s: float = 0.0
     """How much longer its slowest packet was on the way than its fastest."""
     repaired_bytes: int = 0
-    """Of what it sent, what was lost first and came as repairs."""
+    """How many bytes of what it sent were lost first and came as repairs."""
     lost_packets: int = 0
     """Packets to it that were lost."""
     drops: int = 0
-    """Datagrams that its kernel dropped meanwhile, by its own word."""
+    """Datagrams that its kernel dropped during the op, as it says itself."""
     fresh: tuple[int, ...] = ()
-    """In a job with a policy: its ranks that are in the op with what they gave for it."""
+    """In a job with a policy: its ranks that are in the op with what they gave for this op."""
     stale: tuple[int, ...] = ()
-    """And those with what they gave for an earlier one."""
+    """In a job with a policy: its ranks that are in the op with what they gave for an earlier one."""
     oldest_step: int | None = None
-    """The oldest of its ranks' own steps in what it contributed; None if it contributed nothing."""
+    """The oldest step, as its ranks number them, in what it contributed; None if it contributed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Receipt(Deferred):
     status: Status
     world_size: int
     contributors: tuple[int, ...]
-    """Ranks known to be in every element of the result, ascending. Where data is only moved: whose it is."""
+    """Ranks known to be in every element of the result, ascending. Where data is only moved: the ranks it is from."""
     partly: tuple[int, ...]
     """Ranks known to be in some elements but not known to be in all."""
     weight_min: int
@@ -166,53 +167,53 @@ class Receipt(Deferred):
     bytes_used: int
     bytes_missing: int
     bytes_repaired: int
-    """Of the used ones, those that were lost first and came as repairs."""
+    """How many of the used bytes were lost first and came as repairs."""
     bytes_duplicate: int
-    """Came again and were thrown away."""
+    """Bytes that came again and were thrown away."""
     nonfinite: int
     """NaN or Inf elements in the result."""
     drops_host: int
-    """Datagrams that this host's kernel dropped meanwhile, of all jobs: if not 0, raise net.core.rmem_max."""
+    """Datagrams of all jobs that this host's kernel dropped during the op: if not 0, raise net.core.rmem_max."""
     trouble: Trouble = Trouble.NONE
     """What ails the host that `culprit` names."""
     digest: int = 0
-    """64 bits that depend on every byte of the result: ranks with equal digests hold equal results. 0 without one."""
+    """64 bits that depend on every byte of the result: ranks with equal digests hold equal results. 0 for no digest."""
     agreed_op: int | None = None
-    """The newest earlier op of which all hosts that were up have told their digest; None while there is none. A digest
-    is told when an op has ended, so a receipt never tells of its own op."""
+    """The newest earlier op for which all hosts that were up have told their digest; None while there is none. A host
+    tells the digest when its op has ended, so a receipt never speaks of its own op."""
     differ: tuple[int, ...] = ()
-    """Ranks of the hosts whose result of that op is not ours."""
+    """Ranks of the hosts whose result of that op differs from ours."""
     owners: tuple[int, ...] = ()
-    """Ranks of the hosts that the bucket was cut among: each of them summed a shard. Hosts that are gone own none; the
-    others leave none to them after a few ops."""
+    """Ranks of the hosts among which the bucket was cut: each of them summed a shard. A few ops after a host has gone
+    it owns none."""
     hadamard: bool = False
     """The data travelled transformed."""
     incast: int = 0
     """Number of hosts that a host heard at once."""
     t_b_s: float | None = None
-    """Bound of a stage that was in force; None for none."""
+    """The bound of a stage that was in force; None for no bound."""
     t_c_s: tuple[float | None, float | None] = (None, None)
-    """Expected time of each stage that was in force."""
+    """The expected time of each stage that was in force; None if it was not known."""
     submitted_ns: int = 0
-    """When this rank handed it to the engine, by its time.monotonic_ns; 0 in the accounts of a daemon."""
+    """When this rank handed the op to the engine, by its time.monotonic_ns; 0 in the accounts of a daemon."""
     ended_ns: int = 0
-    """When this rank heard that it had ended."""
+    """When this rank heard that the op had ended."""
     deadline_s: float | None = None
-    """What it had from its start to its deadline; None for none. Where the caller named none this is 8 t_b and 1 s once
-    t_b is measured, counted anew when another host calls the op."""
+    """The time that the op had from its start to its deadline; None for no deadline. Where the caller named none this
+    is 8 t_b and 1 s once t_b is measured, counted anew when another host calls the op."""
     policy: str = "none"
     """What started the op, in a job with a policy: "solo", "majority" and so on."""
     included: int = 0
-    """In a job with a policy: ranks that had something to give when the op started, as far as heard; 0 if none started
-    by the deadline."""
+    """In a job with a policy: number of ranks that had something to give when the op started, as far as this host
+    heard; 0 if no op started by the deadline."""
     initiator: tuple[int, ...] = ()
-    """Ranks of the host that started the op; empty where nobody did (policy "full", or none), or it is not known."""
+    """Ranks of the host that started the op; empty with the policy "full", without a policy, or if it is not known."""
     slot: Slot | None = None
-    """How this rank was in the op; None in a job without a policy."""
+    """What this rank had given when the op took it; None in a job without a policy."""
     kept: bool = False
-    """What was given with this call was too late for the op; it lies in the slot, for the next one."""
+    """What was given with this call was too late for the op; it waits for the next one."""
     waited_s: float = 0.0
-    """From when this host had something to give, or was told of the op, to the op's start."""
+    """The time from when this host had something to give, or was told of the op, to the op's start."""
     eta: int = 0
     """How many steps may lie between the oldest and the newest gradient that a rank combines; 0 without a policy."""
 
@@ -224,17 +225,17 @@ class Receipt(Deferred):
 
     @property
     def fresh(self) -> tuple[int, ...]:
-        """In a job with a policy: ranks that are in it with what they gave for it, ascending."""
+        """In a job with a policy: ranks that are in the op with what they gave for this op, ascending."""
         return tuple(sorted(rank for peer in self.peers for rank in peer.fresh))
 
     @property
     def stale(self) -> tuple[int, ...]:
-        """And those with what they gave for an earlier op."""
+        """In a job with a policy: ranks that are in the op with what they gave for an earlier op, ascending."""
         return tuple(sorted(rank for peer in self.peers for rank in peer.stale))
 
     @property
     def stale_steps(self) -> dict[int, int]:
-        """Of each stale rank: the oldest step, as its trainers number them, in what its host contributed."""
+        """For each stale rank the oldest step, as its trainers number them, in what its host contributed."""
         return {
             rank: peer.oldest_step
             for peer in sorted(self.peers, key=lambda peer: peer.ranks)
@@ -244,14 +245,14 @@ class Receipt(Deferred):
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks that are not known to be in every element, ascending; without a policy none when the op is complete."""
+        """Ranks that are not known to be in every element, ascending. Without a policy a complete op has none."""
         everybody = self.complete and self.policy == "none"
         there = set(range(self.world_size) if everybody else self.contributors)
         return tuple(rank for rank in range(self.world_size) if rank not in there)
 
     @property
     def loss(self) -> float:
-        """Share of the expected bytes that is missing, 0 to 1."""
+        """The share of the expected bytes that is missing, 0 to 1."""
         return self.bytes_missing / self.bytes_expected if self.bytes_expected else 0.0
 
     def as_dict(self) -> dict[str, object]:
