@@ -19,19 +19,20 @@
 
 enum { UT_TRICKLE_PACKETS = 4 };
 
-/* One look over the transfers that this host receives, in the order of the schedule. */
+/* The state of one look over the transfers that this host receives, in the order of the schedule. */
 typedef struct ut_incast_turn {
-    uint64_t begun; /* hosts that have their turn and are not through */
-    uint64_t heard; /* of those, who was heard lately */
+    uint64_t begun; /* mask of the hosts that have their turn and are not through */
+    uint64_t heard; /* mask of those hosts that were heard lately */
     unsigned factor;
-    bool full; /* the next in order has to wait, and with it all after it */
+    bool full; /* the next sender in order has to wait, and with it all senders after it */
 } ut_incast_turn;
 
 typedef struct ut_incast {
-    uint8_t dynamic; /* present factor, 1 .. hosts - 1 */
-    uint64_t slow;   /* the host that had most of what was missing in the newest op, if one had: it does not count */
-    bool gated;      /* fewer than all: full credit is handed out in turn */
-    bool stale;      /* something ended or began: look again */
+    uint8_t dynamic; /* the present dynamic factor, 1 .. hosts - 1 */
+    uint64_t slow;   /* mask of the one sender from which most of the missing bytes of the newest op were due, if there
+                        was one; it does not count against the factor */
+    bool gated;      /* the factor is below the number of senders: full credit is handed out in turn */
+    bool stale;      /* something ended or began: it must be looked again */
     ut_ns look_at;   /* when a silent sender stops counting; UT_NEVER for none */
     ut_incast_turn turn;
 } ut_incast;
@@ -40,20 +41,21 @@ typedef struct ut_incast {
 typedef struct ut_incast_loss {
     bool expired;                   /* t_B ran out in one of its stages */
     uint64_t expected, lost;        /* bytes */
-    uint64_t missing[UT_HOSTS_MAX]; /* bytes that never came, of each host */
+    uint64_t missing[UT_HOSTS_MAX]; /* per host: bytes due from it that never came */
 } ut_incast_loss;
 
 /* For a job of |hosts|, this one included. */
 void ut_incast_init(ut_incast *i, uint32_t hosts);
-/* An op has ended here: a dynamic factor falls by one after t_B ran out or more than 1/64 was lost, else rises by one.
- */
+/* Learns from an op that has ended here. The dynamic factor falls by one if t_B ran out or more than 1/64 was lost, and
+ * rises by one otherwise; it stays as it is if more than two thirds of the missing bytes were due from one of several
+ * senders. */
 void ut_incast_learn(ut_incast *i, uint32_t hosts, const ut_incast_loss *loss);
-/* A look begins with |factor| in force: first ut_incast_has_turn for each transfer whose sender has its turn already,
- * then ut_incast_begins for each other one, in the order of the schedule. */
+/* Begins a look with |factor| in force. The caller then calls ut_incast_has_turn for each transfer whose sender has its
+ * turn already, and after that ut_incast_begins for each other transfer, in the order of the schedule. */
 void ut_incast_look(ut_incast *i, uint32_t hosts, unsigned factor);
-/* |host| has its turn, and has had its say unless it speaks before |silent_at|. */
+/* |host| has its turn. It no longer counts against the factor from |silent_at| on, if it is silent until then. */
 void ut_incast_has_turn(ut_incast *i, uint32_t host, ut_ns silent_at, ut_ns now);
-/* Whether |host|, the next in order, gets its turn now. */
+/* Whether |host|, the next sender in order, gets its turn now. */
 bool ut_incast_begins(ut_incast *i, uint32_t host);
 
 #endif
