@@ -81,7 +81,7 @@ class GetStatusResponse(_message.Message):
     uptime_ms: _builtins.int
     pid: _builtins.int
     insecure: _builtins.bool
-    """Peers are spoken to off loopback without authentication."""
+    """The daemon speaks to peers beyond loopback without authentication."""
     address: _builtins.str
     grpc_port: _builtins.int
     @_builtins.property
@@ -168,7 +168,7 @@ class GetReceiptsRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     OP_SEQ_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """Name of the job; empty for the caller's only one that runs here, or else the one of theirs that ended last."""
+    """Name of the job. Empty: the caller's only job that runs here, or otherwise the caller's job that ended last."""
     op_seq: _builtins.int
     """Unset for the newest."""
     def __init__(
@@ -202,11 +202,11 @@ class GetReceiptsResponse(_message.Message):
     """False for a job that has ended."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
-        """By index; the state is that of now, or of the end of the job."""
+        """By index; the state is the present one, or that at the end of the job."""
 
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceipt]:
-        """One."""
+        """Always one."""
 
     def __init__(
         self,
@@ -227,7 +227,9 @@ Global___GetReceiptsResponse: _TypeAlias = GetReceiptsResponse  # noqa: Y015
 
 @_typing.final
 class OpReceipt(_message.Message):
-    """One host's account of an op: struct ut_receipt of transport_c/core/face/ring.h, whose names, units and numbers these are."""
+    """One host's account of an op, with the names, units and numbers of struct ut_receipt in
+    transport_c/core/base/receipt.h.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,13 +306,13 @@ class OpReceipt(_message.Message):
     waited_ns: _builtins.int
     """Partial jobs."""
     initiator: _builtins.int
-    """Host; 65535 for none known."""
+    """Index of the host; 65535 if none is known."""
     included: _builtins.int
     policy: _builtins.int
-    """Number of types.proto's Policy."""
+    """Number of the Policy of types.proto."""
     eta: _builtins.int
     owners: _builtins.int
-    """Mask of the hosts that the bucket was cut among."""
+    """Mask of the hosts among which the bucket was cut."""
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -406,7 +408,7 @@ class OpReceiptPeer(_message.Message):
     lost: _builtins.int
     drops: _builtins.int
     fresh: _builtins.int
-    """Partial jobs: its ranks that are in it, bit per place among the host's ranks."""
+    """Partial jobs: the host's ranks that are in the op, a bit per local rank."""
     stale: _builtins.int
     oldest_step: _builtins.int
     @_builtins.property
@@ -490,7 +492,7 @@ class EngineStatus(_message.Message):
 
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneStatus]:
-        """The ports above are those of the first lane, the counters those of all of them together."""
+        """The ports above are those of the first lane, the counters those of all lanes together."""
 
     def __init__(
         self,
@@ -606,11 +608,11 @@ class JobStatus(_message.Message):
     op_p99_us: _builtins.int
     lanes: _builtins.int
     ops_diverged_count: _builtins.int
-    """Ops in which some other host was found to hold another result, and the newest of them; -1 for none."""
+    """Ops for which another host was found to hold another result, and the newest such op; -1 for none."""
     last_diverged_op_seq: _builtins.int
     partial_ops: _builtins.int
-    """Partial jobs, of the newest ops: how many they were; mean ranks in them; median time that this host, once it had something to give, waited
-    for the start, in microseconds.
+    """Partial jobs: how many newest ops the next two fields are about; the mean number of ranks in them; the median time,
+    in microseconds, that this host waited for the start once it had something to give.
     """
     included_mean: _builtins.float
     waited_p50_us: _builtins.int
@@ -630,7 +632,7 @@ class JobStatus(_message.Message):
 
     @_builtins.property
     def probes(self) -> Global___ProbeStatus:
-        """What the answering daemon has asked as the controller of a partial job; all 0 where it never was that."""
+        """What the answering daemon has asked as the controller of a partial job; all 0 if it never was the controller."""
 
     def __init__(
         self,
@@ -671,7 +673,7 @@ Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
 
 @_typing.final
 class ProbeStatus(_message.Message):
-    """The probes of one controller since the job began on its host: sent = ready + expired + gone, and those that are open."""
+    """The probes of one controller since the job began on its host. sent = ready + expired + gone + those that are open."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -685,10 +687,10 @@ class ProbeStatus(_message.Message):
     DECIDED_COUNT_FIELD_NUMBER: _builtins.int
     DECISION_P50_US_FIELD_NUMBER: _builtins.int
     sent_count: _builtins.int
-    """Ranks that were asked; those of its own host too, though that takes no call."""
+    """Ranks that were asked, those of the controller's own host included, though asking them takes no call."""
     ready_count: _builtins.int
     expired_count: _builtins.int
-    """Of an op that had started by then, or taken back unanswered."""
+    """Probes for an op that had started by then, or that were taken back unanswered."""
     gone_count: _builtins.int
     """The rank was not alive, or its host could not be asked."""
     denied_count: _builtins.int
@@ -696,11 +698,11 @@ class ProbeStatus(_message.Message):
     redrawn_count: _builtins.int
     """Ranks that were drawn beyond the first q of an op."""
     timed_out_count: _builtins.int
-    """Draws of which nobody was ready in time."""
+    """Draws of which no rank was ready in time."""
     decided_count: _builtins.int
-    """Ops that it found the initiator of."""
+    """Ops for which the controller found an initiator."""
     decision_p50_us: _builtins.int
-    """Median time that it took from when an op's turn came, waiting for the ranks included, in microseconds."""
+    """Median time of a decision in microseconds, from when the op's turn came, waiting for the ranks included."""
     def __init__(
         self,
         *,
@@ -736,13 +738,13 @@ class RankStatus(_message.Message):
     LAST_OP_SEQ_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     fresh_count: _builtins.int
-    """Ops in which its slot was fresh, stale and null."""
+    """Number of ops in which what the rank gave was fresh; was stale; and in which it gave nothing."""
     stale_count: _builtins.int
     null_count: _builtins.int
     initiated_count: _builtins.int
     """Ops that its host started."""
     last_op_seq: _builtins.int
-    """Newest op that it was in; -1 for none."""
+    """Newest op that the rank was in; -1 for none."""
     def __init__(
         self,
         *,
@@ -781,11 +783,11 @@ class JobHostStatus(_message.Message):
     received_bytes: _builtins.int
     lost_bytes: _builtins.int
     base_rtt_us: _builtins.int
-    """The least round trip of late, in microseconds; 0: not known."""
+    """The least round trip of the last seconds, in microseconds; 0: not known."""
     window_bytes: _builtins.int
-    """Bytes that the congestion control lets be on their way at once; 0 where there is none."""
+    """Bytes that the congestion control lets be in flight; 0 where there is no congestion control."""
     window_cuts_count: _builtins.int
-    """How often the congestion control has made its window smaller, and packets sent that came marked (ECN)."""
+    """How often the congestion control has reduced its window; and how many packets to this host arrived marked (ECN)."""
     ce_packets: _builtins.int
     @_builtins.property
     def host(self) -> _types_pb2.Host: ...

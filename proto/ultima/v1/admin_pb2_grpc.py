@@ -63,13 +63,14 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Tune(self, request, context):
-        """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-        in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
-        PERMISSION_DENIED when the job is another user's.
+        """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
+        socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
+        used up or too old. PERMISSION_DENIED: the job is another user's.
 
-        Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
-        NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
-        was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+        Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
+        back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
+        its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
+        message names. Repeating the call is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

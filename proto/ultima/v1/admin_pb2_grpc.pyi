@@ -37,13 +37,14 @@ class AdminServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]
-    """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-    in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
-    PERMISSION_DENIED when the job is another user's.
+    """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
+    socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
+    used up or too old. PERMISSION_DENIED: the job is another user's.
 
-    Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
-    NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
-    was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+    Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
+    back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
+    its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
+    message names. Repeating the call is safe.
     """
     GetReceipts: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
@@ -54,13 +55,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
     Tune: _aio.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]  # type: ignore[assignment]
-    """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-    in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
-    PERMISSION_DENIED when the job is another user's.
+    """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
+    socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
+    used up or too old. PERMISSION_DENIED: the job is another user's.
 
-    Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
-    NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
-    was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+    Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
+    back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
+    its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
+    message names. Repeating the call is safe.
     """
     GetReceipts: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
@@ -80,13 +82,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.TuneRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.TuneResponse, _abc.Awaitable[_admin_pb2.TuneResponse]]:
-        """The other two are for a job's user, root and the daemon's own user. Each call carries a token from the attach socket
-        in its metadata, as "ultima-token" (daemon/trainers/attach.py): UNAUTHENTICATED without one, or when it is used up or too old;
-        PERMISSION_DENIED when the job is another user's.
+        """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
+        socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
+        used up or too old. PERMISSION_DENIED: the job is another user's.
 
-        Changes options of a job that runs, on all its hosts that are up; one that is not hears of it when it comes back.
-        NOT_FOUND: no such job here. INVALID_ARGUMENT: an option that cannot be changed, or a value outside its range; nothing
-        was changed. FAILED_PRECONDITION: changed, but not on the hosts that the message names. Doing it again is safe.
+        Changes options of a job that runs, on all its hosts that are up; a host that is not up hears of it when it comes
+        back. NOT_FOUND: there is no such job here. INVALID_ARGUMENT: an option cannot be changed, or a value is outside
+        its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
+        message names. Repeating the call is safe.
         """
 
     @_abc_1.abstractmethod

@@ -38,13 +38,13 @@ class RegisterRequest(_message.Message):
     bucket_bytes_max: _builtins.int
     """Largest bucket that this host's trainers asked for, in bytes; the job takes the largest of all."""
     left_generation: _builtins.int
-    """The last life of this job that the calling host left in good order, or 0: the rank waits for that one to end instead of
-    coming back into it.
+    """The last life of this job that the calling host left in good order, or 0. The rank waits for that life to end, and
+    does not come back into it.
     """
     @_builtins.property
     def host(self) -> _types_pb2.Host:
-        """The calling host; `index` is not set yet, `ranks` holds the one rank for which this call speaks. An empty `address` stands
-        for the one that the call comes from.
+        """The calling host; `index` is not set yet, `ranks` holds the one rank for which this call speaks. An empty `address`
+        stands for the one that the call comes from.
         """
 
     @_builtins.property
@@ -83,18 +83,20 @@ class RegisterResponse(_message.Message):
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: _builtins.int
     next_op_seq: _builtins.int
-    """Where the job stands as far as the coordinator knows: op number that comes next; 0 at first."""
+    """Where the job stands as far as the coordinator knows: the number of the next op; 0 at first."""
     under_way: _builtins.bool
-    """The job was under way before this call: the caller takes an old place, and connects to everyone itself."""
+    """The job was under way before this call: the caller takes the place of its earlier life, and connects to all hosts
+    itself.
+    """
     lanes: _builtins.int
-    """Lanes of the job: the least of all hosts' when it was formed."""
+    """Lanes of the job: the least number of lanes that any host had when the job was formed."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
 
     @_builtins.property
     def options_asked(self) -> _types_pb2.JobOptions:
-        """What the ranks asked for, which is the same for all, and what is in force now."""
+        """The options that the ranks asked for, which are the same for all, and the options in force now."""
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions: ...
@@ -136,7 +138,7 @@ class RestoreRequest(_message.Message):
     generation: _builtins.int
     bucket_bytes_max: _builtins.int
     next_op_seq: _builtins.int
-    """Where the job stands on the caller's host: op number that comes next."""
+    """Where the job stands on the caller's host: the number of the next op."""
     lanes: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
@@ -202,12 +204,12 @@ class ConnectRequest(_message.Message):
     to_incarnation: _builtins.int
     """The incarnation of the called host that the caller believes in; 0 if it does not know."""
     offer: _builtins.int
-    """Number of the offer, counted by the caller for this path in its life, from 1. In a request for one: number of the last offer
-    that the caller has taken, 0 for none.
+    """Number of the offer, which the caller counts for this path from 1 in each of its lives. In a request for an offer:
+    the number of the last offer that the caller has taken, 0 for none.
     """
     doubt: _builtins.bool
-    """A request for an offer only if the called host has not made the one with the number `offer`: somebody else may have. No answer but
-    an error says that the called host does not live the life `to_incarnation`.
+    """Asks for an offer only if the called host has not made the offer with the number `offer`, which somebody else may
+    have forged. Only an error says that the called host does not live the life `to_incarnation`.
     """
     @_builtins.property
     def caller(self) -> _types_pb2.Host:
@@ -215,11 +217,13 @@ class ConnectRequest(_message.Message):
 
     @_builtins.property
     def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The ids that the called host must put on packets to the caller, one per lane of the job. None ask for an offer."""
+        """The ids that the called host must put on packets to the caller, one per lane of the job. A call without ids asks
+        for an offer.
+        """
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
-        """In force on the calling host: it may have heard of a change that the called one missed, or the other way round."""
+        """The options in force on the calling host. One of the two hosts may have missed a change."""
 
     def __init__(
         self,
@@ -252,16 +256,16 @@ class ConnectResponse(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     next_op_seq: _builtins.int
-    """Where the job stands on the called host: op number that comes next."""
+    """Where the job stands on the called host: the number of the next op."""
     @_builtins.property
     def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The ids that the caller must put on packets to the called host, one per lane. None in the answer to a request for an
-        offer, which follows.
+        """The ids that the caller must put on packets to the called host, one per lane. There are none in the answer to a
+        request for an offer; the offer follows in a call of its own.
         """
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
-        """In force on the called host."""
+        """The options in force on the called host."""
 
     def __init__(
         self,
@@ -287,8 +291,8 @@ class WatchRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     GRPC_PORT_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
-    """The watching daemon: one life of it (random, never 0), and where it listens for its peers. An empty address stands for
-    the one that the call comes from.
+    """The watching daemon: the number of its life (random, never 0), and where it listens for its peers. An empty address
+    stands for the one from which the call comes.
     """
     address: _builtins.str
     grpc_port: _builtins.int
@@ -318,19 +322,19 @@ class WatchResponse(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """Empty in the first message, which only says that the stream stands. One message for each job that both share follows, then
-    one for each change.
+    """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
+    daemons share, and one for each change.
     """
     generation: _builtins.int
     host_index: _builtins.int
-    """The host of which this is told, always the sender's own."""
+    """The host that this message is about, always the sender's own."""
     state: _types_pb2.HostState.ValueType
     incarnation: _builtins.int
-    """The life of the host of which this is told."""
+    """The number of the life of that host."""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ranks that are alive on it. None while it is up: all have left in good order, and it only stays for what others may
-        still miss of its last op.
+        """Ranks that are alive on the host. If there are none while the host is up, all have left in good order, and the host
+        only stays for what others may still miss of its last op.
         """
 
     def __init__(
@@ -386,7 +390,7 @@ class ApplyOptionsResponse(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
-        """In force on the called host now: those of the request, or newer ones."""
+        """The options in force on the called host now: those of the request, or newer ones."""
 
     def __init__(
         self,
@@ -501,7 +505,7 @@ class ActivateResponse(_message.Message):
 
     STARTED_FIELD_NUMBER: _builtins.int
     started: _builtins.bool
-    """False if it had started before."""
+    """False if the op had started before."""
     def __init__(
         self,
         *,

@@ -78,62 +78,66 @@ class PeerServiceServicer:
     """
 
     def Register(self, request, context):
-        """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
-        all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
-        job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-        FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
-        ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
+        """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
+        whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
+        incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
+        that gives up waiting takes the registration back. FAILED_PRECONDITION: world sizes or options differ (the message
+        names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
+        DEADLINE_EXCEEDED: the message names the ranks that are missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Restore(self, request, context):
-        """Tells a coordinator that was restarted what a job looks like that goes on without it, so that ranks can register for
-        it again. Idempotent, and without effect where the coordinator knows the job.
+        """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
+        the job again. Idempotent, and without effect if the coordinator knows the job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request, context):
-        """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
-        per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
-        one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
-        changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
+        """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
+        on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
+        makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
+        connection. An offer older than the last one taken is refused. The same offer again changes nothing.
+        FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
-        daemon has died.
+        """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
+        the stream is itself the news that the called daemon has died.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyOptions(self, request, context):
-        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
-        keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
+        options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
+        a value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
-        has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
-        life of the job here. Read-only: asking twice, or giving up, changes nothing.
+        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
+        rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
+        called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
+        asking twice, or giving up, changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Activate(self, request, context):
-        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
-        no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
+        next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,38 +37,42 @@ class PeerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PeerServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RegisterRequest, _peer_pb2.RegisterResponse]
-    """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
-    all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
-    job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-    FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
-    ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
+    """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
+    whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
+    incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
+    that gives up waiting takes the registration back. FAILED_PRECONDITION: world sizes or options differ (the message
+    names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
+    DEADLINE_EXCEEDED: the message names the ranks that are missing.
     """
     Restore: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]
-    """Tells a coordinator that was restarted what a job looks like that goes on without it, so that ranks can register for
-    it again. Idempotent, and without effect where the coordinator knows the job.
+    """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
+    the job again. Idempotent, and without effect if the coordinator knows the job.
     """
     Connect: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]
-    """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
-    per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
-    one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
-    changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
+    """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
+    on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
+    makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
+    connection. An offer older than the last one taken is refused. The same offer again changes nothing.
+    FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]
-    """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
-    daemon has died.
+    """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
+    the stream is itself the news that the called daemon has died.
     """
     ApplyOptions: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]
-    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
-    keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
+    options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
+    a value.
     """
     Probe: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]
-    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
-    has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
-    life of the job here. Read-only: asking twice, or giving up, changes nothing.
+    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
+    rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
+    called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
+    asking twice, or giving up, changes nothing.
     """
     Activate: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]
-    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
-    no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
+    next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
     """
 
 @_typing.type_check_only
@@ -77,38 +81,42 @@ class PeerServiceAsyncStub(PeerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_peer_pb2.RegisterRequest, _peer_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
-    all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
-    job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-    FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
-    ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
+    """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
+    whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
+    incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
+    that gives up waiting takes the registration back. FAILED_PRECONDITION: world sizes or options differ (the message
+    names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
+    DEADLINE_EXCEEDED: the message names the ranks that are missing.
     """
     Restore: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]  # type: ignore[assignment]
-    """Tells a coordinator that was restarted what a job looks like that goes on without it, so that ranks can register for
-    it again. Idempotent, and without effect where the coordinator knows the job.
+    """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
+    the job again. Idempotent, and without effect if the coordinator knows the job.
     """
     Connect: _aio.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]  # type: ignore[assignment]
-    """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
-    per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
-    one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
-    changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
+    """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
+    on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
+    makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
+    connection. An offer older than the last one taken is refused. The same offer again changes nothing.
+    FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
     """
     Watch: _aio.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]  # type: ignore[assignment]
-    """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
-    daemon has died.
+    """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
+    the stream is itself the news that the called daemon has died.
     """
     ApplyOptions: _aio.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
-    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
-    keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+    """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
+    options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
+    a value.
     """
     Probe: _aio.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]  # type: ignore[assignment]
-    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
-    has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
-    life of the job here. Read-only: asking twice, or giving up, changes nothing.
+    """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
+    rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
+    called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
+    asking twice, or giving up, changes nothing.
     """
     Activate: _aio.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]  # type: ignore[assignment]
-    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
-    no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+    """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
+    next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -120,11 +128,12 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.RegisterResponse, _abc.Awaitable[_peer_pb2.RegisterResponse]]:
-        """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the whole membership when
-        all ranks of the job have registered. Idempotent: a rank may register again with a new incarnation of its host, and a
-        job that is under way answers at once. The call is the registration: who gives up waiting takes it back.
-        FAILED_PRECONDITION: world sizes or options differ (the message names rank, field and values), said to every rank that waits.
-        ALREADY_EXISTS: the rank is alive on another host. DEADLINE_EXCEEDED: names the ranks that are missing.
+        """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
+        whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
+        incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
+        that gives up waiting takes the registration back. FAILED_PRECONDITION: world sizes or options differ (the message
+        names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
+        DEADLINE_EXCEEDED: the message names the ranks that are missing.
         """
 
     @_abc_1.abstractmethod
@@ -133,8 +142,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.RestoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.RestoreResponse, _abc.Awaitable[_peer_pb2.RestoreResponse]]:
-        """Tells a coordinator that was restarted what a job looks like that goes on without it, so that ranks can register for
-        it again. Idempotent, and without effect where the coordinator knows the job.
+        """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
+        the job again. Idempotent, and without effect if the coordinator knows the job.
         """
 
     @_abc_1.abstractmethod
@@ -143,10 +152,11 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.ConnectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ConnectResponse, _abc.Awaitable[_peer_pb2.ConnectResponse]]:
-        """Opens both directions between two hosts of a job: each side names the connection ids that the other must put on its packets, one
-        per lane, chosen by the one who receives them. Of two hosts the one with the lower index makes the offers, so that none can cross; the other
-        one asks for an offer. A newer offer replaces the connection, an older one than was taken is refused, the same one again
-        changes nothing. FAILED_PRECONDITION: not this host, not this life of it, or an offer that is void.
+        """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
+        on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
+        makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
+        connection. An offer older than the last one taken is refused. The same offer again changes nothing.
+        FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
         """
 
     @_abc_1.abstractmethod
@@ -155,8 +165,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.WatchResponse], _abc.AsyncIterator[_peer_pb2.WatchResponse]]:
-        """Tells what becomes of the caller's fellow hosts for as long as both live. The end of the stream is itself the news that this
-        daemon has died.
+        """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
+        the stream is itself the news that the called daemon has died.
         """
 
     @_abc_1.abstractmethod
@@ -165,8 +175,9 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.ApplyOptionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ApplyOptionsResponse, _abc.Awaitable[_peer_pb2.ApplyOptionsResponse]]:
-        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer ones
-        keeps them. NOT_FOUND: no such life of the job here. INVALID_ARGUMENT: this host's engine refuses a value.
+        """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
+        options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
+        a value.
         """
 
     @_abc_1.abstractmethod
@@ -175,9 +186,10 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.ProbeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ProbeResponse, _abc.Awaitable[_peer_pb2.ProbeResponse]]:
-        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. Answered when it has, or EXPIRED when that op
-        has started or is past, or UNKNOWN_RANK when the rank is not alive on the called host. The caller's deadline bounds the wait. NOT_FOUND: no such
-        life of the job here. Read-only: asking twice, or giving up, changes nothing.
+        """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
+        rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
+        called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
+        asking twice, or giving up, changes nothing.
         """
 
     @_abc_1.abstractmethod
@@ -186,8 +198,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_pb2.ActivateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.ActivateResponse, _abc.Awaitable[_peer_pb2.ActivateResponse]]:
-        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: it is not the next one there, or
-        no rank there has given anything for it. NOT_FOUND: no such life of the job here.
+        """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
+        next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

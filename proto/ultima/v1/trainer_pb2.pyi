@@ -36,7 +36,7 @@ class JoinJobRequest(_message.Message):
     RATE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     ticket: _builtins.str
-    """From the attach socket; good for one call."""
+    """A ticket from the attach socket; good for one call."""
     job: _builtins.str
     """Name of the job, the same on all ranks: 1 to 128 printable characters."""
     rank: _builtins.int
@@ -44,9 +44,13 @@ class JoinJobRequest(_message.Message):
     world_size: _builtins.int
     """Ranks in the job, 1 to 1024."""
     rendezvous: _builtins.str
-    """Where the daemon of rank 0 listens for its peers: "host:port", "[v6]:port", or empty when all ranks are on this host."""
+    """Where the daemon of rank 0 listens for its peers: "host:port", "[v6]:port", or empty when all ranks are on this
+    host.
+    """
     bucket_bytes_max: _builtins.int
-    """Largest bucket that the trainer will reduce, in bytes; 0 takes 512 MiB, or the daemon's limit if that is less."""
+    """Largest bucket that the trainer will reduce, in bytes. 0 takes what fits the trainer's arena, 128 MiB at most, or
+    the daemon's limit if that is less.
+    """
     rate_bytes_per_s: _builtins.int
     """The job's share of the link in bytes per second; 0 takes the daemon's default for a job."""
     @_builtins.property
@@ -55,8 +59,8 @@ class JoinJobRequest(_message.Message):
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions:
-        """The same on all ranks of the job. A rank that comes into a job under way says what it said at first, and finds what is in
-        force now.
+        """The same on all ranks of the job. A rank that comes back into a job names the options that it named at first, and
+        gets those that are in force now.
         """
 
     def __init__(
@@ -94,7 +98,7 @@ class JoinJobResponse(_message.Message):
     host_index: _builtins.int
     """Index of the host that the caller is on."""
     next_op_seq: _builtins.int
-    """Number of the caller's first op: 0, or further when it joins a job under way."""
+    """Number of the caller's first op: 0, or more when it joins a job under way."""
     session: _builtins.int
     """The daemon's number of the session, as it appears in status and logs."""
     bucket_bytes_max: _builtins.int

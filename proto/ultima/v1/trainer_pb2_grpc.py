@@ -53,19 +53,20 @@ class TrainerServiceServicer:
     """
 
     def JoinJob(self, request, context):
-        """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is connected, or
-        fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
-        which is already under way (its process or its daemon was restarted) takes its old place.
-        INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-        FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
-        PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
+        """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
+        connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
+        rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
+        place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
+        the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
+        RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
+        user, whom the message names; a job on a host belongs to the user who came first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LeaveJob(self, request, context):
-        """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later.
+        """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

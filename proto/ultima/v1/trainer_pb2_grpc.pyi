@@ -37,15 +37,16 @@ class TrainerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TrainerServiceAsyncStub: ...
     JoinJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.JoinJobRequest, _trainer_pb2.JoinJobResponse]
-    """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is connected, or
-    fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
-    which is already under way (its process or its daemon was restarted) takes its old place.
-    INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-    FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
-    PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
+    """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
+    connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
+    rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
+    place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
+    the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
+    RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
+    user, whom the message names; a job on a host belongs to the user who came first.
     """
     LeaveJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]
-    """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
+    """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
 @_typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -53,15 +54,16 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.JoinJobRequest, _trainer_pb2.JoinJobResponse]  # type: ignore[assignment]
-    """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is connected, or
-    fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
-    which is already under way (its process or its daemon was restarted) takes its old place.
-    INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-    FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
-    PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
+    """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
+    connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
+    rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
+    place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
+    the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
+    RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
+    user, whom the message names; a job on a host belongs to the user who came first.
     """
     LeaveJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
-    """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
+    """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
     """For trainers, on the daemon's Unix socket only."""
@@ -72,12 +74,13 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.JoinJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.JoinJobResponse, _abc.Awaitable[_trainer_pb2.JoinJobResponse]]:
-        """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is connected, or
-        fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A rank that joins a job
-        which is already under way (its process or its daemon was restarted) takes its old place.
-        INVALID_ARGUMENT: a field outside its range. UNAUTHENTICATED: no such ticket. ALREADY_EXISTS: the rank is attached and alive.
-        FAILED_PRECONDITION: another rank gave another world size or option. RESOURCE_EXHAUSTED: a limit, which is named.
-        PERMISSION_DENIED: the job is another user's, who is named; a job on a host belongs to the user who came first.
+        """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
+        connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
+        rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
+        place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
+        the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
+        RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
+        user, whom the message names; a job on a host belongs to the user who came first.
         """
 
     @_abc_1.abstractmethod
@@ -86,6 +89,6 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.LeaveJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.LeaveJobResponse, _abc.Awaitable[_trainer_pb2.LeaveJobResponse]]:
-        """Ends the membership of one rank in good order. Hanging up the attach socket does the same, later."""
+        """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
