@@ -207,6 +207,15 @@ def test_arrows__core_includes_no_system() -> None:
             assert name in allowed or ours or beside, f"{path.relative_to(ROOT)} includes {name}"
 
 
+def test_wire__nobody_else_knows_how_long_a_header_is() -> None:
+    """Not even the simulator: what a cipher adds to a datagram must be counted in one place (core/wire/seal.h)."""
+    transport = ROOT / "transport_c"
+    secret = re.compile(r"\bUT_(?:DATA|PIECE|FEEDBACK|COMMON)_HEADER\b")
+    outside = [path for path in sorted(transport.rglob("*.[ch]")) if "wire" not in path.relative_to(transport).parts]
+    assert outside
+    assert not [str(path.relative_to(transport)) for path in outside if secret.search(path.read_text())]
+
+
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
     """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""

@@ -29,6 +29,7 @@ def test_limits__are_those_of_the_core() -> None:
         "JOBS_MAX": lib.UT_JOBS_MAX,
         "SESSIONS_MAX": lib.UT_SESSIONS_MAX,
         "HOSTS_MAX": lib.UT_HOSTS_MAX,
+        "WIRE_VERSION": lib.UT_WIRE_VERSION,
         "LOCAL_RANKS_MAX": lib.UT_LOCAL_MAX,
         "WORLD_SIZE_MAX": lib.UT_HOSTS_MAX * lib.UT_LOCAL_MAX,
         "PACKET_BYTES_MIN": lib.UT_PACKET_MIN,

@@ -13,6 +13,7 @@
 #define UT_NEVER ...
 #define UT_JOBS_MAX ...
 #define UT_HOSTS_MAX ...
+#define UT_WIRE_VERSION ...
 #define UT_LOCAL_MAX ...
 #define UT_SESSIONS_MAX ...
 #define UT_OPS_MAX ...
@@ -271,6 +272,7 @@ typedef struct ut_job_options {
     uint8_t reserved[7];
 } ut_job_options;
 
+typedef struct ut_cipher ut_cipher;
 typedef struct ut_job_config {
     uint32_t hosts;
     uint32_t self;
@@ -282,6 +284,7 @@ typedef struct ut_job_config {
     uint64_t first_op_seq;
     uint8_t ranks_of[64];
     ut_job_options options;
+    const ut_cipher *cipher;
 } ut_job_config;
 
 /* What the daemon debits to a job before it adds it. */

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 
 class State(IntEnum):
@@ -57,6 +58,7 @@ class Host:
             incarnation=self.incarnation,
             ranks=self.ranks,
             packet_bytes=self.packet_bytes,
+            wire_version=WIRE_VERSION,
             state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from ultima.daemon.base.errors import InvalidArgument
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
 from ultima.daemon.hosts.host import Host, Membership, State, target
@@ -26,6 +26,7 @@ from ultima.v1.limits import (
     PACKET_BYTES_MAX,
     PACKET_BYTES_MIN,
     PACKET_BYTES_STEP,
+    WIRE_VERSION,
     WORLD_SIZE_MAX,
 )
 
@@ -42,10 +43,14 @@ def job_name(name: str) -> str:
 
 
 def host(message: types_pb2.Host, name: str, address: str) -> Host:
-    """A host; `name` is the field that it stands in, `address` stands for an empty one. Raises InvalidArgument."""
+    """A host; `name` is the field that it stands in, `address` stands for an empty one.
+
+    Raises InvalidArgument, and FailedPrecondition for a host whose engine speaks another version of the protocol.
+    """
     whole(f"{name}.index", message.index, 0, HOSTS_MAX - 1)
     check_address(f"{name}.address", message.address or address)
     whole(f"{name}.grpc_port", message.grpc_port, 1, PORT_MAX)
+    _check_wire_version(message, address)
     _check_count(f"{name}.lanes", message.lanes, LANES_MAX)
     for i, lane in enumerate(message.lanes):
         whole(f"{name}.lanes[{i}].data_port", lane.data_port, 1, PORT_MAX)
@@ -116,6 +121,14 @@ def check_address(name: str, address: str) -> None:
         numeric = None
     if numeric is None or numeric.is_unspecified or numeric.is_multicast:
         raise InvalidArgument(f"{name} = {shown(address)}: allowed: the numeric address of a host")
+
+
+def _check_wire_version(message: types_pb2.Host, address: str) -> None:
+    """Engines of two versions would turn away each other's datagrams, and their hosts wait for nothing."""
+    version = message.wire_version or 1
+    if version != WIRE_VERSION:
+        host = Host.from_proto(message, address).name
+        raise FailedPrecondition(f"{host} speaks wire version {version}, this daemon {WIRE_VERSION}")
 
 
 def _check_count(name: str, values: Sequence[object], most: int) -> None:

@@ -9,6 +9,7 @@
 #include "check.h"
 
 #include "core/face/engine.h"
+#include "core/wire/seal.h"
 
 enum { MOST = 8, ELEMENTS = 3000, ARENA = 2 * ELEMENTS * 8 };
 
@@ -26,6 +27,9 @@ static uint32_t silent;   /* bit per host: nothing comes from it or reaches it *
 static uint32_t loss_ppm; /* of data packets */
 static uint32_t late_ppm; /* of all packets: held up to 2 ms, every other one of them doubled */
 static void (*change)(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len); /* on its way */
+
+static const ut_cipher *cipher;  /* of the job; NULL: none */
+static uint8_t keys[MOST][MOST]; /* [from][to]: what it is given for that direction */
 
 /* What is held. */
 static struct parcel {
@@ -54,7 +58,8 @@ static void born(uint32_t h, ut_job_options options, uint64_t first)
                          .packet_bytes = 1472,
                          .bucket_bytes_max = ELEMENTS * 8,
                          .first_op_seq = first,
-                         .options = options};
+                         .options = options,
+                         .cipher = cipher};
     memset(x, 0, sizeof *x);
     x->engine_memory = zeroed(ut_engine_bytes(&config));
     x->job_memory = zeroed(ut_job_bytes(&config, &job));
@@ -82,6 +87,8 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
     for (uint32_t h = 0; h < n; h++)
         for (uint32_t p = 0; p < n; p++) {
             ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
+            if (p != h && cipher)
+                CHECK_EQ(ut_engine_peer_keys(hosts[h].engine, 0, p, &keys[h][p], &keys[p][h]), UT_OK);
             if (p != h)
                 CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 0, p, &a, &a, cid[p][h], now), UT_OK);
         }

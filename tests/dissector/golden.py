@@ -23,47 +23,52 @@ class Golden(NamedTuple):
 PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
-        "11 00 40 01 0a0b0c0d 00000007 0005 0006 abcdef 709a03f9  1234 89abcdc0 0102 02",
+        "21 00 40 01 0a0b0c0d 00000007 c41e5762 0005 0006 abcdef  1234 89abcdc0 0102 02",
         dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, owners=6,
-             sent_us=0xABCDEF, checksum=0x709A03F9, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
+             sent_us=0xABCDEF, checksum=0xC41E5762, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
-        "11 01 bf ff ffffffff fffffffe 0000 0000 000000 637074db  0000 00000000 ffff ff",
+        "21 01 bf ff ffffffff fffffffe b4cd2265 0000 0000 000000  0000 00000000 ffff ff",
         dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, owners=0,
-             sent_us=0, checksum=0x637074DB, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
+             sent_us=0, checksum=0xB4CD2265, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
         "data__many_missing_and_highest_bucket",
-        "11 00 bf 00 00000001 00000000 0001 ffff 123456 63dbe1ad  ffff fffffff8 0000 10",
+        "21 00 bf 00 00000001 00000000 a50af6bc 0001 ffff 123456  ffff fffffff8 0000 10",
         dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, owners=0xFFFF,
-             sent_us=0x123456, checksum=0x63DBE1AD, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
+             sent_us=0x123456, checksum=0xA50AF6BC, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
     Golden(
         "feedback__first_grant_and_question",
-        "12 01 00 00 00000009 00000001 8859e8e3 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
-        " 00000000 00000000 00000000 ffffffff 00000000 ff 00 0000 0000000000000000 0000000000000000 0000000000000000",
-        dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0x8859E8E3, grant=65536,
+        "22 01 00 00 00000009 00000001 46a795ec 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
+        " 00000000 00000000 00000000 ffffffff 00000000 ff 00 0000 0000000000000000"
+        " 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+        dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0x46A795EC, grant=65536,
              received=0, receive_floor=0, send_floor=0, highest=0, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=255, word_count=0, owners_before=0, owners_after=0, owners_from=0,
+             decider=255, word_count=0, owners_from=0,
+             owners_before=0, options_before=0, owners_after=0, options_after=0,
              decides=0, transform=0, transform_from=0),
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "12 00 02 03 deadbeef 80000000 1b037d1a 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
-        " 00000041 00000011 00000022 00abcdef 000003e8 03 02 d234 000000000000000f 000000000000000d 0000000000000010"
+        "22 00 02 03 deadbeef 80000000 24d5da64 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        " 00000041 00000011 00000022 00abcdef 000003e8 03 02 d234 0000000000000010"
+        " 000000000000000f 0000000000000000 000000000000000d 0000000000000000"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
-        "   0000 0000 00000000 0000 00 00 0000 0002"
+        "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0000 0000 00000000 0000 00 00 0000 0000"
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x1B037D1A,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x24D5DA64,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, decider=3, word_count=2,
-             owners_before=15, owners_after=13, owners_from=16, decides=1, transform=1, transform_from=0x1234),
+             owners_from=16,
+             owners_before=15, options_before=0, owners_after=13, options_after=0,
+             decides=1, transform=1, transform_from=0x1234),
         records=(
             dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1,
                  collective=0, agree=1,
@@ -75,15 +80,17 @@ PACKETS = [
     ),
     Golden(
         "feedback__a_broadcast_and_an_all_gather_that_failed",
-        "12 00 02 01 00000011 00000002 7405da26 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000007 0000000000000007 0000000000000000"
+        "22 00 02 01 00000011 00000002 6048dfd6 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
+        " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
         "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0000 0000 00000000 0000 00 00 0000 0000"
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000"
         "  000000000000000a 0000000000000040 05 00 03 0e 0001 0714 0000c350 00000000 0000000000000002 0000000000000005"
-        "   0000 0000 00000000 0000 00 00 0000 0000",
-        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0x7405DA26, grant=131072,
+        "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000",
+        dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0x6048DFD6, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, owners_before=7, owners_after=7, owners_from=0,
+             decider=0, word_count=0, owners_from=0,
+             owners_before=7, options_before=0, owners_after=7, options_after=0,
              decides=0, transform=0, transform_from=0),
         records=(
             dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, field=0, algorithm=1,
@@ -94,15 +101,17 @@ PACKETS = [
     ),
     Golden(
         "feedback__an_op_of_a_partial_job_and_who_is_ready_for_the_next",
-        "12 00 02 02 00000012 00000003 a29d3fe4 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
-        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000007 0000000000000007 0000000000000000"
+        "22 00 02 02 00000012 00000003 723e2311 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
+        " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
         "  0000000000000008 0000000000100000 01 02 01 51 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
-        "   0005 0002 0000002a 0003 05 42 000f 0000"
+        "   0005 0002 0000002a 0003 05 42 000f 0000 0000 00 00 00000000"
         "  0000000000000009 0000000000000000 00 00 00 00 0002 0010 ffffffff 00000000 0000000000000000 0000000000000000"
-        "   0009 0000 00000000 ffff 05 00 000b 0000",
-        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0xA29D3FE4, grant=131072,
+        "   0009 0000 00000000 ffff 05 00 000b 0000 0000 00 00 00000000",
+        dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0x723E2311, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, owners_before=7, owners_after=7, owners_from=0,
+             decider=0, word_count=0, owners_from=0,
+             owners_before=7, options_before=0, owners_after=7, options_after=0,
              decides=0, transform=0, transform_from=0),
         records=(
             dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x51, weight=3, field=0, algorithm=1,
@@ -115,9 +124,14 @@ PACKETS = [
     ),
     Golden(
         "piece__second_of_a_full_packet",
-        "13 01 05c0 0a0b0c0d 00000007 26e07924",
-        dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0x26E07924),
+        "23 01 05c0 0a0b0c0d 00000007 adf10358",
+        dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0xADF10358),
         payload="0000803f 00000040",
+    ),
+    Golden(
+        "grant__five_gigabytes_in_all",
+        "24 00 0000 0a0b0c0d 00000102 f089c381 000000012a05f200",
+        dict(kind=4, flags=0, reserved=0, connection=0x0A0B0C0D, number=258, checksum=0xF089C381, grant=5_000_000_000),
     ),
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from tests.dissector.golden import PACKETS, ULTIMA_HEADERS, Golden
 from tests.dissector.ultima_scapy import (
     UltimaData,
     UltimaFeedback,
+    UltimaGrant,
     UltimaPiece,
     UltimaRecord,
     UltimaUnknown,
@@ -24,13 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA_ORDER = "flags stage coverage connection number owners sent_us bucket offset timeout last incast".split()
 FEEDBACK_ORDER = (
     "flags record_count incast connection number grant received receive_floor send_floor highest marked drops echo_us "
-    "hold_us decider word_count owners_before owners_after owners_from"
+    "hold_us decider word_count owners_from owners_before owners_after"
 ).split()
 RECORD_ORDER = (
     "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
-    "stale oldest_step initiator policy submitted attached owners"
+    "stale oldest_step initiator policy submitted attached owners group form hint"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
+GRANT_ORDER = "connection number grant".split()
 
 
 def test_crc32c__check_value_of_rfc_3720() -> None:
@@ -42,7 +44,7 @@ def test_crc32c__check_value_of_rfc_3720() -> None:
 def test_dissect__golden(golden: Golden) -> None:
     packet = dissect(golden.bytes())
     assert {name: int(packet.getfieldval(name)) for name in golden.fields} == golden.fields
-    if golden.fields["kind"] in (1, 3):
+    if golden.fields["kind"] != 2:
         assert bytes(packet.payload) == bytes.fromhex(golden.payload)
     else:
         records = [{name: int(one.getfieldval(name)) for name in golden.records[0]} for one in packet.records]
@@ -60,6 +62,8 @@ def test_build__golden(golden: Golden) -> None:
         packet = UltimaData(**fields) / bytes.fromhex(golden.payload)
     elif golden.fields["kind"] == 3:
         packet = UltimaPiece(**fields) / bytes.fromhex(golden.payload)
+    elif golden.fields["kind"] == 4:
+        packet = UltimaGrant(**fields)
     else:
         records = [UltimaRecord(**one) for one in golden.records]
         packet = UltimaFeedback(**fields, records=records, words=list(golden.words))
@@ -106,8 +110,8 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("data__scatter_of_two_floats", {"stage": 3}, "stage"),
         ("data__scatter_of_two_floats", {"coverage": 0}, "coverage"),
         ("data__scatter_of_two_floats", {"last": 7}, "last%ile"),
-        ("data__scatter_of_two_floats", {"version": 2}, "unknown"),
-        ("data__scatter_of_two_floats", {"kind": 4}, "unknown"),
+        ("data__scatter_of_two_floats", {"version": 1}, "unknown"),
+        ("data__scatter_of_two_floats", {"kind": 5}, "unknown"),
         ("piece__second_of_a_full_packet", {"index": 8}, "piece 8"),
         ("piece__second_of_a_full_packet", {"whole": 32}, "of 32 bytes"),
         ("feedback__two_ops_and_two_words", {"record_count": 1}, "bytes"),
@@ -115,6 +119,8 @@ def _again(packet: UltimaData | UltimaFeedback, **changes: int) -> bytes:
         ("feedback__two_ops_and_two_words", {"echo_us": 1 << 24}, "echoed time"),
         ("feedback__two_ops_and_two_words", {"decider": 64}, "decider"),
         ("feedback__two_ops_and_two_words", {"owners_after": 0}, "nobody"),
+        ("feedback__two_ops_and_two_words", {"options_after": 1}, "options"),
+        ("grant__five_gigabytes_in_all", {"reserved": 1}, "reserved"),
     ],
 )
 def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int], word: str) -> None:
@@ -122,7 +128,9 @@ def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int
     assert any(word in problem for problem in problems(_again(packet, **changes)))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x11", bytes(72), b"\x11" + bytes(31), b"\x12" + bytes(70), b"\xff" * 1472])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x21", bytes(72), b"\x21" + bytes(31), b"\x22" + bytes(110), b"\x24" + bytes(24), b"\xff" * 1472]
+)
 def test_dissect__garbage_is_unknown(data: bytes) -> None:
     assert isinstance(dissect(data), UltimaUnknown)
     assert problems(data)
@@ -144,6 +152,10 @@ def _random_piece(rng: random.Random) -> bytes:
         index=rng.randrange(8), whole=rng.randint(33, 9216), connection=rng.getrandbits(32), number=rng.getrandbits(32)
     )
     return bytes(packet / rng.randbytes(rng.randint(1, 1216)))
+
+
+def _random_grant(rng: random.Random) -> bytes:
+    return bytes(UltimaGrant(connection=rng.getrandbits(32), number=rng.getrandbits(32), grant=rng.getrandbits(64)))
 
 
 def _random_request(rng: random.Random) -> dict[str, int]:
@@ -211,6 +223,8 @@ def _fields(data: bytes) -> str:
         values.insert(6, packet.op_seq())
     elif isinstance(packet, UltimaPiece):
         values = ["piece", *(int(packet.getfieldval(name)) for name in PIECE_ORDER)]
+    elif isinstance(packet, UltimaGrant):
+        values = ["grant", *(int(packet.getfieldval(name)) for name in GRANT_ORDER)]
     else:
         values = ["feedback", *(int(packet.getfieldval(name)) for name in FEEDBACK_ORDER)]
         for record in packet.records:
@@ -242,7 +256,7 @@ def test_wire_c__reads_and_writes_what_the_page_says(wire_cross: Path) -> None:
     seed = int(os.environ.get("ULTIMA_TEST_SEED") or random.SystemRandom().randrange(2**32))
     rng = random.Random(seed)
     packets = [golden.bytes() for golden in PACKETS]
-    packets += [rng.choice((_random_data, _random_feedback, _random_piece))(rng) for _ in range(600)]
+    packets += [rng.choice((_random_data, _random_feedback, _random_piece, _random_grant))(rng) for _ in range(600)]
     for index, (packet, seen) in enumerate(zip(packets, _through_c(wire_cross, packets), strict=True)):
         replay = f"packet {index}; replay with ULTIMA_TEST_SEED={seed}"
         assert problems(packet) == [], replay
@@ -255,8 +269,8 @@ def test_wire_c__refuses_what_the_page_forbids(wire_cross: Path) -> None:
     spoiled[-1] ^= 1
     rows = [
         (bytes(spoiled), "refused checksum"),
-        (_again(data, version=2), "refused malformed"),
-        (_again(data, kind=4), "refused malformed"),
+        (_again(data, version=1), "refused malformed"),
+        (_again(data, kind=5), "refused malformed"),
         (_again(data, stage=0), "refused malformed"),
         (_again(data, stage=3), "refused malformed"),
         (_again(data, coverage=0), "refused malformed"),

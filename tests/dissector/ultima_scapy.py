@@ -27,9 +27,10 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
-VERSION = 1
-KIND_DATA, KIND_FEEDBACK, KIND_PIECE = 1, 2, 3
-DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, OP_RECORD = 32, 96, 16, 64
+VERSION = 2
+KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT = 1, 2, 3, 4
+DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 112, 16, 24, 72
+CHECKSUM_AT = 12
 PIECES_MAX, PACKET_MAX = 8, 9216
 RECORDS_MAX, WORDS_MAX = 4, 16
 NOBODY = 0xFF
@@ -75,13 +76,11 @@ def crc32c(data: bytes) -> int:
 class _Checked(Packet):
     """A packet with a checksum over the whole datagram, its own four bytes taken as zero."""
 
-    checksum_at = 0
-
     def post_build(self, header: bytes, payload: bytes) -> bytes:
         whole = header + payload
         if self.checksum is not None:
             return whole
-        at = self.checksum_at
+        at = CHECKSUM_AT
         crc = crc32c(whole[:at] + bytes(4) + whole[at + 4 :])
         return whole[:at] + crc.to_bytes(4, "big") + whole[at + 4 :]
 
@@ -90,7 +89,6 @@ class UltimaData(_Checked):
     """Kind 1: one slot of a transfer. The payload follows as Raw."""
 
     name = "Ultima data"
-    checksum_at = 19
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_DATA, 4),
@@ -99,10 +97,10 @@ class UltimaData(_Checked):
         BitField("coverage", 1, 14),
         XIntField("connection", 0),
         IntField("number", 0),
+        XIntField("checksum", None),
         ShortField("op_high", 0),
         XShortField("owners", 0),
         ThreeBytesField("sent_us", 0),
-        XIntField("checksum", None),
         ShortField("bucket", 0),
         IntField("offset", 0),
         ShortField("timeout", 0),
@@ -146,6 +144,10 @@ class UltimaRecord(Packet):
         XByteField("submitted", 0),
         XShortField("attached", 0),
         XShortField("owners", 0),
+        ShortField("group", 0),
+        XByteField("form", 0),
+        ByteField("reserved", 0),
+        IntField("hint", 0),
     ]
 
     def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
@@ -156,7 +158,6 @@ class UltimaFeedback(_Checked):
     """Kind 2: cumulative news of one path, and of the ops that are open."""
 
     name = "Ultima feedback"
-    checksum_at = 12
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_FEEDBACK, 4),
@@ -180,9 +181,11 @@ class UltimaFeedback(_Checked):
         BitField("decides", 0, 1),
         BitField("transform", 0, 1),
         BitField("transform_from", 0, 14),
-        XLongField("owners_before", 0),
-        XLongField("owners_after", 0),
         LongField("owners_from", 0),
+        XLongField("owners_before", 0),
+        XLongField("options_before", 0),
+        XLongField("owners_after", 0),
+        XLongField("options_after", 0),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
@@ -201,7 +204,6 @@ class UltimaPiece(_Checked):
     """Kind 3: a part of a data packet that is too large for its path. Its bytes follow as Raw."""
 
     name = "Ultima piece"
-    checksum_at = 12
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_PIECE, 4),
@@ -214,6 +216,22 @@ class UltimaPiece(_Checked):
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return Raw
+
+
+class UltimaGrant(_Checked):
+    """Kind 4: credit alone."""
+
+    name = "Ultima grant"
+    fields_desc = [
+        BitField("version", VERSION, 4),
+        BitField("kind", KIND_GRANT, 4),
+        ByteField("flags", 0),
+        ShortField("reserved", 0),
+        XIntField("connection", 0),
+        IntField("number", 0),
+        XIntField("checksum", None),
+        LongField("grant", 0),
+    ]
 
 
 class UltimaUnknown(Packet):
@@ -231,6 +249,8 @@ def packet_class(data: bytes) -> type[Packet]:
         return UltimaFeedback
     if first == VERSION << 4 | KIND_PIECE and len(data) > PIECE_HEADER:
         return UltimaPiece
+    if first == VERSION << 4 | KIND_GRANT and len(data) == GRANT_BYTES:
+        return UltimaGrant
     return UltimaUnknown
 
 
@@ -263,9 +283,11 @@ def problems(data: bytes) -> list[str]:
         found = _data_problems(packet)
     elif isinstance(packet, UltimaPiece):
         found = _piece_problems(packet)
+    elif isinstance(packet, UltimaGrant):
+        found = ["flags and reserved: 0"] if packet.flags or packet.reserved else []
     else:
         found = _feedback_problems(packet, len(data))
-    at = packet.checksum_at
+    at = CHECKSUM_AT
     crc = crc32c(data[:at] + bytes(4) + data[at + 4 :])
     if crc != packet.checksum:
         found.append(f"checksum is {packet.checksum:#010x}, computed {crc:#010x}")
@@ -299,6 +321,7 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
         (packet.decider in (*range(HOSTS_MAX), NOBODY), f"decider {packet.decider}: a host, or 255"),
         (packet.decider == NOBODY or (packet.owners_before and packet.owners_after), "owners: nobody"),
+        (not packet.options_before and not packet.options_after, "options: none are agreed yet"),
         (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
     ]
@@ -327,6 +350,7 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
         (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
         (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
         (record.stale == 0 and record.submitted == 0 and record.owners == 0, "what only a started op can say"),
+        (record.group == 0 and record.form == 0 and record.hint == 0, "what only sparse ops say"),
     ]
     return [complaint for holds, complaint in rules if not holds]
 
@@ -365,6 +389,10 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
         (record.field <= (9 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 9, and 0 without flag 0x08"),
+        (
+            not (record.group or record.form or record.reserved or record.hint),
+            "group, form, hint: nothing is sparse yet",
+        ),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds] + _partial_problems(record)

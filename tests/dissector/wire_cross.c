@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/wire/packets.h"
 #include "kernels/kernels.h"
@@ -30,6 +31,8 @@ uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
     return a ^ b;
 }
 
+#define CHECK_PLACE(holds) ((holds) ? (void)0 : abort())
+
 static void print_hex(const uint8_t *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -43,18 +46,19 @@ static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
            h->owners, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
            h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
-    memcpy(again + UT_DATA_HEADER, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
-    ut_data_encode(again, h, len - UT_DATA_HEADER);
+    CHECK_PLACE(h->payload == packet + UT_DATA_HEADER && h->payload_len == len - UT_DATA_HEADER);
+    memcpy(again + UT_DATA_HEADER, h->payload, h->payload_len);
+    ut_data_encode(again, h, h->payload_len);
     print_hex(again, len);
 }
 
 static void show_feedback(const ut_feedback *f)
 {
-    printf("feedback %u %u %u %u %u", f->flags, f->records, f->incast, f->cid, f->number);
+    printf("feedback %u %u %u %u %" PRIu64, f->flags, f->records, f->incast, f->cid, f->number);
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
     printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us,
            f->owners.decider, f->ack_words);
-    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, f->owners.plan.before, f->owners.plan.after, f->owners.plan.from);
+    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, f->owners.plan.from, f->owners.plan.before, f->owners.plan.after);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
@@ -64,6 +68,7 @@ static void show_feedback(const ut_feedback *f)
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
                r->attached, r->owners);
+        printf(" %u %u %u", r->group, r->form, r->hint);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);
@@ -84,6 +89,14 @@ static void show_piece(const ut_piece *p, const uint8_t *packet, size_t len)
     print_hex(again, len);
 }
 
+static void show_grant(const ut_grant *g)
+{
+    printf("grant %u %" PRIu64 " %" PRIu64 " ", g->cid, g->number, g->grant);
+    uint8_t again[UT_GRANT_BYTES];
+    ut_grant_encode(again, g);
+    print_hex(again, sizeof again);
+}
+
 int main(void)
 {
     static char line[2 * UT_PACKET_MAX + 2];
@@ -95,15 +108,21 @@ int main(void)
         ut_data data;
         ut_feedback feedback;
         ut_piece piece;
-        int as_data = ut_data_decode(&data, packet, len), as_feedback = ut_feedback_decode(&feedback, packet, len);
-        int as_piece = ut_piece_decode(&piece, packet, len);
+        ut_grant grant;
+        int as_data = ut_data_decode(&data, packet, len, UT_CHECK_SUM);
+        int as_feedback = ut_feedback_decode(&feedback, packet, len, UT_CHECK_SUM);
+        int as_piece = ut_piece_decode(&piece, packet, len, UT_CHECK_SUM);
+        int as_grant = ut_grant_decode(&grant, packet, len, UT_CHECK_SUM);
         if (as_data == UT_OK)
             show_data(&data, packet, len);
         else if (as_feedback == UT_OK)
             show_feedback(&feedback);
         else if (as_piece == UT_OK)
             show_piece(&piece, packet, len);
-        else if (as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM || as_piece == UT_ERR_CHECKSUM)
+        else if (as_grant == UT_OK)
+            show_grant(&grant);
+        else if (as_data == UT_ERR_CHECKSUM || as_feedback == UT_ERR_CHECKSUM || as_piece == UT_ERR_CHECKSUM ||
+                 as_grant == UT_ERR_CHECKSUM)
             printf("refused checksum\n");
         else
             printf("refused malformed\n");

@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 ADDRESS = "127.0.0.1"
 Answer = Any | Callable[[Any], Any]
@@ -105,6 +106,7 @@ def host(ranks: list[int], index: int = 0, port: int = 1, **fields: Any) -> type
         "incarnation": 1000 + index,
         "ranks": ranks,
         "packet_bytes": 1472,
+        "wire_version": WIRE_VERSION,
         "state": types_pb2.HOST_STATE_UP,
     }
     return types_pb2.Host(**(values | fields))

@@ -136,7 +136,7 @@ static void tell(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, siz
     if (port == UT_PORT_FEEDBACK) {
         static ut_feedback f;
         static uint8_t lie[UT_FEEDBACK_MAX];
-        CHECK_EQ(ut_feedback_decode(&f, packet, len), UT_OK);
+        CHECK_EQ(ut_feedback_decode(&f, packet, len, UT_CHECK_SUM), UT_OK);
         uint8_t records = f.records;
         told->feedback(&f);
         if (f.records != records && records == 0)
@@ -147,9 +147,9 @@ static void tell(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, siz
         memcpy(packet, lie, len);
     } else {
         ut_data h;
-        CHECK_EQ(ut_data_decode(&h, packet, len), UT_OK);
+        CHECK_EQ(ut_data_decode(&h, packet, len, UT_CHECK_SUM), UT_OK);
         told->data(&h);
-        ut_data_encode(packet, &h, len - UT_DATA_HEADER);
+        ut_data_encode(packet, &h, h.payload_len);
     }
     told = NULL;
     lies++;

@@ -22,7 +22,7 @@ enum {
 
 /* What the kernel handed over in one message: a datagram (stride 0), or an aggregate of datagrams of |stride| bytes. */
 typedef struct ut_datagrams {
-    const uint8_t *data;
+    uint8_t *data;
     size_t len; /* may be 0 */
     size_t stride;
     bool ce; /* congestion experienced */

@@ -184,6 +184,7 @@ class Host(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     PACKET_BYTES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    WIRE_VERSION_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
     address: _builtins.str
@@ -196,6 +197,11 @@ class Host(_message.Message):
     """UDP payload of a full data packet on this host's path; the job uses the least of all hosts'."""
     state: Global___HostState.ValueType
     """How the sender of this message sees the host; unspecified where that has no meaning."""
+    wire_version: _builtins.int
+    """Version of the protocol between engines (transport_c/PROTOCOL.md) that this host's daemon speaks. 0 stands for
+    version 1, which did not say it. Daemons of different versions do not serve a job together: FAILED_PRECONDITION, and
+    the message names the host.
+    """
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """UDP ports of the host's engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has
@@ -217,10 +223,11 @@ class Host(_message.Message):
         ranks: _abc.Iterable[_builtins.int] | None = ...,
         packet_bytes: _builtins.int = ...,
         state: Global___HostState.ValueType = ...,
+        wire_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

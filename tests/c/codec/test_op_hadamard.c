@@ -193,14 +193,14 @@ static bool lie(uint32_t from, const ut_burst *b, const uint8_t *packet)
     if (from != 0 || b->port != UT_PORT_DATA)
         return false;
     size_t len = b->segment_bytes;
-    if (ut_data_decode(&h, packet, len)) { /* the burst's last and shorter one */
+    if (ut_data_decode(&h, packet, len, UT_CHECK_SUM)) { /* the burst's last and shorter one */
         len = b->bytes - (b->segments - 1) * b->segment_bytes;
-        CHECK_EQ(ut_data_decode(&h, packet, len), UT_OK);
+        CHECK_EQ(ut_data_decode(&h, packet, len, UT_CHECK_SUM), UT_OK);
     }
     CHECK_EQ(h.flags & UT_FLAG_TRANSFORMED, UT_FLAG_TRANSFORMED);
     h.flags &= (uint8_t)~UT_FLAG_TRANSFORMED;
     memcpy(again, packet, len);
-    ut_data_encode(again, &h, len - UT_DATA_HEADER);
+    ut_data_encode(again, &h, h.payload_len);
     ut_engine_input(hosts[1].engine, UT_PORT_DATA, again, len, 0, false, now);
     return true;
 }

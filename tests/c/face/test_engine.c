@@ -43,7 +43,7 @@ static void engine__garbage_is_counted_and_never_answered(void)
         for (size_t i = 0; i < len; i++)
             junk[i] = (uint8_t)check_random();
         if (len && check_below(2))
-            junk[0] = (uint8_t)(0x11 + check_below(2));
+            junk[0] = (uint8_t)(UT_WIRE_VERSION << 4 | (UT_KIND_DATA + check_below(4)));
         ut_engine_input(hosts[0].engine, (uint32_t)check_below(2), junk, len, check_below(3) ? 0 : 1 + check_below(99),
                         false, now);
     }
@@ -69,7 +69,7 @@ static void engine__strangers_cost_no_checksum(void)
     for (uint32_t k = 0; k < 100; k++) {
         for (size_t i = 0; i < sizeof junk; i++)
             junk[i] = (uint8_t)check_random();
-        junk[0] = (uint8_t)(0x11 + k % 2);
+        junk[0] = (uint8_t)(UT_WIRE_VERSION << 4 | (UT_KIND_DATA + k % 4));
         junk[6] = 0x03, junk[7] = 0xff; /* a job that does not exist */
         ut_engine_input(hosts[0].engine, k % 2, junk, k % 2 ? 200 : sizeof junk, 0, false, now);
     }
@@ -102,7 +102,7 @@ static void engine__replay_of_an_earlier_op(void)
     uint64_t data[HOSTS] = {0, 0};
     for (int twice = 0; twice < 2; twice++)
         for (size_t i = 0; i < records; i++) {
-            const uint8_t *r = recorded[i];
+            uint8_t *r = recorded[i];
             data[r[2]] += r[3] == UT_PORT_DATA;
             ut_engine_input(hosts[r[2]].engine, r[3], r + 4, (size_t)(r[0] << 8 | r[1]), 0, false, now);
         }

@@ -82,7 +82,7 @@ static unsigned granted(ut_ns at)
         while (ut_engine_output(engine, now, &burst)) {
             if (burst.port != UT_PORT_FEEDBACK)
                 continue;
-            CHECK_EQ(ut_feedback_decode(&f, burst.packet, burst.bytes), UT_OK);
+            CHECK_EQ(ut_feedback_decode(&f, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
             grant[burst.to.bytes[0]] = f.grant;
         }
     }

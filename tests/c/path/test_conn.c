@@ -210,7 +210,8 @@ static void ut_conn__what_no_peer_can_have_sent_is_wild(void)
     CHECK(!ut_conn_feedback_is_wild(&tx, &good));
     struct {
         const char *what;
-        uint32_t number, highest;
+        uint64_t number;
+        uint32_t highest;
         uint64_t grant;
         bool wild;
     } rows[] = {
@@ -231,9 +232,39 @@ static void ut_conn__what_no_peer_can_have_sent_is_wild(void)
         CHECK_MSG(ut_conn_feedback_is_wild(&tx, &f) == rows[i].wild, "row %u: %s", i, rows[i].what);
     }
     /* Not one number, before the first feedback, is any number. */
-    tx.heard = 0;
+    tx.peer.feedback = 0;
     good.number = UT_NUMBER_JUMP_MAX + 1;
     CHECK(ut_conn_feedback_is_wild(&tx, &good));
+}
+
+/* 64 bits of which 32 travel: the count goes on where those are used up, and an old number stays old. */
+static void ut_conn__feedback_numbers_do_not_wrap(void)
+{
+    fresh();
+    tx.peer.feedback = UINT32_MAX - 2ull;
+    for (uint64_t number = UINT32_MAX - 1ull; number < UINT32_MAX + 100ull; number += 7) {
+        uint64_t full = ut_conn_feedback_number(&tx, (uint32_t)number);
+        CHECK_HEX(full, number);
+        CHECK(ut_conn_feedback_is_newer(&tx, full));
+        tx.peer.feedback = full;
+        CHECK(!ut_conn_feedback_is_newer(&tx, ut_conn_feedback_number(&tx, (uint32_t)number - 1)));
+    }
+    CHECK(tx.peer.feedback > UINT32_MAX);
+}
+
+/* A grant holds if it is the largest, whatever came before or comes again; one that nobody has room for is wild. */
+static void ut_conn__grants_only_rise(void)
+{
+    fresh();
+    ut_conn_on_grant(&tx, 700000);
+    ut_conn_on_grant(&tx, 500000);
+    CHECK_EQ(tx.tx.grant, 700000);
+    ut_grant g = {.number = tx.peer.feedback + 1, .grant = tx.tx.bytes + UT_GRANT_AHEAD_MAX};
+    CHECK(!ut_conn_grant_is_wild(&tx, &g));
+    g.grant++;
+    CHECK(ut_conn_grant_is_wild(&tx, &g));
+    g = (ut_grant){.number = tx.peer.feedback + UT_NUMBER_JUMP_MAX + 1, .grant = 1000};
+    CHECK(ut_conn_grant_is_wild(&tx, &g));
 }
 
 static void ut_conn__a_packet_number_far_ahead_is_wild(void)
@@ -354,6 +385,8 @@ int main(int argc, char **argv)
     RUN(ut_conn__tail_probe);
     RUN(ut_conn__srtt_follows_rfc6298);
     RUN(ut_conn__what_no_peer_can_have_sent_is_wild);
+    RUN(ut_conn__feedback_numbers_do_not_wrap);
+    RUN(ut_conn__grants_only_rise);
     RUN(ut_conn__a_packet_number_far_ahead_is_wild);
     RUN(ut_conn__a_number_that_shuts_out_the_true_ones_is_found);
     RUN(ut_conn__long_silence_does_not_wedge);

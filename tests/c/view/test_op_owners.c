@@ -314,7 +314,7 @@ static void follow_seemingly(uint32_t from, ut_feedback *f)
 static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
     static ut_feedback f;
-    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len))
+    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len, UT_CHECK_SUM))
         return;
     if (seems_to_follow)
         follow_seemingly(from, &f);
@@ -404,7 +404,7 @@ static void owners__words_lost_on_all_paths(void)
 static void hide_cuts(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
     static ut_feedback f;
-    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len))
+    if (port != UT_PORT_FEEDBACK || ut_feedback_decode(&f, packet, len, UT_CHECK_SUM))
         return;
     follow_seemingly(from, &f);
     if (to == 2)

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 
+#include "core/path/mtu.h"
 #include "core/wire/pieces.h"
 #include "kernels/kernels.h"
 
@@ -89,14 +90,15 @@ static void ut_mtu__takes_turns_when_nothing_comes(void)
 
 static uint8_t payload[LARGEST], flat[UT_BURST_BYTES], memory[UT_PIECES_ROOM * (LARGEST + 16)];
 
-static size_t flatten(const ut_burst *b)
+/* Without what a cipher adds, which is not there yet. */
+static size_t flatten(const ut_burst *b, const ut_frame *f)
 {
     size_t at = 0;
     for (unsigned i = 0; i < b->iovs; i++) {
         memcpy(flat + at, b->iov[i].base, b->iov[i].len);
         at += b->iov[i].len;
     }
-    CHECK_EQ(at, b->bytes);
+    CHECK_EQ(at + (size_t)b->segments * f->overhead, b->bytes);
     return at;
 }
 
@@ -111,14 +113,14 @@ static ut_data header(uint32_t pn, size_t offset)
 }
 
 /* One datagram of the burst. Returns the packet that it completes, or NULL. */
-static const uint8_t *put(uint32_t packet_bytes, uint32_t each, uint32_t i, size_t bytes, ut_piece *p)
+static const uint8_t *put(const ut_frame *f, uint32_t i, size_t bytes, ut_piece *p)
 {
-    size_t at = (size_t)i * (each + UT_PIECE_HEADER), len = UT_MIN2((size_t)each + UT_PIECE_HEADER, bytes - at);
+    uint32_t each = ut_piece_packet(f) - f->overhead;
+    size_t at = (size_t)i * each, len = UT_MIN2((size_t)each, bytes - at);
     int error;
-    CHECK(len <= UT_PATH_MIN);
-    CHECK_EQ(ut_piece_decode(p, flat + at, len), UT_OK);
-    const uint8_t *whole =
-        ut_pieces_put(memory, packet_bytes, p, flat + at + UT_PIECE_HEADER, len - UT_PIECE_HEADER, &error);
+    CHECK(len + f->overhead <= UT_PATH_MIN);
+    CHECK_EQ(ut_piece_decode(p, flat + at, len, UT_CHECK_SUM), UT_OK);
+    const uint8_t *whole = ut_pieces_put(memory, f, p, &error);
     CHECK_EQ(error, UT_OK);
     return whole;
 }
@@ -129,9 +131,12 @@ static void ut_pieces__come_together_in_any_order(void)
     static ut_burst b;
     for (size_t i = 0; i < sizeof payload; i++)
         payload[i] = (uint8_t)check_random();
-    for (unsigned k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-        const uint32_t full = sizes[k], each = ut_piece_bytes(full), packets = ut_pieces_burst(full);
-        CHECK(packets >= 1 && packets * (full / each) <= UT_SEGMENTS_MAX);
+    for (unsigned k = 0; k < 2 * sizeof sizes / sizeof sizes[0]; k++) {
+        const ut_frame f = {sizes[k / 2], k % 2 ? 16 : 0};
+        const uint32_t full = f.packet_bytes - f.overhead, packets = ut_pieces_burst(&f);
+        const uint32_t each = ut_piece_bytes(&f) + UT_PIECE_HEADER;
+        CHECK(packets >= 1 && packets * (full / ut_piece_bytes(&f)) <= UT_SEGMENTS_MAX);
+        CHECK_LE(packets * (full / ut_piece_bytes(&f)) * ut_piece_packet(&f), UT_BURST_BYTES);
         /* As many full packets as fit, and a last one of any length. */
         size_t last = 1 + check_below(full - UT_DATA_HEADER);
         b.segments = b.iovs = b.bytes = 0;
@@ -141,12 +146,12 @@ static void ut_pieces__come_together_in_any_order(void)
             uint32_t first = b.segments;
             size_t len = n + 1 < packets ? full - UT_DATA_HEADER : last;
             h.payload_crc = ut_crc32c(0, payload, len);
-            left[n] = ut_pieces_append(&b, &h, payload, len, each);
+            left[n] = ut_pieces_append(&b, &h, payload, len, &f);
             for (uint32_t s = first; s < b.segments; s++)
                 owner[s] = n;
         }
-        size_t bytes = flatten(&b);
-        CHECK_EQ((bytes + each + UT_PIECE_HEADER - 1) / (each + UT_PIECE_HEADER), b.segments);
+        size_t bytes = flatten(&b, &f);
+        CHECK_EQ((bytes + each - 1) / each, b.segments);
         uint32_t order[UT_SEGMENTS_MAX];
         for (uint32_t s = 0; s < b.segments; s++) {
             uint32_t at = (uint32_t)check_below(s + 1);
@@ -156,12 +161,12 @@ static void ut_pieces__come_together_in_any_order(void)
         memset(memory, 0, sizeof memory);
         for (uint32_t s = 0; s < b.segments; s++) {
             ut_piece p;
-            const uint8_t *whole = put(full, each, order[s], bytes, &p);
+            const uint8_t *whole = put(&f, order[s], bytes, &p);
             CHECK_EQ(whole != NULL, --left[owner[order[s]]] == 0);
             if (!whole)
                 continue;
             ut_data h;
-            CHECK_EQ(ut_data_decode(&h, whole, p.whole), UT_OK);
+            CHECK_EQ(ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM), UT_OK);
             CHECK_EQ(h.pn, 100 + owner[order[s]]);
             CHECK_EQ(memcmp(whole + UT_DATA_HEADER, payload, p.whole - UT_DATA_HEADER), 0);
         }
@@ -175,19 +180,19 @@ static void ut_pieces__a_place_is_never_held(void)
     ut_data h = header(7, 0);
     h.payload_crc = ut_crc32c(0, payload, FULL - UT_DATA_HEADER);
     ut_piece p;
-    const uint32_t each = ut_piece_bytes(FULL);
+    const ut_frame f = {FULL, 0};
     memset(memory, 0, sizeof memory);
     b.segments = b.iovs = b.bytes = 0;
-    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, &f);
     h.pn += UT_PIECES_ROOM;
-    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
-    size_t bytes = flatten(&b);
-    CHECK(!put(FULL, each, 0, bytes, &p));
-    CHECK(!put(FULL, each, 2, bytes, &p));
-    CHECK(!put(FULL, each, 1, bytes, &p)); /* the other half of the first: its place was taken */
-    CHECK(!put(FULL, each, 3, bytes, &p));
-    CHECK(put(FULL, each, 2, bytes, &p) != NULL);
-    CHECK(!put(FULL, each, 2, bytes, &p)); /* a copy begins anew */
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, &f);
+    size_t bytes = flatten(&b, &f);
+    CHECK(!put(&f, 0, bytes, &p));
+    CHECK(!put(&f, 2, bytes, &p));
+    CHECK(!put(&f, 1, bytes, &p)); /* the other half of the first: its place was taken */
+    CHECK(!put(&f, 3, bytes, &p));
+    CHECK(put(&f, 2, bytes, &p) != NULL);
+    CHECK(!put(&f, 2, bytes, &p)); /* a copy begins anew */
 }
 
 /* Numbers begin again when a path is opened anew, under another connection id. */
@@ -197,16 +202,16 @@ static void ut_pieces__another_path_begins_anew(void)
     ut_data h = header(7, 0);
     h.payload_crc = ut_crc32c(0, payload, FULL - UT_DATA_HEADER);
     ut_piece p;
-    const uint32_t each = ut_piece_bytes(FULL);
+    const ut_frame f = {FULL, 0};
     memset(memory, 0, sizeof memory);
     b.segments = b.iovs = b.bytes = 0;
-    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, &f);
     h.cid++;
-    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, each);
-    size_t bytes = flatten(&b);
-    CHECK(!put(FULL, each, 0, bytes, &p));
-    CHECK(!put(FULL, each, 3, bytes, &p)); /* not with the first path's half */
-    CHECK(put(FULL, each, 2, bytes, &p) != NULL);
+    ut_pieces_append(&b, &h, payload, FULL - UT_DATA_HEADER, &f);
+    size_t bytes = flatten(&b, &f);
+    CHECK(!put(&f, 0, bytes, &p));
+    CHECK(!put(&f, 3, bytes, &p)); /* not with the first path's half */
+    CHECK(put(&f, 2, bytes, &p) != NULL);
 }
 
 static void ut_pieces__what_cannot_fit_is_malformed(void)
@@ -223,12 +228,16 @@ static void ut_pieces__what_cannot_fit_is_malformed(void)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int error = UT_OK;
-        CHECK(!ut_pieces_put(memory, FULL, &rows[i].h, payload, rows[i].len, &error));
+        ut_piece h = rows[i].h;
+        h.bytes = payload;
+        h.len = rows[i].len;
+        CHECK(!ut_pieces_put(memory, &(ut_frame){FULL, 0}, &h, &error));
         CHECK_MSG(error == UT_ERR_MALFORMED, "row %zu", i);
     }
     int error = UT_OK;
-    CHECK_EQ(ut_pieces_memory(UT_PATH_MIN), 0);
-    CHECK(!ut_pieces_put(NULL, UT_PATH_MIN, &(ut_piece){.whole = 1000}, payload, 500, &error));
+    const ut_frame small = {UT_PATH_MIN, 0};
+    CHECK_EQ(ut_pieces_memory(&small), 0);
+    CHECK(!ut_pieces_put(NULL, &small, &(ut_piece){.whole = 1000, .bytes = payload, .len = 500}, &error));
     CHECK_EQ(error, UT_ERR_MALFORMED);
 }
 

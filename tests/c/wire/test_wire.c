@@ -69,18 +69,18 @@ static void ut_data__golden(void)
                  .owners = 0x9876,
                  .time_us = 0x00abcdef,
                  .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
-    static const uint8_t want[UT_DATA_HEADER] = {0x11, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
-                                                 0x04, 0x00, 0x05, 0x98, 0x76, 0xab, 0xcd, 0xef, 0,    0,    0,
-                                                 0,    0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
+    static const uint8_t want[UT_DATA_HEADER] = {0x21, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
+                                                 0x04, 0,    0,    0,    0,    0x00, 0x05, 0x98, 0x76, 0xab, 0xcd,
+                                                 0xef, 0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
     h.payload_crc = ut_crc32c(0, payload, 4);
     ut_data_encode(packet, &h, 4);
     memcpy(packet + UT_DATA_HEADER, payload, 4);
     memcpy(plain, want, UT_DATA_HEADER);
     memcpy(plain + UT_DATA_HEADER, payload, 4);
     uint32_t crc = ut_crc32c(0, plain, sizeof plain);
-    CHECK_BYTES(packet, want, 19);
-    CHECK_BYTES(packet + 23, want + 23, 9);
-    CHECK_HEX((uint32_t)packet[19] << 24 | packet[20] << 16 | packet[21] << 8 | packet[22], crc);
+    CHECK_BYTES(packet, want, 12);
+    CHECK_BYTES(packet + 16, want + 16, 16);
+    CHECK_HEX((uint32_t)packet[12] << 24 | packet[13] << 16 | packet[14] << 8 | packet[15], crc);
 }
 
 static void ut_data__round_trip(void)
@@ -89,7 +89,7 @@ static void ut_data__round_trip(void)
     for (int k = 0; k < 500; k++) {
         ut_data h, back;
         size_t len = some_data(packet, &h, 1 + check_below(1440));
-        CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
+        CHECK_EQ(ut_data_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
         CHECK_EQ(back.stage, h.stage);
         CHECK_EQ(back.coverage, h.coverage);
         CHECK_HEX(back.cid, h.cid);
@@ -111,14 +111,14 @@ static void ut_data__damage_is_found(void)
     size_t len = some_data(packet, &h, 90);
     for (size_t bit = 0; bit < len * 8; bit++) {
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        CHECK_MSG(ut_data_decode(&back, packet, len) != UT_OK, "bit %zu", bit);
+        CHECK_MSG(ut_data_decode(&back, packet, len, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     for (size_t n = 0; n < len; n++)
-        CHECK_MSG(ut_data_decode(&back, packet, n) != UT_OK, "%zu bytes", n);
+        CHECK_MSG(ut_data_decode(&back, packet, n, UT_CHECK_SUM) != UT_OK, "%zu bytes", n);
     packet[len] = 0;
-    CHECK_NE(ut_data_decode(&back, packet, len + 1), UT_OK);
-    CHECK_EQ(ut_data_decode(&back, packet, len), UT_OK);
+    CHECK_NE(ut_data_decode(&back, packet, len + 1, UT_CHECK_SUM), UT_OK);
+    CHECK_EQ(ut_data_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
 }
 
 /* The connection id is read before anything is computed: a damaged packet still names its path, a short one names none.
@@ -130,13 +130,13 @@ static void ut_wire_peek__reads_the_path_and_no_more(void)
     uint32_t cid = 0;
     size_t len = some_data(packet, &h, 90);
     packet[len - 1] ^= 1;
-    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_OK);
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, &cid), UT_OK);
     CHECK_EQ(cid, h.cid);
-    CHECK_EQ(ut_wire_peek(packet, UT_DATA_HEADER, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
-    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, UT_DATA_HEADER, UT_KIND_DATA, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_FEEDBACK, &cid), UT_ERR_MALFORMED);
     packet[0] ^= 0x30; /* of another version */
-    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
-    CHECK_EQ(ut_wire_peek(packet, 0, UT_KIND_DATA, UT_DATA_HEADER + 1, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, len, UT_KIND_DATA, &cid), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_wire_peek(packet, 0, UT_KIND_DATA, &cid), UT_ERR_MALFORMED);
 }
 
 static void ut_data__inconsistent_is_malformed(void)
@@ -146,12 +146,12 @@ static void ut_data__inconsistent_is_malformed(void)
     size_t len = some_data(packet, &h, 8);
     h.stage = 3;
     ut_data_encode(packet, &h, 8);
-    CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_data_decode(&back, packet, len, UT_CHECK_SUM), UT_ERR_MALFORMED);
     h.stage = 1;
     h.coverage = 0;
     ut_data_encode(packet, &h, 8);
-    CHECK_EQ(ut_data_decode(&back, packet, len), UT_ERR_MALFORMED);
-    CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER), UT_ERR_MALFORMED); /* no payload */
+    CHECK_EQ(ut_data_decode(&back, packet, len, UT_CHECK_SUM), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER, UT_CHECK_SUM), UT_ERR_MALFORMED); /* no payload */
 }
 
 static ut_feedback some_feedback(void)
@@ -194,7 +194,10 @@ static ut_feedback some_feedback(void)
                                   .policy = UT_POLICY_QUORUM,
                                   .submitted = UT_SUBMIT_WORLD,
                                   .attached = (uint16_t)check_random(),
-                                  .owners = (uint16_t)check_random()};
+                                  .owners = (uint16_t)check_random(),
+                                  .group = (uint16_t)check_random(),
+                                  .form = (uint8_t)check_random(),
+                                  .hint = (uint32_t)check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();
     return f;
@@ -206,8 +209,8 @@ static void ut_feedback__round_trip_and_damage(void)
     for (int k = 0; k < 100; k++) {
         ut_feedback f = some_feedback(), back;
         size_t len = ut_feedback_encode(packet, &f);
-        CHECK_EQ(len, 96 + 64 * f.records + 8 * f.ack_words);
-        CHECK_EQ(ut_feedback_decode(&back, packet, len), UT_OK);
+        CHECK_EQ(len, 112 + 72 * f.records + 8 * f.ack_words);
+        CHECK_EQ(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
         CHECK_EQ(ut_feedback_encode(again, &back), len);
         CHECK_BYTES(again, packet, len);
         CHECK_EQ(back.owners.decider, f.owners.decider);
@@ -219,13 +222,16 @@ static void ut_feedback__round_trip_and_damage(void)
             CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
             CHECK_EQ(back.record[i].attached, f.record[i].attached);
             CHECK_EQ(back.record[i].owners, f.record[i].owners);
+            CHECK_EQ(back.record[i].group, f.record[i].group);
+            CHECK_EQ(back.record[i].form, f.record[i].form);
+            CHECK_EQ(back.record[i].hint, f.record[i].hint);
         }
         size_t bit = check_below(len * 8);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        CHECK_MSG(ut_feedback_decode(&back, packet, len) != UT_OK, "bit %zu", bit);
+        CHECK_MSG(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        CHECK_NE(ut_feedback_decode(&back, packet, len - 1), UT_OK);
-        CHECK_NE(ut_feedback_decode(&back, packet, check_below(96)), UT_OK);
+        CHECK_NE(ut_feedback_decode(&back, packet, len - 1, UT_CHECK_SUM), UT_OK);
+        CHECK_NE(ut_feedback_decode(&back, packet, check_below(112), UT_CHECK_SUM), UT_OK);
     }
 }
 
@@ -242,8 +248,31 @@ static void ut_feedback__counts_that_lie(void)
         memset(packet + 12, 0, 4);
         uint32_t crc = __builtin_bswap32(ut_crc32c(0, packet, len));
         memcpy(packet + 12, &crc, 4);
-        CHECK_EQ(ut_feedback_decode(&back, packet, len), records == 1 ? UT_OK : UT_ERR_MALFORMED);
+        CHECK_EQ(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM), records == 1 ? UT_OK : UT_ERR_MALFORMED);
     }
+}
+
+/* Credit alone: what the page says byte for byte, and nothing damaged is let through. */
+static void ut_grant__golden_round_trip_and_damage(void)
+{
+    static const uint8_t want[UT_GRANT_BYTES] = {0x24, 0,    0,    0,    0xa1, 0xb2, 0xc3, 0xd4,
+                                                 0x01, 0x02, 0x03, 0x04, 0x90, 0x59, 0x33, 0xc2,
+                                                 0,    0,    0,    0x01, 0x2a, 0x05, 0xf2, 0x00};
+    ut_grant g = {.cid = 0xa1b2c3d4, .number = 0x5501020304, .grant = 5000000000}, back;
+    uint8_t packet[UT_GRANT_BYTES + 1] = {0};
+    ut_grant_encode(packet, &g);
+    CHECK_BYTES(packet, want, UT_GRANT_BYTES);
+    CHECK_EQ(ut_grant_decode(&back, packet, UT_GRANT_BYTES, UT_CHECK_SUM), UT_OK);
+    CHECK_HEX(back.cid, g.cid);
+    CHECK_HEX(back.number, 0x01020304); /* the path knows the rest */
+    CHECK_HEX(back.grant, g.grant);
+    for (size_t bit = 0; bit < UT_GRANT_BYTES * 8; bit++) {
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_MSG(ut_grant_decode(&back, packet, UT_GRANT_BYTES, UT_CHECK_SUM) != UT_OK, "bit %zu", bit);
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    CHECK_EQ(ut_grant_decode(&back, packet, UT_GRANT_BYTES + 1, UT_CHECK_SUM), UT_ERR_MALFORMED);
+    CHECK_EQ(ut_grant_decode(&back, packet, UT_GRANT_BYTES - 1, UT_CHECK_SUM), UT_ERR_MALFORMED);
 }
 
 static void ut_expand32__rows(void)
@@ -282,6 +311,7 @@ int main(int argc, char **argv)
     RUN(ut_data__inconsistent_is_malformed);
     RUN(ut_feedback__round_trip_and_damage);
     RUN(ut_feedback__counts_that_lie);
+    RUN(ut_grant__golden_round_trip_and_damage);
     RUN(ut_expand32__rows);
     return check_end();
 }

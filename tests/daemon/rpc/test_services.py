@@ -17,6 +17,7 @@ from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.engine.engine import NEVER
 from ultima.daemon.jobs.watchers import BEHIND_MAX
 from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 CODE = grpc.StatusCode
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -104,6 +105,7 @@ def host(**fields: Any) -> types_pb2.Host:
         "incarnation": 4,
         "ranks": [0],
         "packet_bytes": 1472,
+        "wire_version": WIRE_VERSION,
     }
     return types_pb2.Host(**(values | fields))
 
@@ -140,6 +142,26 @@ async def test_peer__impossible_hosts_are_refused(house: House, bad: types_pb2.H
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert caught.value.code() is CODE.INVALID_ARGUMENT and names in (caught.value.details() or "")
+
+
+async def test_peer__a_daemon_of_another_version_is_refused_by_name(house: House) -> None:
+    """Whatever it says of a host, before anything is built on it; a daemon of version 1 says no version."""
+    daemon = await house.daemon()
+    async with peer(daemon) as stub:
+        for version, said in ((0, 1), (1, 1), (WIRE_VERSION + 1, WIRE_VERSION + 1)):
+            other = host(index=3, wire_version=version)
+            calls = [
+                stub.Register(registering(host=other), timeout=5),
+                stub.Connect(peer_pb2.ConnectRequest(job="j", caller=other), timeout=5),
+                stub.Restore(peer_pb2.RestoreRequest(job="j", world_size=1, generation=1, hosts=[other]), timeout=5),
+            ]
+            for call in calls:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() is CODE.FAILED_PRECONDITION
+                words = f"host 3 (127.0.0.1:1) speaks wire version {said}, this daemon {WIRE_VERSION}"
+                assert caught.value.details() == words
+        await stub.Register(registering(), timeout=5)
 
 
 async def test_peer__impossible_requests_are_refused(house: House) -> None:
@@ -202,12 +224,19 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
     stranger = types_pb2.Host()
     stranger.CopyFrom(other)
     stranger.index = 5
+    old, newer = types_pb2.Host(), types_pb2.Host()
+    old.CopyFrom(other)
+    old.ClearField("wire_version")  # as version 1 says it
+    newer.CopyFrom(other)
+    newer.wire_version = WIRE_VERSION + 1
     rows = [
         (changed(generation=1), CODE.DEADLINE_EXCEEDED, "has not begun here"),
         (changed(job="other"), CODE.DEADLINE_EXCEEDED, "has not begun here"),
         (changed(to_index=0), CODE.FAILED_PRECONDITION, "to_index = 0"),
         (changed(to_incarnation=9), CODE.FAILED_PRECONDITION, "to_incarnation = 9"),
         (changed(caller=stranger), CODE.FAILED_PRECONDITION, "caller.index = 5"),
+        (changed(caller=old), CODE.FAILED_PRECONDITION, "speaks wire version 1, this daemon 2"),
+        (changed(caller=newer), CODE.FAILED_PRECONDITION, "speaks wire version 3, this daemon 2"),
         (changed(offer=0), CODE.FAILED_PRECONDITION, "offer = 0: void"),
         (changed(connection_ids=[7]), CODE.FAILED_PRECONDITION, "offer = 1: void"),
         (changed(connection_ids=[7, 8]), CODE.FAILED_PRECONDITION, "2 connection_ids"),

@@ -46,6 +46,8 @@ static inline unsigned ut_options_algorithm(const ut_job_options *o)
     return o->algorithm ? o->algorithm : UT_TAR;
 }
 
+struct ut_cipher;
+
 typedef struct ut_job_config {
     uint32_t hosts;            /* 1 .. UT_HOSTS_MAX */
     uint32_t self;             /* this host's index, < hosts */
@@ -59,6 +61,7 @@ typedef struct ut_job_config {
      * and by place on their host. */
     uint8_t ranks_of[UT_HOSTS_MAX];
     ut_job_options options;
+    const struct ut_cipher *cipher; /* of all datagrams (core/wire/seal.h), the same on all hosts; NULL: none */
 } ut_job_config;
 
 #endif

@@ -39,6 +39,7 @@ enum {
     UT_PACKET_MIN = 96,                    /* bytes of a full data packet: its header and 64 of payload at least */
     UT_PACKET_MAX = 9216,                  /* bytes of one datagram, jumbo frames included */
     UT_BURST_BYTES = 65507,                /* bytes of one burst: what one message of UDP holds */
+    UT_PATH_MIN = 1232,                    /* bytes of a datagram that every path carries: 1280 less IPv6 and UDP */
     UT_RECEIVE_BUFFER_MIN = 4 * UT_PACKET_MAX, /* bytes of the kernel's buffer: less leaves no room for credit */
     UT_EVENTS_MAX = 256,                       /* events waiting for the daemon; older ones win, the rest are counted */
 };

@@ -13,7 +13,6 @@ enum {
     CREDIT_BYTES_MIN = 128 << 10, /* but each two bursts */
     WINDOW_PACKETS_MIN = 16,
 };
-_Static_assert(UT_PACKET_MIN == UT_DATA_HEADER + 64, "the least packet, as ut.h tells it");
 
 /* ---- memory ---- */
 
@@ -46,7 +45,8 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     ut_claims *claims = carve(&c, sizeof *claims * config->hosts);
     ut_receipt *kept = carve(&c, sizeof *kept * UT_RECEIPTS_KEPT);
     uint64_t window = window_of(engine, config);
-    uint32_t payload = config->packet_bytes - UT_DATA_HEADER;
+    ut_frame frame = {config->packet_bytes, ut_seal_overhead(config->cipher)};
+    uint32_t payload = ut_wire_payload(frame.packet_bytes, frame.overhead);
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
     /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
      * touched costs addresses alone. */
@@ -58,17 +58,19 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     if (at) {
         j->conn = conn;
         j->claims = claims;
+        j->frame = frame;
         j->payload = payload;
         j->account.kept = kept;
     }
     for (uint32_t h = 0; h < config->hosts; h++) {
         uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
-        uint8_t *pieces = carve(&c, ut_pieces_memory(config->packet_bytes));
+        uint8_t *pieces = carve(&c, ut_pieces_memory(&frame));
         if (!at)
             continue;
         ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
         ut_claims_hurry(&claims[h]);
         conn[h].pieces = pieces;
+        conn[h].seal.cipher = config->cipher;
     }
     /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
      * folds nothing that comes and keeps nothing for others. Only TAR's ops are transformed, but none of partial jobs;
@@ -294,6 +296,18 @@ int ut_engine_peer_listen(ut_engine *e, uint32_t job, uint32_t host, uint32_t *r
     return UT_OK;
 }
 
+int ut_engine_peer_keys(ut_engine *e, uint32_t job, uint32_t host, void *out, void *in)
+{
+    ut_conn *c = conn_of(e, job, host);
+    if (!c)
+        return UT_ERR_UNKNOWN;
+    if (!c->seal.cipher || !out || !in)
+        return UT_ERR_ARGUMENT;
+    c->seal.keys_out = out;
+    c->seal.keys_in = in;
+    return UT_OK;
+}
+
 static void members_changed(ut_job *j)
 {
     ut_timing_reset(&j->timing);
@@ -306,7 +320,8 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     ut_conn *c = conn_of(e, job, host);
     if (!c)
         return UT_ERR_UNKNOWN;
-    if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes)
+    if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes ||
+        (c->seal.cipher && !c->seal.keys_out))
         return UT_ERR_ARGUMENT;
     e->job[job]->partial.present_of[host] = 0xffff;
     ut_owners_forget(&e->job[job]->owners, host);

@@ -79,6 +79,9 @@ void ut_engine_job_remove(ut_engine *engine, uint32_t job, ut_ns now);
 /* A fresh connection id for packets from |host| to us, for the peer's daemon to be told; it replaces an earlier one,
  * and with it all state of the path from that host. Call it once per incarnation of the peer. */
 int ut_engine_peer_listen(ut_engine *engine, uint32_t job, uint32_t host, uint32_t *ret_cid);
+/* Jobs with a cipher: the keys of both directions of the path, which stay the caller's and must hold until they are
+ * replaced, or the job is removed. Before the path is connected. UT_ERR_ARGUMENT if the job has no cipher. */
+int ut_engine_peer_keys(ut_engine *engine, uint32_t job, uint32_t host, void *out, void *in);
 /* The other half: where |host| listens, and the id that it chose for packets from us. Makes it present. */
 int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
                            uint32_t cid, ut_ns now);
@@ -106,9 +109,9 @@ void ut_engine_session_remove(ut_engine *engine, uint32_t session, ut_ns now);
 void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 
 /* One datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or >= len:
- * one). Zero-length and garbage are fine: they are counted. |ce|: the kernel saw congestion marked. */
-void ut_engine_input(ut_engine *engine, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce,
-                     ut_ns now);
+ * one). Zero-length and garbage are fine: they are counted. |data| is written to where a cipher opens it in place.
+ * |ce|: the kernel saw congestion marked. */
+void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
 /* The kernel's drop counter of this engine's sockets, cumulative. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
 void ut_engine_tick(ut_engine *engine, ut_ns now);

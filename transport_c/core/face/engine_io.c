@@ -19,19 +19,26 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     return c;
 }
 
-/* The path that a datagram names, from its first bytes alone. NULL, and counted, if it names none of ours: garbage is
- * turned away before anything is computed from it. */
-static ut_conn *conn_of_packet(ut_engine *e, const uint8_t *packet, size_t len, unsigned kind, size_t least,
-                               ut_job **ret_job, uint32_t *ret_host)
+/* The path that a datagram names, from its first bytes alone; the datagram is opened if the path is sealed. NULL, and
+ * counted, if it names none of ours or was not made by the one at its other end: garbage is turned away before anything
+ * is computed from it. */
+static ut_conn *conn_of_packet(ut_engine *e, uint8_t *packet, size_t *len, unsigned kind, ut_job **ret_job,
+                               uint32_t *ret_host)
 {
     uint32_t cid;
-    if (ut_wire_peek(packet, len, kind, least, &cid)) {
+    if (ut_wire_peek(packet, *len, kind, &cid)) {
         e->stats.malformed++;
         return NULL;
     }
     ut_conn *c = conn_of_cid(e, cid, ret_job, ret_host);
-    if (!c)
+    if (!c) {
         e->stats.unknown++;
+    } else if (c->seal.cipher) {
+        bool data = kind == UT_KIND_DATA || kind == UT_KIND_PIECE;
+        *len = ut_seal_open(&c->seal, packet, *len, data ? c->rx.next : c->peer.feedback);
+        e->stats.bad_checksum += *len == 0;
+        return *len ? c : NULL;
+    }
     return c;
 }
 
@@ -64,7 +71,8 @@ static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, u
     }
 }
 
-/* A data packet in whose path and checksum we believe; |len| bytes, as one datagram or put together from pieces. */
+/* A data packet in whose path and checksum we believe; |len| bytes without what a cipher adds, as one datagram or put
+ * together from pieces. */
 static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
                       bool ce, ut_ns now)
 {
@@ -73,75 +81,101 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     if (!is_new(e, j, host, h->pn, &pn))
         return;
     c->rx.last = now;
-    enum ut_taken taken = ut_op_data(j, host, h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+    enum ut_taken taken = ut_op_data(j, host, h, now);
     if (taken == UT_TAKEN_EARLY && !ut_conn_stash(c, packet, len)) {
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
         return;
     }
-    ut_conn_received(c, pn, (uint32_t)len, h->time_us, ce, now);
+    ut_conn_received(c, pn, (uint32_t)len + j->frame.overhead, h->time_us, ce, now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
-        e->stats.bytes_repaired += len - UT_DATA_HEADER;
+        e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
         ut_conn_speak_at(c, now + UT_HOLD_NS); /* our floors tell the peer that it may stop */
-    ut_taken_count(&e->stats, taken, len - UT_DATA_HEADER);
+    ut_taken_count(&e->stats, taken, h->payload_len);
 }
 
-static void input_data(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+static void input_data(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
 {
     ut_data h;
     ut_job *j;
     uint32_t host;
-    if (!conn_of_packet(e, packet, len, UT_KIND_DATA, UT_DATA_HEADER + 1, &j, &host))
+    if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, &j, &host))
         return;
-    int error = ut_data_decode(&h, packet, len);
+    int error = ut_data_decode(&h, packet, len, ut_job_check(j));
     if (error)
         count_undecodable(e, error);
     else
         take_data(e, j, host, &h, packet, len, ce, now);
 }
 
-static void input_piece(ut_engine *e, const uint8_t *packet, size_t len, bool ce, ut_ns now)
+static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
 {
     ut_piece p;
     ut_data h;
     ut_job *j;
     uint32_t host;
     uint64_t pn;
-    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_PIECE, UT_PIECE_HEADER + 1, &j, &host);
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_PIECE, &j, &host);
     if (!c)
         return;
-    int error = ut_piece_decode(&p, packet, len);
+    int error = ut_piece_decode(&p, packet, len, ut_job_check(j));
     if (error) {
         count_undecodable(e, error);
         return;
     }
     if (!is_new(e, j, host, p.pn, &pn))
         return;
-    const uint8_t *whole =
-        ut_pieces_put(c->pieces, j->config.packet_bytes, &p, packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER, &error);
+    const uint8_t *whole = ut_pieces_put(c->pieces, &j->frame, &p, &error);
     if (error)
         count_undecodable(e, error);
     else if (!whole)
         e->stats.data_pieces++;
-    else if ((error = ut_data_decode(&h, whole, p.whole)) || h.cid != p.cid || h.pn != p.pn)
+    else if ((error = ut_data_decode(&h, whole, p.whole, UT_CHECK_SUM)) || h.cid != p.cid || h.pn != p.pn)
         count_undecodable(e, error ? error : UT_ERR_MALFORMED);
     else
         take_data(e, j, host, &h, whole, p.whole, ce, now);
 }
 
-static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_ns now)
+/* Credit that did not wait for a feedback. */
+static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
 {
-    ut_feedback *f = &e->feedback;
+    ut_grant g;
     ut_job *j;
     uint32_t host;
-    ut_conn *c = conn_of_packet(e, packet, len, UT_KIND_FEEDBACK, UT_FEEDBACK_HEADER, &j, &host);
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_GRANT, &j, &host);
     if (!c)
         return;
-    int error = ut_feedback_decode(f, packet, len);
+    int error = ut_grant_decode(&g, packet, len, ut_job_check(j));
     if (error) {
         count_undecodable(e, error);
         return;
     }
+    e->stats.feedback_received++;
+    if (c->state != UT_CONN_UP)
+        return; /* it speaks of what we sent in another life of the path */
+    g.number = ut_conn_feedback_number(c, (uint32_t)g.number);
+    if (ut_conn_grant_is_wild(c, &g)) {
+        violated(e, j, host);
+        return;
+    }
+    c->rx.last = now;
+    ut_conn_on_grant(c, g.grant);
+}
+
+static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
+{
+    ut_feedback *f = &e->feedback;
+    ut_job *j;
+    uint32_t host;
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_FEEDBACK, &j, &host);
+    if (!c)
+        return;
+    int error = ut_feedback_decode(f, packet, len, ut_job_check(j));
+    if (error) {
+        count_undecodable(e, error);
+        return;
+    }
+    f->number = ut_conn_feedback_number(c, (uint32_t)f->number);
     if (!ut_conn_feedback_is_newer(c, f->number)) {
         e->stats.feedback_old++;
         if (ut_conn_feedback_overtaken(c, f->number, now))
@@ -169,7 +203,7 @@ static void input_feedback(ut_engine *e, const uint8_t *packet, size_t len, ut_n
     ut_op_feedback(j, host, f, now);
 }
 
-void ut_engine_input(ut_engine *e, uint32_t port, const uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
+void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
 {
     size_t at = 0;
     if (stride == 0 || stride > len)
@@ -177,10 +211,13 @@ void ut_engine_input(ut_engine *e, uint32_t port, const uint8_t *data, size_t le
     do {
         size_t n = UT_MIN2(stride, len - at);
         e->stats.packets_received++;
-        if (port == UT_PORT_DATA && n > 0 && (data[at] & 15) == UT_KIND_PIECE)
+        unsigned kind = ut_wire_kind(data + at, n);
+        if (port == UT_PORT_DATA && kind == UT_KIND_PIECE)
             input_piece(e, data + at, n, ce, now);
         else if (port == UT_PORT_DATA)
             input_data(e, data + at, n, ce, now);
+        else if (kind == UT_KIND_GRANT)
+            input_grant(e, data + at, n, now);
         else
             input_feedback(e, data + at, n, now);
         at += n;
@@ -262,11 +299,9 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
     ut_conn_fill_feedback(c, f, now);
     ut_op_fill_feedback(j, host, f, now);
     f->kernel_drops = (uint32_t)e->stats.kernel_drops;
-    b->to = c->feedback;
-    b->port = UT_PORT_FEEDBACK;
-    b->bytes = b->segment_bytes = (uint32_t)ut_feedback_encode(b->packet, f);
-    b->segments = b->iovs = 1;
-    b->iov[0] = (ut_iov){b->packet, b->bytes};
+    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), f->number);
+    ut_feedback_append(b, f);
+    ut_burst_finish(b);
     e->stats.feedback_sent++;
     return true;
 }
@@ -289,6 +324,7 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
         if (j && ut_op_output(j, now, b)) {
+            ut_burst_finish(b);
             e->turn = (j->number + 1) % UT_JOBS_MAX;
             e->stats.progress++;
             return true;

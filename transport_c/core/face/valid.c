@@ -7,8 +7,7 @@
 
 bool ut_engine_config_valid(const ut_engine_config *c)
 {
-    return c->packet_bytes >= UT_PACKET_MIN && c->packet_bytes <= UT_PACKET_MAX &&
-           (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
+    return ut_wire_packet_valid(c->packet_bytes, 0) && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
            c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= UT_RECEIVE_BUFFER_MIN;
 }
 
@@ -52,8 +51,9 @@ static bool ranks_valid(const ut_job_config *c)
 bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c)
 {
     return c->hosts >= 1 && c->hosts <= UT_HOSTS_MAX && c->self < c->hosts && c->local_ranks >= 1 &&
-           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes >= UT_PACKET_MIN &&
-           c->packet_bytes <= engine->packet_bytes && (c->packet_bytes - UT_DATA_HEADER) % 8 == 0 &&
+           c->local_ranks <= UT_LOCAL_MAX && c->packet_bytes <= engine->packet_bytes &&
+           ut_seal_overhead(c->cipher) <= UT_SEAL_OVERHEAD_MAX &&
+           ut_wire_packet_valid(c->packet_bytes, ut_seal_overhead(c->cipher)) &&
            (c->world == 0 || c->world >= c->hosts) && c->world <= UT_HOSTS_MAX * UT_LOCAL_MAX &&
            c->bucket_bytes_max >= 1 && c->bucket_bytes_max <= UT_BUCKET_MAX && ranks_valid(c) &&
            ut_job_options_valid(&c->options, c->hosts, ut_world_of(c));

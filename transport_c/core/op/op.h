@@ -30,6 +30,7 @@
 #include "core/plan/schedule.h"
 #include "core/plan/transfer.h"
 #include "core/view/owners.h"
+#include "core/wire/pieces.h"
 
 typedef struct ut_job ut_job;
 
@@ -46,7 +47,8 @@ struct ut_job {
     uint32_t number;
     const ut_host *host;
     ut_job_config config;
-    uint32_t payload; /* packet_bytes - header */
+    ut_frame frame;   /* of its datagrams */
+    uint32_t payload; /* bytes of a full data packet */
     uint32_t world;
     uint64_t next_open; /* op_seq below which every op has been opened here */
     uint64_t rx_floor;  /* op_seq below which every op has ended here */
@@ -69,6 +71,12 @@ struct ut_job {
 static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
 {
     return &j->op[seq % UT_OPS_MAX];
+}
+
+/* Whether checksums protect its packets; else a cipher's tags did. */
+static inline enum ut_check ut_job_check(const ut_job *j)
+{
+    return j->config.cipher ? UT_CHECK_NOTHING : UT_CHECK_SUM;
 }
 
 static inline unsigned ut_job_algorithm(const ut_job *j)
@@ -232,7 +240,7 @@ enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUS
 /* Counts one data packet of |payload| bytes in its class. */
 void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
-enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now);
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now);
 /* The op's half of a feedback speaks of ops that no peer can have come to, or takes back what it said. Changes nothing.
  */
 bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f);

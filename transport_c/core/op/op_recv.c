@@ -29,8 +29,10 @@ static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, u
     return stage == 1 && op->plan.schedule.direct && !op->plan.schedule.placed ? ut_job_ranks_of(j, host) : j->world;
 }
 
-enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, const uint8_t *payload, size_t len, ut_ns now)
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
 {
+    const uint8_t *payload = h->payload;
+    size_t len = h->payload_len;
     uint64_t seq = ut_expand32(j->next_open, h->op_seq);
     ut_op *op = ut_job_op(j, seq);
     if (is_too_far(j, seq))
@@ -254,16 +256,16 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
         memcpy(&len, c->rx.stash + at, 2);
         const uint8_t *packet = c->rx.stash + at + 2;
         ut_data h;
-        int bad = ut_data_decode(&h, packet, len);
+        int bad = ut_data_decode(&h, packet, len, ut_job_check(j));
         assert(!bad);
-        enum ut_taken taken = ut_op_data(j, host, &h, packet + UT_DATA_HEADER, len - UT_DATA_HEADER, now);
+        enum ut_taken taken = ut_op_data(j, host, &h, now);
         if (taken == UT_TAKEN_EARLY) {
             memmove(c->rx.stash + kept, c->rx.stash + at, (size_t)len + 2);
             kept += (size_t)len + 2;
         } else {
             stats->stash_replayed++;
             c->rx.stash_bytes -= len;
-            ut_taken_count(stats, taken, len - UT_DATA_HEADER);
+            ut_taken_count(stats, taken, h.payload_len);
             ut_conn_speak_at(c, now + UT_HOLD_NS); /* it has credit again */
         }
         at += (size_t)len + 2;

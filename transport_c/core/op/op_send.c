@@ -45,7 +45,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     unsigned ranks;
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
-    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, UT_DATA_HEADER + len, now);
+    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead), now);
     ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->memory.transformed ? UT_FLAG_TRANSFORMED : 0)),
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
@@ -66,30 +66,24 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
         op->fold.digest += ut_digest_part(h.payload_crc, h.ultima.offset, len);
     if (pieces) {
         c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
-        ut_pieces_append(b, &h, payload, len, ut_piece_bytes(j->config.packet_bytes));
-        return;
+        ut_pieces_append(b, &h, payload, len, &j->frame);
+    } else {
+        ut_data_append(b, &h, payload, len);
     }
-    uint8_t *header = b->headers + (size_t)b->segments * UT_DATA_HEADER;
-    ut_data_encode(header, &h, len);
-    b->iov[b->iovs++] = (ut_iov){header, UT_DATA_HEADER};
-    b->iov[b->iovs++] = (ut_iov){payload, len};
-    b->segments++;
-    b->bytes += UT_DATA_HEADER + len;
 }
 
 static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t most, ut_ns now, ut_burst *b)
 {
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
-    b->to = j->conn[s->peer].data;
-    b->port = UT_PORT_DATA;
+    ut_conn *c = &j->conn[s->peer];
+    ut_burst_begin(b, &c->data, UT_PORT_DATA, ut_conn_seal(c), c->tx.next);
     b->segment_bytes = j->config.packet_bytes;
-    b->segments = b->bytes = b->iovs = 0;
-    ut_mtu *mtu = &j->conn[s->peer].mtu;
+    ut_mtu *mtu = &c->mtu;
     bool pieces = !ut_mtu_whole(mtu, b->segment_bytes, (uint32_t)(now / UT_US));
     if (pieces) {
-        most = UT_MIN2(most, ut_pieces_burst(b->segment_bytes));
-        b->segment_bytes = ut_piece_bytes(b->segment_bytes) + UT_PIECE_HEADER;
+        most = UT_MIN2(most, ut_pieces_burst(&j->frame));
+        b->segment_bytes = ut_piece_packet(&j->frame);
     } else if (mtu->pieces) {
         most = 1; /* one packet to look with */
     }

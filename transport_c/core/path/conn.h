@@ -14,7 +14,6 @@
 #include "core/path/mtu.h"
 #include "core/path/pacer.h"
 #include "core/wire/burst.h"
-#include "core/wire/packets.h"
 
 enum {
     UT_REORDER_PACKETS = 48,     /* a number is lost when one sent this much later has come: one GSO burst and a bit */
@@ -88,9 +87,9 @@ typedef struct ut_conn_rx {
 
 /* What the peer's feedbacks said of itself. */
 typedef struct ut_conn_peer {
-    uint32_t feedback;     /* newest feedback number of the peer */
+    uint64_t feedback;     /* newest feedback number of the peer */
     uint32_t overtaken;    /* feedbacks since it with older, but rising numbers */
-    uint32_t overtaken_to; /* the highest of those */
+    uint64_t overtaken_to; /* the highest of those */
     ut_ns overtaken_since; /* when the first of them came */
     uint32_t drops;        /* datagrams that its kernel dropped in all */
     uint32_t ce;           /* packets marked */
@@ -100,7 +99,7 @@ typedef struct ut_conn_peer {
 /* When this host speaks next, and what it must say. */
 typedef struct ut_conn_say {
     ut_ns at;        /* when to send the next feedback; UT_NEVER if nothing is to be said */
-    uint32_t number; /* of feedbacks */
+    uint64_t number; /* of feedbacks */
     bool ask;        /* the next feedback asks for an answer */
 } ut_conn_say;
 
@@ -112,6 +111,7 @@ typedef struct ut_conn {
     uint32_t tx_cid;   /* the peer's choice, on our packets */
     uint32_t rx_cid;   /* our choice, on its packets */
     ut_addr data, feedback;
+    ut_seal seal; /* of both directions; without a cipher: NULL in `cipher` */
     ut_cc cc;
     ut_pacer pacer;
     /* Packets too large for a path: how ours go, and the unfinished ones that came. */
@@ -144,6 +144,10 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
 /* A feedback of this path that no honest peer can have sent: its number is far ahead, it acknowledges what was never
  * sent, or grants what nobody has room for. Changes nothing. */
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
+/* The same of a grant alone. */
+bool ut_conn_grant_is_wild(const ut_conn *c, const ut_grant *g);
+/* Takes a grant that is not wild; one that is smaller than another before it changes nothing. */
+void ut_conn_on_grant(ut_conn *c, uint64_t grant);
 /* Takes the sender's half of a feedback that is not wild. */
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
 /* Timers: time-based loss, and the tail probe (declares the newest flying packet lost, so that it goes again). Returns
@@ -158,11 +162,16 @@ ut_ns ut_conn_pto(const ut_conn *c);
 enum ut_pn { UT_PN_NEW, UT_PN_SEEN, UT_PN_WILD };
 /* Expands the number on the wire and tells whether it is new; WILD: no sender can have come so far. Changes nothing. */
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn);
+/* All 64 bits of the number of a feedback or grant. */
+static inline uint64_t ut_conn_feedback_number(const ut_conn *c, uint32_t low)
+{
+    return ut_expand32(c->peer.feedback, low);
+}
 /* A feedback is newer than all before it. */
-bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number);
+bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number);
 /* One came that is not. True if so many did since the newest, with numbers that rise, that the newest cannot have been
  * the peer's own: it shuts out the true ones. */
-bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now);
+bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now);
 void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now);
 /* Keeps an early datagram. False if there is no room: then it must not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
@@ -170,6 +179,11 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
     c->say.at = UT_MIN2(c->say.at, at);
+}
+/* What a burst to the peer is sealed with; NULL for nothing. */
+static inline const ut_seal *ut_conn_seal(const ut_conn *c)
+{
+    return c->seal.cipher ? &c->seal : NULL;
 }
 /* Fills the conn's half of a feedback and forgets that it was due. */
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);

@@ -53,14 +53,14 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
     return true;
 }
 
-bool ut_conn_feedback_is_newer(const ut_conn *c, uint32_t number)
+bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number)
 {
-    return !c->heard || (int32_t)(number - c->peer.feedback) > 0;
+    return number > c->peer.feedback;
 }
 
-bool ut_conn_feedback_overtaken(ut_conn *c, uint32_t number, ut_ns now)
+bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now)
 {
-    if (c->peer.overtaken && (int32_t)(number - c->peer.overtaken_to) <= 0)
+    if (c->peer.overtaken && number <= c->peer.overtaken_to)
         return false; /* a replay, or the network's doing */
     if (c->peer.overtaken++ == 0)
         c->peer.overtaken_since = now;

@@ -150,17 +150,32 @@ static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s
         ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->tx.srtt, c->cc.packet, c->cc.share / 2);
 }
 
+/* Numbers count from 1 in each life of a path. */
+static bool is_wild(const ut_conn *c, uint64_t number, uint64_t grant)
+{
+    return (number > c->peer.feedback && number - c->peer.feedback > UT_NUMBER_JUMP_MAX) ||
+           grant > c->tx.bytes + UT_GRANT_AHEAD_MAX;
+}
+
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f)
 {
-    /* Both count from 1 in each life of a path. */
-    uint32_t last = c->heard ? c->peer.feedback : 0;
     bool acks_unsent = f->ack_words && ut_expand32(c->tx.next, f->highest_pn) >= c->tx.next;
-    return f->number - last > UT_NUMBER_JUMP_MAX || acks_unsent || f->grant > c->tx.bytes + UT_GRANT_AHEAD_MAX;
+    return acks_unsent || is_wild(c, f->number, f->grant);
+}
+
+bool ut_conn_grant_is_wild(const ut_conn *c, const ut_grant *g)
+{
+    return is_wild(c, g->number, g->grant);
+}
+
+void ut_conn_on_grant(ut_conn *c, uint64_t grant)
+{
+    c->tx.grant = UT_MAX2(c->tx.grant, grant);
 }
 
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
 {
-    c->tx.grant = UT_MAX2(c->tx.grant, f->grant);
+    ut_conn_on_grant(c, f->grant);
     if (f->ack_words == 0)
         return;
     uint64_t highest = ut_expand32(c->tx.next, f->highest_pn);

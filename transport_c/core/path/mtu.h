@@ -16,7 +16,6 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_PATH_MIN = 1232,             /* bytes of a datagram that every path carries: 1280 less IPv6 and UDP */
     UT_MTU_LOST_MIN = 4,            /* large packets lost in a row ... */
     UT_MTU_PATIENCE_US = 100000,    /* ... that were sent over this time, before the size is blamed */
     UT_MTU_RAISE_US = 10 * 1000000, /* between two looks whether full packets get through by now */

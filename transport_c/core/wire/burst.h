@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes out at once: some datagrams of equal length to one peer, gathered from where their bytes lie, and the
- * addresses that they go to. The core fills a burst; the shell, which knows sockets, sends it.
+ * What an engine hands to its shell to be sent: datagrams of one stride to one peer, gathered from where their bytes
+ * lie. Files of the wire append packets; burst.c alone knows where their headers stand meanwhile.
  */
 #ifndef UT_BURST_H
 #define UT_BURST_H
 
-#include "core/base/ut.h"
+#include "core/wire/packets.h"
+#include "core/wire/seal.h"
 
 /* A socket address, opaque to the core: the bytes of a sockaddr_in or sockaddr_in6, or the simulator's host number. */
 typedef struct ut_addr {
@@ -26,11 +27,29 @@ typedef struct ut_burst {
     uint32_t port; /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
     uint32_t segment_bytes;
     uint32_t segments;
-    uint32_t bytes; /* of all segments */
+    uint32_t bytes; /* of all segments, what a cipher adds included */
     uint32_t iovs;
-    ut_iov iov[2 * UT_SEGMENTS_MAX];            /* {header, payload} per segment; payload points into an arena */
-    uint8_t headers[UT_SEGMENTS_MAX * 32 + 16]; /* data headers live here; a feedback is built in whole in `packet` */
-    uint8_t packet[1472];
+    ut_iov iov[2 * UT_SEGMENTS_MAX]; /* {header, payload} per segment; payload points into an arena */
+    uint8_t headers[UT_SEGMENTS_MAX * UT_DATA_HEADER + UT_PIECE_HEADER]; /* of data; a feedback is built whole: */
+    uint8_t packet[UT_FEEDBACK_MAX];
+    /* The path's cipher, NULL for none, and a packet number near those of the burst (seal.h). */
+    const ut_seal *seal;
+    uint64_t number;
+    uint8_t sealed[UT_BURST_BYTES]; /* where it is sealed; not touched without a cipher */
 } ut_burst;
+
+/* Empties |b| for datagrams to |to|. |number|: near the packet numbers of what is appended. |seal|: NULL for none. */
+void ut_burst_begin(ut_burst *b, const ut_addr *to, unsigned port, const ut_seal *seal, uint64_t number);
+/* Adds a data packet of header |h| and |len| bytes of payload. */
+void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len);
+/* Adds a feedback; it is the burst's only segment. */
+void ut_feedback_append(ut_burst *b, const ut_feedback *f);
+/* The last step before a burst leaves the engine: seals it where its path has a cipher, and then gathers from `sealed`.
+ */
+static inline void ut_burst_finish(ut_burst *b)
+{
+    if (b->seal)
+        ut_seal_burst(b);
+}
 
 #endif

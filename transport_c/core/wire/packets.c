@@ -4,7 +4,8 @@
 #include "core/base/plant.h"
 #include "kernels/kernels.h"
 
-enum { DATA_CRC_AT = 19, DATA_ULTIMA_AT = 23, FEEDBACK_CRC_AT = 12, PIECE_CRC_AT = 12 };
+enum { ULTIMA_AT = 23 };
+_Static_assert(UT_PACKET_MIN == UT_DATA_HEADER + 64, "the least packet, as ut.h tells it");
 
 static void put16(uint8_t *p, uint16_t v)
 {
@@ -62,56 +63,79 @@ void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
     ret->incast = in[8] & 15;
 }
 
-int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least, uint32_t *ret_cid)
+int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid)
 {
-    if (len < least || packet[0] != (UT_WIRE_VERSION << 4 | kind))
+    static const uint8_t least[] = {[UT_KIND_DATA] = UT_DATA_HEADER + 1,
+                                    [UT_KIND_FEEDBACK] = UT_FEEDBACK_HEADER,
+                                    [UT_KIND_PIECE] = UT_PIECE_HEADER + 1,
+                                    [UT_KIND_GRANT] = UT_GRANT_BYTES};
+    if (kind == 0 || kind >= sizeof least || len < least[kind] || packet[0] != (UT_WIRE_VERSION << 4 | kind))
         return UT_ERR_MALFORMED;
     *ret_cid = get32(packet + 4);
     return UT_OK;
 }
 
-/* |crc|: of the packet with zeros |at| its place in it. */
-static bool is_sound(uint32_t crc, const uint8_t *at)
+uint32_t ut_wire_number(const uint8_t *packet)
 {
-    return crc == get32(at) || ut_planted(UT_PLANT_NO_CRC);
+    return get32(packet + 8);
+}
+
+/* What every packet begins with; the checksum is written last. */
+static void put_common(uint8_t *out, unsigned kind, uint8_t second, uint16_t third, uint32_t cid, uint32_t number)
+{
+    out[0] = (uint8_t)(UT_WIRE_VERSION << 4 | kind);
+    out[1] = second;
+    put16(out + 2, third);
+    put32(out + 4, cid);
+    put32(out + 8, number);
+    put32(out + UT_CHECKSUM_AT, 0);
+}
+
+/* CRC32C of |len| bytes of a packet, its checksum's own taken as zero. |len| >= UT_COMMON_HEADER. */
+static uint32_t checksum(const uint8_t *packet, size_t len)
+{
+    static const uint8_t zero[4];
+    uint32_t crc = ut_crc32c(ut_crc32c(0, packet, UT_CHECKSUM_AT), zero, sizeof zero);
+    return ut_crc32c(crc, packet + UT_COMMON_HEADER, len - UT_COMMON_HEADER);
+}
+
+static bool is_spoilt(const uint8_t *packet, uint32_t crc, enum ut_check check)
+{
+    return check == UT_CHECK_SUM && crc != get32(packet + UT_CHECKSUM_AT) && !ut_planted(UT_PLANT_NO_CRC);
 }
 
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
 {
-    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_DATA;
-    out[1] = h->flags;
-    put16(out + 2, (uint16_t)(h->stage << 14 | h->coverage));
-    put32(out + 4, h->cid);
-    put32(out + 8, h->pn);
-    put16(out + 12, (uint16_t)(h->op_seq >> 16));
-    put16(out + 14, h->owners);
-    out[16] = (uint8_t)(h->time_us >> 16);
-    put16(out + 17, (uint16_t)h->time_us);
-    put32(out + DATA_CRC_AT, 0);
-    ut_ultima_encode(out + DATA_ULTIMA_AT, &h->ultima);
-    put32(out + DATA_CRC_AT, ut_crc32c_join(ut_crc32c(0, out, UT_DATA_HEADER), h->payload_crc, payload_len));
+    put_common(out, UT_KIND_DATA, h->flags, (uint16_t)(h->stage << 14 | h->coverage), h->cid, h->pn);
+    put16(out + 16, (uint16_t)(h->op_seq >> 16));
+    put16(out + 18, h->owners);
+    out[20] = (uint8_t)(h->time_us >> 16);
+    put16(out + 21, (uint16_t)h->time_us);
+    ut_ultima_encode(out + ULTIMA_AT, &h->ultima);
+    put32(out + UT_CHECKSUM_AT, ut_crc32c_join(ut_crc32c(0, out, UT_DATA_HEADER), h->payload_crc, payload_len));
 }
 
-int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
+int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check)
 {
-    uint8_t header[UT_DATA_HEADER];
-    if (len <= UT_DATA_HEADER || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_DATA))
+    if (ut_wire_peek(packet, len, UT_KIND_DATA, &ret->cid))
         return UT_ERR_MALFORMED;
+    ret->payload = packet + UT_DATA_HEADER;
+    ret->payload_len = len - UT_DATA_HEADER;
+    ret->payload_crc = ut_crc32c(0, ret->payload, ret->payload_len);
+    uint8_t header[UT_DATA_HEADER];
     memcpy(header, packet, UT_DATA_HEADER);
-    put32(header + DATA_CRC_AT, 0);
-    ret->payload_crc = ut_crc32c(0, packet + UT_DATA_HEADER, len - UT_DATA_HEADER);
-    uint32_t crc = ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), ret->payload_crc, len - UT_DATA_HEADER);
-    if (!is_sound(crc, packet + DATA_CRC_AT))
+    put32(header + UT_CHECKSUM_AT, 0);
+    uint32_t crc = ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), ret->payload_crc, ret->payload_len);
+    if (is_spoilt(packet, crc, check))
         return UT_ERR_CHECKSUM;
-    ret->flags = header[1];
-    ret->stage = header[2] >> 6;
-    ret->coverage = get16(header + 2) & UT_COVERAGE_MAX;
-    ret->cid = get32(header + 4);
-    ret->pn = get32(header + 8);
-    ret->owners = get16(header + 14);
-    ret->time_us = (uint32_t)header[16] << 16 | get16(header + 17);
-    ut_ultima_decode(&ret->ultima, header + DATA_ULTIMA_AT);
-    ret->op_seq = (uint32_t)get16(header + 12) << 16 | ret->ultima.bucket;
+    ret->flags = packet[1];
+    ret->stage = packet[2] >> 6;
+    ret->coverage = get16(packet + 2) & UT_COVERAGE_MAX;
+    ret->pn = get32(packet + 8);
+    ret->owners = get16(packet + 18);
+    ret->time_us = (uint32_t)packet[20] << 16 | get16(packet + 21);
+    ut_ultima_decode(&ret->ultima, packet + ULTIMA_AT);
+    ret->op_seq = (uint32_t)get16(packet + 16) << 16 | ret->ultima.bucket;
     if (ret->stage != 1 && ret->stage != 2)
         return UT_ERR_MALFORMED;
     if (ret->stage == 1 && ret->coverage == 0)
@@ -122,43 +146,47 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len)
 void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
                      size_t b_len)
 {
-    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_PIECE;
-    out[1] = h->index;
-    put16(out + 2, h->whole);
-    put32(out + 4, h->cid);
-    put32(out + 8, h->pn);
-    put32(out + PIECE_CRC_AT, 0);
+    put_common(out, UT_KIND_PIECE, h->index, h->whole, h->cid, h->pn);
     uint32_t crc = ut_crc32c(ut_crc32c(0, out, UT_PIECE_HEADER), a, a_len);
-    put32(out + PIECE_CRC_AT, b_len ? ut_crc32c(crc, b, b_len) : crc);
+    put32(out + UT_CHECKSUM_AT, b_len ? ut_crc32c(crc, b, b_len) : crc);
 }
 
-int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len)
+int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_check check)
 {
-    uint8_t header[UT_PIECE_HEADER];
-    if (len <= UT_PIECE_HEADER || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_PIECE))
+    if (ut_wire_peek(packet, len, UT_KIND_PIECE, &ret->cid))
         return UT_ERR_MALFORMED;
-    memcpy(header, packet, UT_PIECE_HEADER);
-    put32(header + PIECE_CRC_AT, 0);
-    uint32_t crc = ut_crc32c(ut_crc32c(0, header, UT_PIECE_HEADER), packet + UT_PIECE_HEADER, len - UT_PIECE_HEADER);
-    if (!is_sound(crc, packet + PIECE_CRC_AT))
+    if (is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
-    ret->index = header[1];
-    ret->whole = get16(header + 2);
-    ret->cid = get32(header + 4);
-    ret->pn = get32(header + 8);
+    ret->index = packet[1];
+    ret->whole = get16(packet + 2);
+    ret->pn = get32(packet + 8);
+    ret->bytes = packet + UT_PIECE_HEADER;
+    ret->len = len - UT_PIECE_HEADER;
+    return UT_OK;
+}
+
+void ut_grant_encode(uint8_t out[UT_GRANT_BYTES], const ut_grant *g)
+{
+    put_common(out, UT_KIND_GRANT, 0, 0, g->cid, (uint32_t)g->number);
+    put64(out + UT_COMMON_HEADER, g->grant);
+    put32(out + UT_CHECKSUM_AT, ut_crc32c(0, out, UT_GRANT_BYTES));
+}
+
+int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_check check)
+{
+    if (ut_wire_peek(packet, len, UT_KIND_GRANT, &ret->cid) || len != UT_GRANT_BYTES)
+        return UT_ERR_MALFORMED;
+    if (is_spoilt(packet, checksum(packet, len), check))
+        return UT_ERR_CHECKSUM;
+    ret->number = get32(packet + 8);
+    ret->grant = get64(packet + UT_COMMON_HEADER);
     return UT_OK;
 }
 
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
 {
     assert(f->records <= UT_OPS_MAX && f->ack_words <= UT_ACK_WORDS);
-    out[0] = UT_WIRE_VERSION << 4 | UT_KIND_FEEDBACK;
-    out[1] = f->flags;
-    out[2] = f->records;
-    out[3] = f->incast;
-    put32(out + 4, f->cid);
-    put32(out + 8, f->number);
-    put32(out + FEEDBACK_CRC_AT, 0);
+    put_common(out, UT_KIND_FEEDBACK, f->flags, (uint16_t)(f->records << 8 | f->incast), f->cid, (uint32_t)f->number);
     put64(out + 16, f->grant);
     put64(out + 24, f->received);
     put64(out + 32, f->rx_floor);
@@ -171,9 +199,11 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     out[68] = f->owners.decider;
     out[69] = f->ack_words;
     put16(out + 70, f->hadamard);
-    put64(out + 72, f->owners.plan.before);
-    put64(out + 80, f->owners.plan.after);
-    put64(out + 88, f->owners.plan.from);
+    put64(out + 72, f->owners.plan.from);
+    put64(out + 80, f->owners.plan.before);
+    put64(out + 88, 0);
+    put64(out + 96, f->owners.plan.after);
+    put64(out + 104, 0);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
         const ut_record *r = &f->record[i];
@@ -198,45 +228,45 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[59] = r->submitted;
         put16(p + 60, r->attached);
         put16(p + 62, r->owners);
+        put16(p + 64, r->group);
+        p[66] = r->form;
+        p[67] = 0;
+        put32(p + 68, r->hint);
     }
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
         put64(p, f->ack[i]);
     size_t len = (size_t)(p - out);
-    put32(out + FEEDBACK_CRC_AT, ut_crc32c(0, out, len));
+    put32(out + UT_CHECKSUM_AT, ut_crc32c(0, out, len));
     return len;
 }
 
-int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
+int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum ut_check check)
 {
-    uint8_t copy[UT_FEEDBACK_MAX];
-    if (len < UT_FEEDBACK_HEADER || len > UT_FEEDBACK_MAX || packet[0] != (UT_WIRE_VERSION << 4 | UT_KIND_FEEDBACK))
+    if (ut_wire_peek(packet, len, UT_KIND_FEEDBACK, &ret->cid) || len > UT_FEEDBACK_MAX)
         return UT_ERR_MALFORMED;
-    memcpy(copy, packet, len);
-    put32(copy + FEEDBACK_CRC_AT, 0);
-    if (!is_sound(ut_crc32c(0, copy, len), packet + FEEDBACK_CRC_AT))
+    if (is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
-    ret->flags = copy[1];
-    ret->records = copy[2];
-    ret->incast = copy[3];
-    ret->cid = get32(copy + 4);
-    ret->number = get32(copy + 8);
-    ret->grant = get64(copy + 16);
-    ret->received = get64(copy + 24);
-    ret->rx_floor = get64(copy + 32);
-    ret->tx_floor = get64(copy + 40);
-    ret->highest_pn = get32(copy + 48);
-    ret->ce_packets = get32(copy + 52);
-    ret->kernel_drops = get32(copy + 56);
-    ret->echo_us = get32(copy + 60);
-    ret->hold_us = get32(copy + 64);
-    ret->owners.decider = copy[68];
-    ret->ack_words = copy[69];
-    ret->hadamard = get16(copy + 70);
-    ret->owners.plan = (ut_owners_plan){get64(copy + 72), get64(copy + 80), get64(copy + 88)};
+    ret->flags = packet[1];
+    ret->records = packet[2];
+    ret->incast = packet[3];
+    ret->number = get32(packet + 8);
+    ret->grant = get64(packet + 16);
+    ret->received = get64(packet + 24);
+    ret->rx_floor = get64(packet + 32);
+    ret->tx_floor = get64(packet + 40);
+    ret->highest_pn = get32(packet + 48);
+    ret->ce_packets = get32(packet + 52);
+    ret->kernel_drops = get32(packet + 56);
+    ret->echo_us = get32(packet + 60);
+    ret->hold_us = get32(packet + 64);
+    ret->owners.decider = packet[68];
+    ret->ack_words = packet[69];
+    ret->hadamard = get16(packet + 70);
+    ret->owners.plan = (ut_owners_plan){get64(packet + 80), get64(packet + 96), get64(packet + 72)};
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;
-    const uint8_t *p = copy + UT_FEEDBACK_HEADER;
+    const uint8_t *p = packet + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < ret->records; i++, p += UT_OP_RECORD) {
         ut_record *r = &ret->record[i];
         r->op_seq = get64(p);
@@ -263,6 +293,9 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len)
         r->submitted = p[59];
         r->attached = get16(p + 60);
         r->owners = get16(p + 62);
+        r->group = get16(p + 64);
+        r->form = p[66];
+        r->hint = get32(p + 68);
     }
     for (unsigned i = 0; i < ret->ack_words; i++, p += 8)
         ret->ack[i] = get64(p);

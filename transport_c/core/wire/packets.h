@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wire: three packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
- * range that can be checked without knowing the job. All other files speak of these structs, never of bytes.
+ * The wire: four packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
+ * range that can be checked without knowing the job. All other files speak of these structs, never of bytes: how long a
+ * header is, and what a cipher adds to a datagram (seal.h), is known to this folder alone.
  */
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
@@ -9,17 +10,21 @@
 #include "core/view/owners.h"
 
 enum {
-    UT_WIRE_VERSION = 1,
+    UT_WIRE_VERSION = 2,
     UT_KIND_DATA = 1,
     UT_KIND_FEEDBACK = 2,
     UT_KIND_PIECE = 3,
+    UT_KIND_GRANT = 4,
     UT_COVERAGE_MAX = (1 << 14) - 1,
+    UT_COMMON_HEADER = 16, /* what all kinds begin with; its last four bytes are the checksum */
+    UT_CHECKSUM_AT = 12,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
-    UT_FEEDBACK_HEADER = 96,
-    UT_PIECE_HEADER = 16,
+    UT_FEEDBACK_HEADER = 112,
+    UT_PIECE_HEADER = UT_COMMON_HEADER,
     UT_PIECES_MAX = 8, /* of one packet */
-    UT_OP_RECORD = 64,
+    UT_GRANT_BYTES = 24,
+    UT_OP_RECORD = 72,
     UT_ACK_WORDS = UT_ACK_BITS / 64,
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
@@ -57,6 +62,9 @@ typedef struct ut_data {
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
+    /* Where a decoded packet's payload lies, and its bytes; an encoder does not look at them. */
+    const uint8_t *payload;
+    size_t payload_len;
 } ut_data;
 
 /* A part of a data packet that was too large for the path. */
@@ -65,7 +73,17 @@ typedef struct ut_piece {
     uint16_t whole; /* bytes of the packet */
     uint32_t cid;
     uint32_t pn; /* of the packet, low 32 bits */
+    /* Where a decoded piece's bytes of the packet lie; an encoder does not look at them. */
+    const uint8_t *bytes;
+    size_t len;
 } ut_piece;
+
+/* Credit alone: the half of a feedback that must be quick (UT_KIND_GRANT). */
+typedef struct ut_grant {
+    uint32_t cid;
+    uint64_t number; /* of the same count as feedback numbers, and like them */
+    uint64_t grant;
+} ut_grant;
 
 typedef struct ut_record {
     uint64_t op_seq;
@@ -89,12 +107,17 @@ typedef struct ut_record {
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
     uint16_t attached;    /* places of the sender's host but those whose trainer has left */
     uint16_t owners;      /* of all jobs: tag of those that the sender cut the bucket among */
+    /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
+     * values, and how many values are expected. */
+    uint16_t group;
+    uint8_t form;
+    uint32_t hint;
 } ut_record;
 
 typedef struct ut_feedback {
     uint8_t flags, records, incast;
     uint32_t cid;
-    uint32_t number;
+    uint64_t number; /* its low 32 bits travel; of a decoded one they are all there is */
     uint64_t grant, received, rx_floor, tx_floor;
     uint32_t highest_pn;
     uint32_t ce_packets;
@@ -111,23 +134,54 @@ typedef struct ut_feedback {
 void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
 void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 
-/* Reads the connection id of a datagram of |kind| that is at least |least| bytes long, and nothing else: a stranger's
- * datagram must not cost a checksum. UT_ERR_MALFORMED if it is shorter, or of another version or kind. */
-int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, size_t least, uint32_t *ret_cid);
+/* Reads the connection id of a datagram of |kind|, and nothing else: a stranger's datagram must not cost a checksum.
+ * UT_ERR_MALFORMED if it is too short for that kind, or of another version or kind. */
+int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid);
+/* The kind of a datagram that is about to be peeked at; 0 of an empty one. */
+static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
+{
+    return len ? packet[0] & 15 : 0;
+}
+
+/* The low 32 bits of its number, which stand at the same place in all kinds. Of a datagram that was peeked at. */
+uint32_t ut_wire_number(const uint8_t *packet);
+
+/* Whether |packet_bytes| may be a job's full data packet, of which a cipher takes |overhead|: a whole number of
+ * elements of any dtype is left, and at least 64 bytes. */
+static inline bool ut_wire_packet_valid(uint32_t packet_bytes, uint32_t overhead)
+{
+    return packet_bytes >= UT_PACKET_MIN + overhead && packet_bytes <= UT_PACKET_MAX && overhead % 8 == 0 &&
+           (packet_bytes - UT_DATA_HEADER) % 8 == 0;
+}
+/* Bytes of payload in a full data packet, and of the datagram that carries |payload| bytes. */
+static inline uint32_t ut_wire_payload(uint32_t packet_bytes, uint32_t overhead)
+{
+    return packet_bytes - UT_DATA_HEADER - overhead;
+}
+static inline uint32_t ut_wire_packet(uint32_t payload, uint32_t overhead)
+{
+    return UT_DATA_HEADER + payload + overhead;
+}
+
+/* Whether the checksum of a packet is to be held against its bytes; not where a cipher has opened it (seal.h). */
+enum ut_check { UT_CHECK_SUM, UT_CHECK_NOTHING };
 
 /* Writes the header of a data packet, checksum over header and payload included. */
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
 /* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
-int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len);
+int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
 /* Writes the header of a piece that consists of |a| and then |b|. */
 void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
                      size_t b_len);
-int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len);
+int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
 /* Returns the bytes written, at most UT_FEEDBACK_MAX. */
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f);
-int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len);
+int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum ut_check check);
+
+void ut_grant_encode(uint8_t out[UT_GRANT_BYTES], const ut_grant *g);
+int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
 /* The full number nearest to |expected| whose low 32 bits are |low|. */
 uint64_t ut_expand32(uint64_t expected, uint32_t low);

@@ -12,35 +12,46 @@ typedef struct place {
     uint8_t bytes[];
 } place;
 
-uint32_t ut_piece_bytes(uint32_t packet_bytes)
+static uint32_t whole_of(const ut_frame *f)
 {
-    uint32_t pieces = 2;
-    while (packet_bytes / pieces + UT_PIECE_HEADER > UT_PATH_MIN)
+    return f->packet_bytes - f->overhead;
+}
+
+uint32_t ut_piece_bytes(const ut_frame *f)
+{
+    uint32_t pieces = 2, whole = whole_of(f);
+    while (whole / pieces + UT_PIECE_HEADER + f->overhead > UT_PATH_MIN)
         pieces *= 2;
-    assert(packet_bytes % pieces == 0 && pieces <= UT_PIECES_MAX);
-    return packet_bytes / pieces;
+    assert(whole % pieces == 0 && pieces <= UT_PIECES_MAX);
+    return whole / pieces;
 }
 
-uint32_t ut_pieces_burst(uint32_t packet_bytes)
+uint32_t ut_piece_packet(const ut_frame *f)
 {
-    uint32_t pieces = packet_bytes / ut_piece_bytes(packet_bytes);
-    return UT_MIN2(UT_SEGMENTS_MAX / pieces, UT_BURST_BYTES / (packet_bytes + pieces * UT_PIECE_HEADER));
+    return UT_PIECE_HEADER + ut_piece_bytes(f) + f->overhead;
 }
 
-static size_t place_bytes(uint32_t packet_bytes)
+uint32_t ut_pieces_burst(const ut_frame *f)
 {
-    return (sizeof(place) + packet_bytes + 7) & ~(size_t)7;
+    uint32_t pieces = whole_of(f) / ut_piece_bytes(f);
+    return UT_MIN2(UT_SEGMENTS_MAX / pieces, UT_BURST_BYTES / (pieces * ut_piece_packet(f)));
 }
 
-size_t ut_pieces_memory(uint32_t packet_bytes)
+static size_t place_bytes(const ut_frame *f)
 {
-    return packet_bytes > UT_PATH_MIN ? UT_PIECES_ROOM * place_bytes(packet_bytes) : 0;
+    return (sizeof(place) + whole_of(f) + 7) & ~(size_t)7;
 }
 
-uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len, uint32_t each)
+size_t ut_pieces_memory(const ut_frame *f)
+{
+    return f->packet_bytes > UT_PATH_MIN ? UT_PIECES_ROOM * place_bytes(f) : 0;
+}
+
+uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len, const ut_frame *f)
 {
     /* In the burst's memory: the first piece's header, the packet's own, then the headers of the other pieces. */
     uint8_t *first = b->headers + (size_t)b->segments * UT_DATA_HEADER, *inner = first + UT_PIECE_HEADER;
+    uint32_t each = ut_piece_bytes(f);
     ut_data_encode(inner, h, len);
     ut_piece p = {.whole = (uint16_t)(UT_DATA_HEADER + len), .cid = h->cid, .pn = h->pn};
     size_t piece = UT_MIN2(len, each - UT_DATA_HEADER);
@@ -57,28 +68,27 @@ uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload,
     }
     uint32_t pieces = p.index + 1u;
     b->segments += pieces;
-    b->bytes += (uint32_t)(UT_DATA_HEADER + len) + pieces * UT_PIECE_HEADER;
+    b->bytes += (uint32_t)(UT_DATA_HEADER + len) + pieces * (UT_PIECE_HEADER + f->overhead);
     return pieces;
 }
 
-const uint8_t *ut_pieces_put(uint8_t *memory, uint32_t packet_bytes, const ut_piece *h, const uint8_t *bytes,
-                             size_t len, int *ret_error)
+const uint8_t *ut_pieces_put(uint8_t *memory, const ut_frame *f, const ut_piece *h, int *ret_error)
 {
     *ret_error = UT_ERR_MALFORMED;
-    if (packet_bytes <= UT_PATH_MIN || h->whole <= UT_DATA_HEADER || h->whole > packet_bytes)
+    if (f->packet_bytes <= UT_PATH_MIN || h->whole <= UT_DATA_HEADER || h->whole > whole_of(f))
         return NULL;
-    uint32_t each = ut_piece_bytes(packet_bytes), pieces = (h->whole + each - 1) / each, at = h->index * each;
-    if (h->index >= pieces || len != UT_MIN2(each, h->whole - at))
+    uint32_t each = ut_piece_bytes(f), pieces = (h->whole + each - 1) / each, at = h->index * each;
+    if (h->index >= pieces || h->len != UT_MIN2(each, h->whole - at))
         return NULL;
     *ret_error = UT_OK;
-    place *p = (place *)(void *)(memory + h->pn % UT_PIECES_ROOM * place_bytes(packet_bytes));
+    place *p = (place *)(void *)(memory + h->pn % UT_PIECES_ROOM * place_bytes(f));
     if (p->whole != h->whole || p->pn != h->pn || p->cid != h->cid) {
         p->cid = h->cid;
         p->pn = h->pn;
         p->whole = h->whole;
         p->came = 0;
     }
-    memcpy(p->bytes + at, bytes, len);
+    memcpy(p->bytes + at, h->bytes, h->len);
     p->came |= (uint8_t)(1u << h->index);
     if (p->came != (1u << pieces) - 1)
         return NULL;

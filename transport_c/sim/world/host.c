@@ -184,7 +184,8 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
         memcpy(whole + at, burst->iov[i].base, burst->iov[i].len);
         at += burst->iov[i].len;
     }
-    bool pieces = burst->port == UT_PORT_DATA && whole[0] == 0x13; /* several of them make one packet */
+    bool pieces =
+        burst->port == UT_PORT_DATA && ut_wire_kind(whole, at) == UT_KIND_PIECE; /* several of them make one packet */
     uint32_t most = pieces ? UT_SEGMENTS_MAX : w->plan.segments_max;
     uint64_t least = (uint64_t)(burst->segments - 1) * burst->segment_bytes;
     if (at != burst->bytes || at <= least || at > least + burst->segment_bytes ||

@@ -327,7 +327,7 @@ static void lie_in_record(sim_rng *rng, uint32_t about, ut_record *r)
 static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len)
 {
     ut_feedback f;
-    if (ut_feedback_decode(&f, bytes, len))
+    if (ut_feedback_decode(&f, bytes, len, UT_CHECK_SUM))
         return len;
     if (about >> OWNERS & 1)
         lie_of_owners(rng, self, f.tx_floor, &f.owners);
@@ -392,25 +392,24 @@ static void lie_of_times(sim_rng *rng, ut_data *h)
 static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, uint32_t len)
 {
     ut_data h;
-    size_t payload = len - UT_DATA_HEADER;
-    if (ut_data_decode(&h, bytes, len))
+    if (ut_data_decode(&h, bytes, len, UT_CHECK_SUM))
         return;
     if (h.stage == 1)
-        memset(bytes + UT_DATA_HEADER, 0, payload);
-    h.payload_crc = ut_crc32c(0, bytes + UT_DATA_HEADER, payload);
+        memset(bytes + (h.payload - bytes), 0, h.payload_len);
+    h.payload_crc = ut_crc32c(0, h.payload, h.payload_len);
     if (now && about >> PLACE & 1)
-        lie_of_place(rng, &h, payload);
+        lie_of_place(rng, &h, h.payload_len);
     if (now && about >> TIMES & 1)
         lie_of_times(rng, &h);
     if (now && about >> CUT & 1 && sim_chance(rng, 300000))
         LIE(rng, h.owners);
-    ut_data_encode(bytes, &h, payload);
+    ut_data_encode(bytes, &h, h.payload_len);
 }
 
 static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len)
 {
     ut_piece p;
-    if (ut_piece_decode(&p, bytes, len))
+    if (ut_piece_decode(&p, bytes, len, UT_CHECK_SUM))
         return;
     switch (sim_below(rng, 3)) {
     case 0:
@@ -422,7 +421,7 @@ static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len)
     default:
         LIE(rng, p.pn);
     }
-    ut_piece_encode(bytes, &p, bytes + UT_PIECE_HEADER, len - UT_PIECE_HEADER, NULL, 0);
+    ut_piece_encode(bytes, &p, p.bytes, p.len, NULL, 0);
 }
 
 /* ---- the whole ---- */
@@ -457,7 +456,8 @@ sim_packet *sim_lie(sim_world *w, sim_packet *packet)
         return packet;
     uint8_t bytes[UT_PACKET_MAX + UT_FEEDBACK_MAX];
     uint32_t len = packet->len;
-    bool lies = sim_chance(rng, l->often), piece = packet->port == UT_PORT_DATA && packet->bytes[0] == 0x13;
+    bool lies = sim_chance(rng, l->often),
+         piece = packet->port == UT_PORT_DATA && ut_wire_kind(packet->bytes, packet->len) == UT_KIND_PIECE;
     memcpy(bytes, packet->bytes, len);
     if (lies && l->about >> AGAIN & 1)
         send_again(w, packet);

@@ -277,12 +277,11 @@ void sim_net_arrive(sim_world *w, sim_packet *packet)
     sim_host_readable(w, h);
 }
 
-/* Changes a few bytes of a true packet and makes its check good again (PROTOCOL.md: byte 19 of data, byte 12 of
- * feedback). */
+/* Changes a few bytes of a true packet and makes its check good again. */
 static bool make_evil(sim_world *w, sim_packet *packet)
 {
-    uint32_t check = packet->port == UT_PORT_DATA ? 19 : 12;
-    uint8_t kind = packet->port == UT_PORT_DATA ? 0x11 : 0x12;
+    enum { check = UT_CHECKSUM_AT };
+    uint8_t kind = (uint8_t)(UT_WIRE_VERSION << 4 | (packet->port == UT_PORT_DATA ? UT_KIND_DATA : UT_KIND_FEEDBACK));
     if (packet->flags || packet->len < 33 || packet->bytes[0] != kind)
         return false;
     static const uint8_t tempting[] = {0, 1, 0x7f, 0x80, 0xff};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A grant packet is the half of a feedback that gives credit: taken like it, in any order and again, and bounded like
+ * it.
+ */
+#include "engines.h"
+
+#include "core/face/engine_impl.h"
+
+static uint32_t named;       /* the id on feedbacks from host 1 to host 0 */
+static uint64_t number_seen; /* of the newest of them */
+
+static void note(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
+{
+    ut_feedback f;
+    if (from == 1 && to == 0 && port == UT_PORT_FEEDBACK) {
+        CHECK_EQ(ut_feedback_decode(&f, packet, len, UT_CHECK_SUM), UT_OK);
+        named = f.cid;
+        number_seen = f.number;
+    }
+}
+
+static uint64_t credit(void)
+{
+    return hosts[0].engine->job[0]->conn[1].tx.grant;
+}
+
+static void say(uint64_t number, uint64_t grant, bool spoilt)
+{
+    uint8_t packet[UT_GRANT_BYTES];
+    ut_grant_encode(packet, &(ut_grant){.cid = named, .number = number, .grant = grant});
+    packet[UT_GRANT_BYTES - 1] ^= spoilt;
+    ut_engine_input(hosts[0].engine, UT_PORT_FEEDBACK, packet, sizeof packet, 0, false, now);
+}
+
+static bool violated(void)
+{
+    bool found = false;
+    for (ut_event e; ut_engine_poll_event(hosts[0].engine, &e);)
+        found = found || e.kind == UT_EVENT_VIOLATION;
+    return found;
+}
+
+static void grant__is_taken_as_a_feedback_says_it(void)
+{
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    change = note;
+    run(now + 200 * UT_MS);
+    CHECK(named != 0 && number_seen > 0);
+    uint64_t before = credit();
+    ut_stats was, is;
+    ut_engine_stats(hosts[0].engine, &was);
+    say(number_seen + 3, before + 5000, false);
+    CHECK_EQ(credit(), before + 5000);
+    say(number_seen + 4, before + 1000, false); /* an older one that was overtaken */
+    say(number_seen + 3, before + 5000, false); /* the same again */
+    CHECK_EQ(credit(), before + 5000);
+    say(number_seen + 5, before + 9000, true);
+    CHECK_EQ(credit(), before + 5000);
+    ut_engine_stats(hosts[0].engine, &is);
+    CHECK_EQ(is.feedback_received - was.feedback_received, 3);
+    CHECK_EQ(is.bad_checksum - was.bad_checksum, 1);
+    /* It moves no feedback number: those that it overtook are still heard. */
+    run(now + 200 * UT_MS);
+    ut_engine_stats(hosts[0].engine, &is);
+    CHECK_EQ(is.feedback_old, was.feedback_old);
+    CHECK(!violated());
+    say(number_seen + 6, UT_GRANT_AHEAD_MAX + (1 << 20), false);
+    CHECK(violated());
+    end();
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(grant__is_taken_as_a_feedback_says_it);
+    return check_end();
+}
