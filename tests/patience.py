@@ -6,11 +6,11 @@ with other things its thread may not get one by then, and a test of what an op e
 daemon instead. A daemon that is really stopped is found out all the same, a little later.
 """
 
-from ultima.api import job
+from ultima.api import connection
 
 GRACE_S = 0.5
 
 
 def be_patient() -> None:
     """In this process, from now on."""
-    job.GRACE_NS = int(GRACE_S * 1e9)
+    connection.GRACE_NS = int(GRACE_S * 1e9)

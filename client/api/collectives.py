@@ -25,8 +25,7 @@ from ultima.base.words import BYTES, COLLECTIVES, MODES, OPS, DType
 from ultima.session.op import Layout, Op
 
 if TYPE_CHECKING:
-    from ultima.session.session import Link
-    from ultima.settings.config import Settings
+    from ultima.api.connection import Connection
 
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
 
@@ -34,19 +33,18 @@ NOTE_MAX = 2**64 - 1
 
 
 class Collectives:
-    """The part of a Job that is told here; `session.Job` is the whole."""
+    """The part of a Job that is told here; `job.Job` is the whole."""
 
-    _settings: Settings
-    _link: Link
+    _connection: Connection
 
     @property
     def collectives(self) -> frozenset[str]:
         """Names of the collectives that this job can do natively, the same on all ranks: "allreduce" and "barrier"
         always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own. In
         a job with a policy "allreduce" alone."""
-        if self._link.options.get("policy", "none") != "none":
+        if self._connection.policy != "none":
             return frozenset({"allreduce"})
-        alone = len(self._link.hosts) == self._settings.world_size
+        alone = len(self._connection.session.hosts) == self._connection.settings.world_size
         return frozenset(COLLECTIVES if alone else {"allreduce", "barrier"})
 
     def broadcast(self, array: Any, root: int = 0, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
@@ -70,7 +68,7 @@ class Collectives:
     ) -> Handle:
         """Starts what `broadcast` does; see `Job.allreduce_async`."""
         self._need("broadcast")
-        size = self._settings.world_size
+        size = self._connection.settings.world_size
         if root not in range(size):
             raise InvalidArgument("root", root, f"a rank, 0 to {size - 1}")
         target, kind = _taken(array, dtype, "array", writable=True)
@@ -88,8 +86,8 @@ class Collectives:
         """Starts what `all_gather` does; see `Job.allreduce_async`."""
         self._need("all_gather")
         source, kind = _taken(array, dtype, "array", writable=False)
-        target = _out(out, dtype, kind, source.nbytes * self._settings.world_size)
-        at = source.nbytes * self._settings.rank
+        target = _out(out, dtype, kind, source.nbytes * self._connection.settings.world_size)
+        at = source.nbytes * self._connection.settings.rank
         _check_apart(source, target, target.ctypes.data + at)
         return self._collect("all_gather", source, target, out, kind, deadline, src_from=at)
 
@@ -116,7 +114,7 @@ class Collectives:
         source, kind = elements(array, asked, "array", writable=False)
         shard = self._shard(source, kind)
         target = _out(out, dtype, kind, shard)
-        at = shard * self._settings.rank
+        at = shard * self._connection.settings.rank
         _check_apart(source, target, target.ctypes.data - at)
         return self._collect("reduce_scatter", source, target, out, kind, deadline, redop=redop, dst_from=at)
 
@@ -151,22 +149,23 @@ class Collectives:
     def barrier_async(self, *, deadline: Duration | None = None, note: int = 0) -> Handle:
         """Starts what `barrier` does; see `Job.allreduce_async`. Its result is nothing of interest."""
         _check_note(note)
-        token = np.zeros(len(self._link.hosts), dtype=np.uint8)
+        token = np.zeros(len(self._connection.session.hosts), dtype=np.uint8)
         return self._collect("barrier", token, token, None, BYTES, deadline, note=note)
 
     # How
 
     def _need(self, collective: str) -> None:
-        if len(self._link.hosts) != self._settings.world_size:
+        hosts, world = len(self._connection.session.hosts), self._connection.settings.world_size
+        if hosts != world:
             raise Unsupported(
                 collective,
-                f"{self._settings.world_size} ranks share {len(self._link.hosts)} hosts, and a host combines its ranks "
-                "before the network; run one rank per host, or build it from allreduce",
+                f"{world} ranks share {hosts} hosts, and a host combines its ranks before the network; "
+                "run one rank per host, or build it from allreduce",
             )
 
     def _shard(self, source: AnyArray, kind: DType) -> int:
         """Bytes of one of world_size equal parts."""
-        size = self._settings.world_size
+        size = self._connection.settings.world_size
         count = source.nbytes // (source.itemsize if kind is BYTES else kind.itemsize)
         if count % size:
             raise InvalidArgument("array", f"{count} elements", f"a multiple of the {size} ranks; pad it")
@@ -190,12 +189,9 @@ class Collectives:
     ) -> Handle:
         nbytes = max(source.nbytes, target.nbytes)
         layout = Layout(COLLECTIVES[collective], nbytes, src_from, dst_from, apart=apart, root=root, note=note)
-        deadline_ns, expires_ns = self._times(time.monotonic_ns(), deadline)
+        deadline_ns, expires_ns = self._connection.times(time.monotonic_ns(), deadline)
         mode = MODES["reliable"]
         return self._launch(Op(source, target, result, kind, redop, mode, deadline_ns, expires_ns, layout=layout))
-
-    def _times(self, now: int, deadline: Duration | None) -> tuple[int, int]:
-        raise NotImplementedError
 
     def _launch(self, request: Op) -> Handle:
         raise NotImplementedError

@@ -10,7 +10,7 @@ from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import NotDone
 from ultima.base.receipt import Receipt
 from ultima.session.op import Op
-from ultima.session.session import Link
+from ultima.session.session import Session
 
 
 class Handle:
@@ -20,10 +20,10 @@ class Handle:
     As a context manager it waits at the end of the block.
     """
 
-    __slots__ = ("_link", "_op")
+    __slots__ = ("_op", "_session")
 
-    def __init__(self, link: Link, op: Op) -> None:
-        self._link = link
+    def __init__(self, session: Session, op: Op) -> None:
+        self._session = session
         self._op = op
 
     @property
@@ -46,16 +46,16 @@ class Handle:
         op = self._op
         until_ns = op.expires_ns if timeout is None else time.monotonic_ns() + int(duration_s(timeout, "timeout") * 1e9)
         try:
-            if not self._link.wait(op, until_ns):
+            if not self._session.wait(op, until_ns):
                 raise NotDone(f"op {op.seq} has not ended within the timeout of its wait; it goes on")
         except KeyboardInterrupt:
-            self._link.abandon(op)
+            self._session.abandon(op)
             raise
         return self._outcome()
 
     def done(self) -> bool:
         """True once the op has ended, well or not; then the result is in its array. Does not wait."""
-        return self._link.poll(self._op)
+        return self._session.poll(self._op)
 
     @property
     def receipt(self) -> Receipt:

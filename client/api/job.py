@@ -7,50 +7,34 @@ within its own deadline, takes the number at which the job stands by then, and g
 
 from __future__ import annotations
 
-import math
-import operator
 import os
-import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from ultima.api.beside import settings_beside
 from ultima.api.collectives import Collectives
+from ultima.api.connection import LEAVE_TIMEOUT_S, Connection
 from ultima.api.handle import Handle
 from ultima.api.partial import Partial
+from ultima.api.requests import allreduce_op
 from ultima.api.sync import SyncResult, sync_model
-from ultima.base.buffers import AnyArray, dtype_named, elements
-from ultima.base.durations import DURATION_MAX_S, Duration, deadline_s, duration_s
-from ultima.base.errors import DaemonLost, InvalidArgument, ResourceExhausted, Unsupported
+from ultima.base.buffers import AnyArray
+from ultima.base.durations import Duration, duration_s
+from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Host, Receipt
 from ultima.base.words import (
-    ADAPTIVE,
-    AGREE,
     COLLECTIVE_BY_CODE,
-    INTEGERS,
-    MODES,
-    NEVER,
-    OPS,
-    RELIABLE_ONLY,
-    DType,
 )
-from ultima.session.attachment import ENGINE_SHARE, GRACE_NS, Connector
+from ultima.session.attachment import Connector
 from ultima.session.op import Op
-from ultima.session.session import Link, LinkState
+from ultima.session.session import SessionState
 from ultima.settings import config
 from ultima.settings.config import Settings, Size
 from ultima.settings.options import Options
 
-# How long connect() keeps trying while no daemon answers at all: it may be starting.
-START_PATIENCE_NS = 2_000_000_000
-LEAVE_TIMEOUT_S = 1.0
-
-_OPS_ALLOWED = "one of " + ", ".join(OPS)
 SLOT_OPS = ("avg", "sum")
-_MODES_ALLOWED = "one of " + ", ".join(MODES)
 
 # The fake of `ultima.testing` puts itself here for the time of a test.
 connector_override: Connector | None = None
@@ -130,80 +114,72 @@ class Job(Collectives):
     """
 
     def __init__(self, settings: Settings, connector: Connector) -> None:
-        self._settings = settings
-        self._connector = connector
-        self._rejoining = threading.Lock()
-        self._closed = threading.Event()
-        self.reconnects = 0
-        """How often this job has attached again after it lost its daemon."""
-        now = time.monotonic_ns()
-        until = now + int(settings.timeout_s * 1e9)
-        self._link = Link(connector.attach(settings, until, now + START_PATIENCE_NS))
-        self._slot = Partial(self, self._link) if self.policy != "none" else None
+        self._connection = Connection(settings, connector)
+        self._slot = Partial(self._connection) if self.policy != "none" else None
 
     # What it is
 
     @property
     def name(self) -> str:
         """Name of the job."""
-        return self._settings.job
+        return self._connection.settings.job
 
     @property
     def rank(self) -> int:
         """Number of this process among the ranks, from 0."""
-        return self._settings.rank
+        return self._connection.settings.rank
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self._settings.world_size
+        return self._connection.settings.world_size
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts of the job and the ranks on each, by host index."""
-        return self._link.hosts
+        return self._connection.session.hosts
 
     @property
     def host_index(self) -> int:
         """Index of the host that this rank is on."""
-        return self._link.host_index
+        return self._connection.session.host_index
 
     @property
     def bucket_bytes_max(self) -> int:
         """Largest array that this job takes, in bytes."""
-        return self._link.bucket_bytes_max
+        return self._connection.session.bucket_bytes_max
 
     @property
     def arena_bytes(self) -> int:
         """Shared memory of this rank, in bytes."""
-        return self._link.arena.nbytes
+        return self._connection.session.arena.nbytes
 
     @property
     def arena_free_bytes(self) -> int:
         """Largest array that `empty` has room for now, in bytes."""
-        return self._link.arena.free_bytes()[1]
+        return self._connection.session.arena.free_bytes()[1]
 
     @property
     def lanes(self) -> int:
         """Engines of the daemon that share the work: op n goes through lane n modulo their number."""
-        return self._link.lanes
+        return self._connection.session.lanes
 
     @property
     def deadline_s(self) -> float:
         """Deadline of ops for which none is named, in seconds. If you named none to `connect` either, it is the latest
         end of such an op."""
-        return self._settings.deadline_s
+        return self._connection.settings.deadline_s
 
     @property
     def options(self) -> dict[str, str]:
         """The job's options in force when this rank joined, in words. `ultima status` has the present ones."""
-        return dict(self._link.options)
+        return dict(self._connection.session.options)
 
     @property
     def policy(self) -> str:
         """What starts the job's ops, when this rank joined: "none" (every rank calls every op), or "full", "solo",
         "majority", "quorum", "probe", "seeded" (`connect(options=Options(policy=...))`)."""
-        return self._link.options.get("policy", "none")
+        return self._connection.policy
 
     @property
     def connected(self) -> bool:
@@ -211,7 +187,12 @@ class Job(Collectives):
         between two ops: then the next op attaches again, where it would have raised DaemonLost. True does not say that
         the daemon is well: only an op finds out.
         """
-        return self._link.look() is LinkState.OPEN
+        return self._connection.session.look() is SessionState.OPEN
+
+    @property
+    def reconnects(self) -> int:
+        """How often this job has attached again after it lost its daemon."""
+        return self._connection.reconnects
 
     # What it does
 
@@ -282,7 +263,7 @@ class Job(Collectives):
         waits for room, within the op's own deadline. Raises as `allreduce`, except for what only waiting shows.
         """
         now = time.monotonic_ns()
-        return self._launch(self._request(now, array, op, deadline, out, mode, dtype, agree))
+        return self._launch(allreduce_op(self._connection, now, array, op, deadline, out, mode, dtype, agree))
 
     def partial(self, *, local_reduce: str | None = None, divisor: str | None = None) -> Partial:
         """In a job with a policy: this rank's slot, in which it leaves gradients for ops; it is always the same object.
@@ -305,9 +286,31 @@ class Job(Collectives):
     def _launch(self, request: Op) -> Handle:
         name = COLLECTIVE_BY_CODE[request.layout.collective]
         self._check_full("allreduce_async" if name == "allreduce" else name)
-        link = self._ready_link(request.expires_ns)
-        link.start(request)
-        return Handle(link, request)
+        session = self._connection.ready(request.expires_ns)
+        session.start(request)
+        return Handle(session, request)
+
+    def beside(
+        self,
+        suffix: str,
+        options: Options,
+        *,
+        ranks: Sequence[int] | None = None,
+        arena_bytes: int = 0,
+        bucket_bytes: int = 0,
+    ) -> Job:
+        """Joins a further job on the same daemons, named as this one and `suffix`; returns when all ranks are there.
+
+        options: beyond those of this job. ranks: of this job, ascending, this one among them; all for None. In the new
+        job they are numbered from 0. arena_bytes: shared memory that is needed; never less than this job has.
+        bucket_bytes: of the largest array, if it is known; the job's memory is counted by it.
+
+        All of `ranks` must call, with the same arguments. Raises as `connect`, and InvalidArgument for other ranks or a
+        name that grows too long.
+        """
+        settings, hosts = self._connection.settings, self.hosts
+        made = settings_beside(settings, hosts, suffix, options, ranks, arena_bytes, bucket_bytes)
+        return Job(made, self._connection.connector)
 
     def sync_model(self, tensors: Any, *, deadline: Duration | None = None) -> SyncResult:
         """Makes the tensors the same on all ranks: each becomes its average over all of them, reliably.
@@ -321,7 +324,7 @@ class Job(Collectives):
         already, and a second call on all ranks repairs that.
         """
         self._check_full("sync_model")
-        return sync_model(self, tensors, self._settings.deadline_s if deadline is None else deadline)
+        return sync_model(self, tensors, self._connection.settings.deadline_s if deadline is None else deadline)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> AnyArray:
         """A numpy array in the shared memory, with arbitrary content. Such an array is reduced without copies.
@@ -330,26 +333,14 @@ class Job(Collectives):
         usable after the job is closed or its daemon lost. Do not use it in a forked child. Raises ResourceExhausted
         when the arena is full, InvalidArgument for what is no dtype or no shape, and ForkedHandle.
         """
-        kind = _storage(dtype)
-        sizes = _shape(shape)
-        link = self._link
-        if link.state is LinkState.FORKED:
-            raise link.failure()
-        nbytes = math.prod(sizes) * kind.itemsize
-        block = link.arena.allocate(nbytes)
-        if block is None:
-            _, largest = link.arena.free_bytes()
-            text = f"{nbytes} bytes asked, {largest} of {link.arena.nbytes} are free in one piece (connect(arena=...))"
-            raise ResourceExhausted("arena_bytes", text, nbytes, largest)
-        link.arena.touch(block)
-        return np.asarray(block).view(kind).reshape(sizes)
+        return self._connection.empty(shape, dtype)
 
     def holds(self, address: int, nbytes: int) -> bool:
         """Whether memory of this process lies in the shared memory, so that it is reduced without copies.
 
         False for memory of an earlier session, after the daemon was lost.
         """
-        return self._link.arena.offset_of(address, nbytes) is not None
+        return self._connection.session.arena.offset_of(address, nbytes) is not None
 
     def close(self, timeout: Duration = LEAVE_TIMEOUT_S) -> None:
         """Leaves the job, within `timeout`. Ops under way end with ClosedHandle here and go on without this rank
@@ -358,8 +349,7 @@ class Job(Collectives):
         Idempotent. In a forked child it does nothing: the parent's session goes on.
         """
         seconds = duration_s(timeout, "timeout")
-        self._closed.set()
-        self._link.close(seconds)
+        self._connection.close(seconds)
 
     def __enter__(self) -> Job:
         return self
@@ -370,7 +360,7 @@ class Job(Collectives):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed.is_set() else self._link.state.name.lower()
+        state = "closed" if self._connection.closed else self._connection.session.state.name.lower()
         return f"<ultima.Job {self.name!r} rank {self.rank} of {self.world_size}, {state}>"
 
     # How
@@ -380,119 +370,3 @@ class Job(Collectives):
         if self._slot is not None:
             text = "a job with a policy has allreduce and partial() alone; open a second job, without one, beside it"
             raise Unsupported(call, text)
-
-    def _request(
-        self,
-        now: int,
-        array: Any,
-        op: str,
-        deadline: Duration | None,
-        out: Any,
-        mode: str | None,
-        dtype: Any,
-        agree: bool,
-        reads_only: bool = False,
-    ) -> Op:
-        """Checks everything that can be checked here. Raises InvalidArgument."""
-        redop = OPS.get(op)
-        if redop is None:
-            raise InvalidArgument("op", op, _OPS_ALLOWED)
-        if mode is None:
-            mode = "reliable" if op in RELIABLE_ONLY else "bounded"
-        if mode not in MODES:
-            raise InvalidArgument("mode", mode, _MODES_ALLOWED)
-        if agree and mode == "best_effort":
-            raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
-        if op in RELIABLE_ONLY and mode != "reliable":
-            raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
-        asked = None if dtype is None else dtype_named(dtype)
-        source, kind = elements(array, asked, "array", writable=out is None and not reads_only)
-        if mode == "best_effort" and kind in INTEGERS:
-            raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
-        target = source if out is None or out is array else self._target(source, kind, out, asked)
-        adaptive = deadline is None and self._settings.adaptive
-        deadline_ns, expires_ns = self._times(now, deadline)
-        return Op(
-            source,
-            target,
-            array if out is None else out,
-            kind,
-            redop,
-            MODES[mode],
-            deadline_ns,
-            expires_ns,
-            (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
-        )
-
-    def _times(self, now: int, deadline: Duration | None) -> tuple[int, int]:
-        seconds = self._settings.deadline_s if deadline is None else deadline_s(deadline, "deadline")
-        span = int((DURATION_MAX_S if math.isinf(seconds) else seconds) * 1e9)
-        return NEVER if math.isinf(seconds) else now + int(span * ENGINE_SHARE), now + span + GRACE_NS
-
-    @staticmethod
-    def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:
-        target, out_kind = elements(out, asked, "out", writable=True)
-        if out_kind is not kind:
-            raise InvalidArgument("out", f"an array of {out_kind.name}", f"{kind.name}, as array")
-        if target.nbytes != source.nbytes:
-            held = target.nbytes // kind.itemsize
-            raise InvalidArgument("out", f"{held} elements", f"{source.nbytes // kind.itemsize}, as array")
-        mine, its = source.ctypes.data, target.ctypes.data
-        if mine == its:
-            return source if source.flags.writeable else target
-        if mine < its + target.nbytes and its < mine + source.nbytes:
-            raise InvalidArgument("out", "memory that overlaps array", "array itself, or memory apart from it")
-        return target
-
-    def _ready_link(self, expires_ns: int) -> Link:
-        """The session. If it has ended, attaches again if that is wanted, within the time of the op."""
-        link = self._link
-        if link.state is LinkState.OPEN:
-            return link
-        if self._closed.is_set() or link.state in (LinkState.FORKED, LinkState.CLOSED):
-            raise link.failure()
-        if not self._settings.reconnect:
-            raise link.failure()
-        until = min(expires_ns - GRACE_NS, time.monotonic_ns() + int(DURATION_MAX_S * 1e9))
-        if not self._rejoining.acquire(timeout=max(0.0, (until - time.monotonic_ns()) / 1e9)):
-            raise DaemonLost(
-                "hangup", "the daemon was lost, and another thread could not attach again by this op's deadline"
-            )
-        try:
-            if self._link.state is LinkState.LOST:
-                fresh = Link(self._connector.attach(self._settings, until, until))
-                fresh.take_over(self._link)
-                if self._closed.is_set():
-                    fresh.close(LEAVE_TIMEOUT_S)
-                self._link = fresh
-                self.reconnects += 1
-            return self._link
-        finally:
-            self._rejoining.release()
-
-
-def _storage(dtype: Any) -> np.dtype[Any]:
-    """The numpy type that holds elements of `dtype`. Types that are not ours are fine: memory to take views of."""
-    try:
-        kind: np.dtype[Any] = dtype_named(dtype).numpy
-    except InvalidArgument:
-        try:
-            kind = np.dtype(dtype)
-        except TypeError:
-            kind = np.dtype(object)
-        if kind.hasobject or not kind.itemsize:
-            raise
-    return kind
-
-
-def _shape(shape: Any) -> tuple[int, ...]:
-    allowed = "a whole number of 0 or more, or a sequence of them"
-    try:
-        sizes = (
-            (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(size) for size in shape)
-        )
-    except TypeError:
-        raise InvalidArgument("shape", shape, allowed) from None
-    if any(size < 0 for size in sizes):
-        raise InvalidArgument("shape", shape, allowed)
-    return sizes

@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ultima.api import combine
+from ultima.api.connection import Connection
+from ultima.api.requests import allreduce_op
 from ultima.api.slot_buffers import Piece, SlotBuffers
 from ultima.base.buffers import AnyArray, elements
 from ultima.base.durations import Duration
@@ -43,11 +45,8 @@ from ultima.base.words import (
     DType,
 )
 from ultima.session.op import Op
-from ultima.session.session import Link, LinkState
+from ultima.session.session import Session, SessionState
 from ultima.v1.job_options import ETA
-
-if TYPE_CHECKING:
-    from ultima.api.job import Job
 
 DIVISORS = {"contributors": (OPS["avg"], 0), "world": (OPS["avg"], WORLD), "none": (OPS["sum"], 0)}
 # As in the paper that each policy comes from: eager-SGD's by default, RNA's for these.
@@ -90,28 +89,29 @@ class Partial:
     never given again, but an op may have taken it before. When the job is closed, what waits in the slot is withdrawn.
     """
 
-    def __init__(self, job: Job, link: Link) -> None:
-        self.policy = link.options["policy"]
+    def __init__(self, connection: Connection) -> None:
+        session = connection.session
+        self.policy = session.options["policy"]
         """What starts the ops, by the newest receipt."""
         self.local_reduce = "weighted" if self.policy in RNA else "sum"
         """How gradients that no op has taken yet are combined: "sum" or "weighted"."""
         self.divisor = "contributors" if self.policy in RNA else "world"
         """What the sum is divided by: the ranks in it ("contributors"), all ("world"), nothing ("none")."""
-        eta = link.options.get("eta", "")
+        eta = session.options.get("eta", "")
         self.eta = int(eta) if eta.isdigit() and int(eta) else ETA
         """Steps that may lie between the oldest and the newest gradient that are combined by weight; the older are
         dropped. It is the job's, by the newest receipt."""
-        self.step = link.next_op
+        self.step = session.next_op
         """Number of the next gradient if none is named: calls are counted, from the job's next op at the join."""
         self.newest = -1
         """Number of the newest op whose result this rank has had; -1 for none."""
-        self._job = job
-        self._link = link
+        self._connection = connection
+        self._session = session
         self._giving = threading.Lock()
         self._learning = threading.Lock()
         # The next op, as far as known. Steps may be more, for ops may fail or not come, and are counted anew when all
         # daemons were restarted.
-        self._coming = link.next_op
+        self._coming = session.next_op
         self._last = 0
         self._count = 0
         self._kind: DType | None = None
@@ -173,7 +173,7 @@ class Partial:
         dtype: Any,
     ) -> Receipt:
         """`allreduce` with another divisor than this face's."""
-        request = self._job._request(time.monotonic_ns(), array, "avg", deadline, out, mode, dtype, False)
+        request = allreduce_op(self._connection, time.monotonic_ns(), array, "avg", deadline, out, mode, dtype, False)
         op = self._give(request, step, divisor or self.divisor, sticky=False, waits=True)
         assert op.receipt is not None and op.answer is not None
         if op.answer.status == STATUS_EMPTY:
@@ -204,7 +204,7 @@ class Partial:
         deadline: how long an op that this starts may take; the job's by default.
         """
         now = time.monotonic_ns()
-        request = self._job._request(now, array, "avg", deadline, None, mode, dtype, False, reads_only=True)
+        request = allreduce_op(self._connection, now, array, "avg", deadline, None, mode, dtype, False, reads_only=True)
         answer = self._give(request, step, self.divisor, sticky=sticky, waits=False).answer
         assert answer is not None
         return answer.op_seq
@@ -216,13 +216,13 @@ class Partial:
         out: where the result goes, C-contiguous; new memory in the arena by default. Raises DaemonLost once the daemon
         is known to be lost, until `give` or another call has attached again.
         """
-        link = self._job._link
-        if link.look() is not LinkState.OPEN:
-            raise link.failure()
+        session = self._connection.session
+        if session.look() is not SessionState.OPEN:
+            raise session.failure()
         after = self._after(newer_than)
-        if link.words().results <= after + 1 or not (self._shaped.is_set() or out is not None):
+        if session.words().results <= after + 1 or not (self._shaped.is_set() or out is not None):
             return None
-        return self._read(link, after + 1, time.monotonic_ns(), None, out, NOWAIT)
+        return self._read(session, after + 1, time.monotonic_ns(), None, out, NOWAIT)
 
     def wait(
         self, newer_than: int | None = None, *, deadline: Duration | None = None, out: Any = None
@@ -232,14 +232,14 @@ class Partial:
         Before this rank has given anything, and without `out`, the call waits for that first.
         """
         now = time.monotonic_ns()
-        _, expires_ns = self._job._times(now, deadline)
-        link = self._job._ready_link(expires_ns)
+        _, expires_ns = self._connection.times(now, deadline)
+        session = self._connection.ready(expires_ns)
         while out is None and not self._shaped.wait(min(0.1, max(0.0, (expires_ns - time.monotonic_ns()) / 1e9))):
-            if link.look() is not LinkState.OPEN:
-                raise link.failure()
+            if session.look() is not SessionState.OPEN:
+                raise session.failure()
             if time.monotonic_ns() >= expires_ns:
                 return None
-        return self._read(link, self._after(newer_than) + 1, now, deadline, out, 0)
+        return self._read(session, self._after(newer_than) + 1, now, deadline, out, 0)
 
     def rate_factor(self, receipt: Receipt) -> float:
         """What to multiply the learning rate by, for a step with the result of this receipt: with divisor
@@ -249,22 +249,23 @@ class Partial:
         return combine.scaled_rate(1.0, receipt.included)
 
     def __repr__(self) -> str:
-        return f"<ultima.Partial of {self._job!r}, {self.policy}, {self.local_reduce}, divided by {self.divisor}>"
+        job = self._connection.settings.job
+        return f"<ultima.Partial of job {job!r}, {self.policy}, {self.local_reduce}, divided by {self.divisor}>"
 
     # How: giving
 
     def _give(self, request: Op, step: int | None, divisor: str, *, sticky: bool, waits: bool) -> Op:
         """The answered submission."""
-        self._job._ready_link(request.expires_ns)  # before the lock: in a forked child nobody would ever let go of it
+        self._connection.ready(request.expires_ns)  # before the lock: in a forked child nobody would ever let go of it
         with self._alone(request.expires_ns):
-            link = self._job._ready_link(request.expires_ns)
-            if link is not self._link:
-                self._take_over(link)
-            number = self._checked(link, request, step)
+            session = self._connection.ready(request.expires_ns)
+            if session is not self._session:
+                self._take_over(session)
+            number = self._checked(session, request, step)
             redop, flags = DIVISORS[divisor]
             self._words = (redop, flags, request.mode)
             flags |= request.flags & ADAPTIVE | GIVE | (STICKY if sticky else 0) | (0 if waits else NOWAIT)
-            buffers = self._buffers = self._buffers or SlotBuffers(link, request.count, request.kind)
+            buffers = self._buffers = self._buffers or SlotBuffers(session, request.count, request.kind)
             given = _Given([number], request.source.reshape(-1).view(request.kind.numpy))
             for _ in range(SWAPS_MOST):
                 self._settle(buffers)
@@ -280,7 +281,7 @@ class Partial:
                     request.deadline_ns,
                     request.expires_ns,
                     flags | (REPLACE if buffers.waiting is not None else 0),
-                    wanted=min(number, max(self._coming, link.words().results)) if waits else NEVER,
+                    wanted=min(number, max(self._coming, session.words().results)) if waits else NEVER,
                     steps=(parts[0].steps[0] if parts else number, number),
                 )
                 self._ask(buffers, op, piece, sticky)
@@ -293,10 +294,10 @@ class Partial:
 
     def _ask(self, buffers: SlotBuffers, op: Op, piece: Piece, sticky: bool) -> None:
         """Submits and waits for the answer. If that is not heard, the slot may hold what was given, or may not."""
-        link = buffers.link
+        session = buffers.session
         try:
-            link.start(op)
-            link.wait(op, op.expires_ns)
+            session.start(op)
+            session.wait(op, op.expires_ns)
             if op.answer is None:
                 assert op.failure is not None
                 raise op.failure
@@ -304,7 +305,7 @@ class Partial:
             if op.seq < 0:
                 buffers.give_back(piece)
             else:
-                link.abandon(op)
+                session.abandon(op)
                 self._left = _Left(op, buffers.placed(piece, op.seq, sticky))
                 self._detach()
             raise
@@ -316,7 +317,7 @@ class Partial:
         """
         answer = op.answer
         assert answer is not None
-        taken = buffers.link.words().taken > op.seq
+        taken = buffers.session.words().taken > op.seq
         self._coming = max(self._coming, answer.op_seq + (taken and op.failure is not None))
         if answer.status == STATUS_OVERTAKEN:
             buffers.give_back(piece)
@@ -345,7 +346,7 @@ class Partial:
             self._left = None
             if left.op.answer.status == STATUS_OVERTAKEN:
                 self._detach()
-                if left.replaced is not None and buffers.link.words().taken > left.replaced.seq:
+                if left.replaced is not None and buffers.session.words().taken > left.replaced.seq:
                     self._pending = []
                 buffers.release(buffers.empty())
             buffers.release(left.replaced)
@@ -376,7 +377,7 @@ class Partial:
         combine.weighted(steps, [part.array for part in parts], self.eta, kind, piece.array)
         return parts
 
-    def _checked(self, link: Link, request: Op, step: int | None) -> int:
+    def _checked(self, session: Session, request: Op, step: int | None) -> int:
         number = self.step if step is None else step
         if isinstance(number, bool) or not hasattr(number, "__index__"):
             raise InvalidArgument("step", step, "a whole number")
@@ -386,7 +387,7 @@ class Partial:
         if self.local_reduce == "weighted" and request.kind in INTEGERS:
             raise InvalidArgument("local_reduce", "weighted", f"'sum' for {request.kind.name}")
         self._check_vector(request.count, request.kind, "array")
-        link.check_size(request)
+        session.check_size(request)
         self._count, self._kind = request.count, request.kind
         return number
 
@@ -395,17 +396,17 @@ class Partial:
             allowed = f"{self._count} elements of {self._kind.name}, as in the calls before: there is one slot"
             raise InvalidArgument(field, f"{count} elements of {kind.name}", allowed)
 
-    def _take_over(self, link: Link) -> None:
+    def _take_over(self, session: Session) -> None:
         """Goes on in a new session. What no op of the old one took is given again with the next gradient."""
         if self._buffers is not None:
             self._settle(self._buffers)
             left = self._left
-            if left is not None and left.replaced is not None and self._link.words().taken > left.replaced.seq:
+            if left is not None and left.replaced is not None and self._session.words().taken > left.replaced.seq:
                 self._pending = []
-        self._link, self._buffers, self._left = link, None, None
+        self._session, self._buffers, self._left = session, None, None
         with self._learning:
-            self.newest = min(self.newest, link.next_op - 1)
-        self._coming = link.next_op
+            self.newest = min(self.newest, session.next_op - 1)
+        self._coming = session.next_op
 
     @contextmanager
     def _alone(self, expires_ns: int) -> Iterator[None]:
@@ -419,9 +420,9 @@ class Partial:
     # How: reading
 
     def _read(
-        self, link: Link, wanted: int, now: int, deadline: Duration | None, out: Any, flags: int
+        self, session: Session, wanted: int, now: int, deadline: Duration | None, out: Any, flags: int
     ) -> Result | None:
-        deadline_ns, expires_ns = self._job._times(now, deadline)
+        deadline_ns, expires_ns = self._connection.times(now, deadline)
         redop, divided, mode = self._words
         if out is not None:
             target, kind = elements(out, self._kind, "out", writable=True)
@@ -429,14 +430,14 @@ class Partial:
         else:
             assert self._kind is not None
             kind = self._kind
-            target = self._job.empty(self._count, kind.name)
+            target = self._connection.empty(self._count, kind.name)
         flags |= divided
         op = Op(target, target, target, kind, redop, mode, deadline_ns, expires_ns, flags, wanted=wanted)
         try:
-            link.start(op)
-            link.wait(op, expires_ns)
+            session.start(op)
+            session.wait(op, expires_ns)
         except KeyboardInterrupt:
-            link.abandon(op)
+            session.abandon(op)
             raise
         if op.failure is not None:
             raise op.failure

@@ -13,7 +13,7 @@ import numpy as np
 from ultima.base.buffers import AnyArray
 from ultima.base.errors import ResourceExhausted
 from ultima.base.words import DType
-from ultima.session.session import Link
+from ultima.session.session import Session
 
 
 class Piece:
@@ -30,8 +30,8 @@ class Piece:
 class SlotBuffers:
     """Those of one rank in one session. Not thread-safe."""
 
-    def __init__(self, link: Link, count: int, kind: DType) -> None:
-        self.link = link
+    def __init__(self, session: Session, count: int, kind: DType) -> None:
+        self.session = session
         self._count = count
         self._kind = kind
         self._free: list[Piece] = []
@@ -41,7 +41,7 @@ class SlotBuffers:
 
     def look(self) -> bool:
         """Takes in how far the engine is. True if an op took what waited since the last look."""
-        words = self.link.words()
+        words = self.session.words()
         self._free += [piece for piece in self._read if words.freed > piece.seq]
         self._read = [piece for piece in self._read if words.freed <= piece.seq]
         piece = self.waiting
@@ -56,7 +56,7 @@ class SlotBuffers:
         if self._free:
             return self._free.pop()
         nbytes = self._count * self._kind.itemsize
-        arena = self.link.arena
+        arena = self.session.arena
         block = arena.allocate(nbytes)
         if block is None:
             text = (
@@ -93,5 +93,5 @@ class SlotBuffers:
     def release(self, piece: Piece | None) -> None:
         """It is in the slot no more; it may be in an op still."""
         if piece is not None:
-            words = self.link.words()
+            words = self.session.words()
             (self._read if words.freed <= piece.seq < words.taken else self._free).append(piece)

@@ -28,7 +28,6 @@ import numpy as np
 
 from ultima.api.job import Job
 from ultima.api.partial import Partial
-from ultima.api.side_job import open_beside
 from ultima.base.buffers import AnyArray
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument, RanksGone
@@ -97,7 +96,7 @@ class Hierarchy:
         """The partial job behind `partial`."""
         self.partial: Partial
         """Face of the partial job of this rank's group, for its gradients. Another one after `regroup` said True."""
-        self._talk = open_beside(job, f"{name}/talk", Options(policy="none"))
+        self._talk = job.beside(f"{name}/talk", Options(policy="none"))
         self._enter()
 
     @property
@@ -184,8 +183,8 @@ class Hierarchy:
         """Joins the jobs of the group, and that of the models."""
         group, nbytes = self.group, self._count * np.dtype(self._dtype).itemsize
         name = f"{self._name}/{self.epoch}.{self.groups.index(group)}"
-        self.group_job = open_beside(
-            self._job, name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes, bucket_bytes=nbytes
+        self.group_job = self._job.beside(
+            name, self._options, ranks=group, arena_bytes=ARENA_VECTORS * nbytes, bucket_bytes=nbytes
         )
         self.partial = self.group_job.partial()
         self.speaker = group[0]
@@ -241,8 +240,9 @@ class SharedModel:
     def __init__(self, job: Job, count: int, dtype: str, name: str, ranks: Sequence[int] | None = None) -> None:
         blocks = -(-count // (BLOCK - 2))
         nbytes = blocks * BLOCK * np.dtype(dtype).itemsize
-        self._job = open_beside(
-            *(job, name, Options(policy="solo")),
+        self._job = job.beside(
+            name,
+            Options(policy="solo"),
             ranks=ranks,
             arena_bytes=ARENA_VECTORS * nbytes,
             bucket_bytes=nbytes,

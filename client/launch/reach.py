@@ -9,7 +9,7 @@ import socket
 import time
 from dataclasses import dataclass
 
-from ultima.api.job import START_PATIENCE_NS
+from ultima.api.connection import START_PATIENCE_NS
 from ultima.base.errors import DaemonUnavailable
 from ultima.settings.config import join_address
 

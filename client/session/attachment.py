@@ -40,6 +40,28 @@ class Completion(NamedTuple):
         return self.op_seq if self.call_seq < 0 else self.call_seq
 
 
+@dataclass(slots=True)
+class Submission:
+    """One request, as it stands in a submission ring: struct ut_submission. Offsets are bytes into the arena, words are
+    numbers of words.py, the deadline is in CLOCK_MONOTONIC nanoseconds."""
+
+    op_seq: int
+    src: int
+    dst: int
+    count: int
+    deadline_ns: int
+    dtype: int
+    redop: int
+    mode: int
+    flags: int = 0
+    collective: int = 0
+    root: int = 0
+    wanted: int = 0
+    """In partial jobs: the first op whose result is taken."""
+    steps: tuple[int, int] = (0, 0)
+    """In partial jobs: the oldest and the newest step in what is given."""
+
+
 class SlotWords(NamedTuple):
     """What a partial job's engine tells besides completions (`ut_completion_ring`). Numbers of submissions plus one."""
 
@@ -52,28 +74,10 @@ class SlotWords(NamedTuple):
 
 
 class Rings(Protocol):
-    """Both rings of a session. Offsets are bytes into the arena, deadlines CLOCK_MONOTONIC nanoseconds. Not thread-
-    safe.
-    """
+    """Both rings of each lane of a session. Not thread-safe."""
 
-    def submit(
-        self,
-        op_seq: int,
-        src: int,
-        dst: int,
-        count: int,
-        deadline_ns: int,
-        dtype: int,
-        redop: int,
-        mode: int,
-        flags: int = 0,
-        collective: int = 0,
-        root: int = 0,
-        wanted: int = 0,
-        steps: tuple[int, int] = (0, 0),
-    ) -> bool:
-        """Writes one request into the ring of its lane. False when 64 are outstanding there. The last two in partial
-        jobs: the first op whose result is taken, and the oldest and newest step in what is given."""
+    def submit(self, submission: Submission) -> bool:
+        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
         ...
 
     def take(self) -> Completion | None:

@@ -74,7 +74,7 @@ class Layout:
 
 
 class Op:
-    """A checked request and its fate. The link that it flies on guards all that changes."""
+    """A checked request and its fate. The session that it is submitted in guards all that changes."""
 
     __slots__ = (
         "abandoned",

@@ -2,7 +2,7 @@
 """The submission and completion rings through the extension: the one file of the client that imports `ultima._native`.
 
 Everything above works with offsets, numbers and Receipts and runs as well on the fake of `ultima.testing`. The structs
-that cross into C are allocated once. Not safe for several threads: the link that owns the rings has the lock.
+that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ultima._native import ffi as _ffi
 from ultima._native import lib as _lib
 from ultima.base.receipt import Host, Receipt
 from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
-from ultima.session.attachment import Completion, SlotWords
+from ultima.session.attachment import Completion, SlotWords, Submission
 from ultima.session.decode import agreed_op, decode_receipt, status_of
 from ultima.session.memory import SharedMap
 
@@ -68,38 +68,23 @@ class NativeRings:
         self._rank = rank
         self._world_size = world_size
 
-    def submit(
-        self,
-        op_seq: int,
-        src: int,
-        dst: int,
-        count: int,
-        deadline_ns: int,
-        dtype: int,
-        redop: int,
-        mode: int,
-        flags: int = 0,
-        collective: int = 0,
-        root: int = 0,
-        wanted: int = 0,
-        steps: tuple[int, int] = (0, 0),
-    ) -> bool:
+    def submit(self, submission: Submission) -> bool:
         """See `Rings`."""
-        number, lane = divmod(op_seq, len(self._lanes))
+        number, lane = divmod(submission.op_seq, len(self._lanes))
         entry = self._entry
         entry.op_seq = number
-        entry.src = src
-        entry.dst = dst
-        entry.count = count
-        entry.deadline_ns = deadline_ns
-        entry.dtype = dtype
-        entry.redop = redop
-        entry.mode = mode
-        entry.flags = flags
-        entry.collective = collective
-        entry.root = root
-        entry.wanted = wanted
-        entry.oldest_step, entry.newest_step = steps
+        entry.src = submission.src
+        entry.dst = submission.dst
+        entry.count = submission.count
+        entry.deadline_ns = submission.deadline_ns
+        entry.dtype = submission.dtype
+        entry.redop = submission.redop
+        entry.mode = submission.mode
+        entry.flags = submission.flags
+        entry.collective = submission.collective
+        entry.root = submission.root
+        entry.wanted = submission.wanted
+        entry.oldest_step, entry.newest_step = submission.steps
         return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:

@@ -38,22 +38,22 @@ from ultima.base.errors import (
 )
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
 from ultima.session.arena import Block
-from ultima.session.attachment import Attachment, SlotWords
+from ultima.session.attachment import Attachment, SlotWords, Submission
 from ultima.session.op import Op, OpState
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
 
-_links: weakref.WeakSet[Link] = weakref.WeakSet()
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
-class LinkState(Enum):
+class SessionState(Enum):
     OPEN = auto()
     LOST = auto()
     CLOSED = auto()
     FORKED = auto()
 
 
-class Link:
+class Session:
     """An attachment in use."""
 
     def __init__(self, attachment: Attachment) -> None:
@@ -64,7 +64,7 @@ class Link:
         self.host_index = attachment.host_index
         self.rank = attachment.rank
         self.bucket_bytes_max = attachment.bucket_bytes_max
-        self.state = LinkState.OPEN
+        self.state = SessionState.OPEN
         self._end = ("hangup", "")
         self._order = threading.Lock()
         self._lock = threading.Lock()
@@ -88,26 +88,26 @@ class Link:
         self._poll = select.poll()
         self._poll.register(attachment.bell, select.POLLIN)
         self._poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
-        _links.add(self)
+        _sessions.add(self)
 
     @property
     def lanes(self) -> int:
         """Number of lanes; op n goes through lane n modulo it."""
         return len(self._in_lane)
 
-    def look(self) -> LinkState:
+    def look(self) -> SessionState:
         """The state, after a look whether the daemon hung up while nothing was under way and so nobody listened.
 
         Who looks before each op does not lose one to a daemon that was restarted in between.
         """
         if not self._flying:
             with self._lock:
-                if self.state is LinkState.OPEN and not self._someone_polls and _ended(self._attachment.lifeline):
+                if self.state is SessionState.OPEN and not self._someone_polls and _ended(self._attachment.lifeline):
                     self._lose("hangup", "the daemon hung up between two ops")
                     self._unheard = True
         return self.state
 
-    def take_over(self, before: Link) -> None:
+    def take_over(self, before: Session) -> None:
         """Continues where `before` ended, if its end came between two ops and so no caller heard of it.
 
         The other ranks may have gone on meanwhile. What this rank calls next is then not what they call next, and to
@@ -154,19 +154,21 @@ class Link:
 
     def _submit(self, op: Op) -> bool:
         return self._rings.submit(
-            op.seq,
-            op.src,
-            op.dst,
-            op.count,
-            op.deadline_ns,
-            op.kind.code,
-            op.redop,
-            op.mode,
-            op.flags,
-            op.layout.collective,
-            op.layout.root,
-            op.wanted,
-            op.steps,
+            Submission(
+                op.seq,
+                op.src,
+                op.dst,
+                op.count,
+                op.deadline_ns,
+                op.kind.code,
+                op.redop,
+                op.mode,
+                op.flags,
+                op.layout.collective,
+                op.layout.root,
+                op.wanted,
+                op.steps,
+            )
         )
 
     def words(self) -> SlotWords:
@@ -183,7 +185,7 @@ class Link:
         with self._lock:
             self._check_open()
             ready = self._wait(
-                lambda: self._in_lane[lane] < RING_ENTRIES or self.state is not LinkState.OPEN, op.expires_ns
+                lambda: self._in_lane[lane] < RING_ENTRIES or self.state is not SessionState.OPEN, op.expires_ns
             )
         if not ready:
             raise self._overrun()
@@ -253,7 +255,7 @@ class Link:
         """True if the op has ended; looks, but does not wait."""
         if op.state is OpState.FLYING:
             with self._lock:
-                if self.state is LinkState.OPEN:
+                if self.state is SessionState.OPEN:
                     self._drain()
         if op.state is OpState.FLYING:
             return time.monotonic_ns() >= op.expires_ns and self.wait(op, 0)
@@ -298,8 +300,8 @@ class Link:
         """Under the lock: sleeps until `ready()`, or `until_ns`. Returns ready()."""
         while not ready():
             left_ns = until_ns - time.monotonic_ns()
-            if self.state is not LinkState.OPEN or left_ns <= 0:
-                if self.state is LinkState.OPEN:
+            if self.state is not SessionState.OPEN or left_ns <= 0:
+                if self.state is SessionState.OPEN:
                     self._drain()
                 return ready()
             if self._someone_polls:
@@ -318,7 +320,7 @@ class Link:
         finally:
             self._lock.acquire()
             self._someone_polls = False
-            if self.state is LinkState.OPEN:
+            if self.state is SessionState.OPEN:
                 self._take_in(events)
             else:
                 self._close_fds()
@@ -355,22 +357,22 @@ class Link:
 
     def failure(self) -> UltimaError:
         """The exception for using a session that has ended, as a new instance."""
-        if self.state is LinkState.FORKED:
+        if self.state is SessionState.FORKED:
             return ForkedHandle("this process is a fork of the one that connected: call connect() in it")
-        if self.state is LinkState.CLOSED:
+        if self.state is SessionState.CLOSED:
             return ClosedHandle("the job was closed")
         return DaemonLost(*self._end)
 
     def close(self, timeout_s: float) -> None:
         """Leaves the job, lets go of everything but the arena's memory. Open ops end with ClosedHandle. Idempotent."""
         with self._lock:
-            if self.state in (LinkState.FORKED, LinkState.CLOSED):
+            if self.state in (SessionState.FORKED, SessionState.CLOSED):
                 return
-            leaving = self.state is LinkState.OPEN
+            leaving = self.state is SessionState.OPEN
             if leaving:
                 self._drain()
             self._fds_wanted = leaving
-            self._finish(LinkState.CLOSED)
+            self._finish(SessionState.CLOSED)
         if leaving:
             self._attachment.leave(timeout_s)
             with self._lock:
@@ -378,7 +380,7 @@ class Link:
                 self._close_fds()
 
     def _check_open(self) -> None:
-        if self.state is not LinkState.OPEN:
+        if self.state is not SessionState.OPEN:
             raise self.failure()
 
     def is_flying(self, seq: int) -> bool:
@@ -387,7 +389,7 @@ class Link:
 
     def _overrun(self) -> UltimaError:
         with self._lock:
-            if self.state is LinkState.OPEN:
+            if self.state is SessionState.OPEN:
                 self._lose(
                     "overrun",
                     "an op could not be submitted by its deadline, for earlier ops filled the ring or the arena; its "
@@ -404,12 +406,12 @@ class Link:
         self._changed.notify_all()
 
     def _lose(self, reason: str, message: str) -> None:
-        if self.state is LinkState.OPEN:
+        if self.state is SessionState.OPEN:
             self._end = (reason, message)
             self._fds_wanted = False
-            self._finish(LinkState.LOST)
+            self._finish(SessionState.LOST)
 
-    def _finish(self, state: LinkState) -> None:
+    def _finish(self, state: SessionState) -> None:
         """Under the lock: ends the session for everybody."""
         self.state = state
         for op in self._flying.values():
@@ -445,8 +447,8 @@ class Link:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._someone_polls = False
-        if self.state is not LinkState.CLOSED:
-            self.state = LinkState.FORKED
+        if self.state is not SessionState.CLOSED:
+            self.state = SessionState.FORKED
         self._rings.after_fork()
         self.arena.after_fork()
         for op in [*self._flying.values(), *self._ended]:
@@ -461,13 +463,13 @@ class Link:
 class _AnyLanded:
     """True once the engine is through with one of these ops, or the session has ended."""
 
-    def __init__(self, ops: list[Op], link: Link) -> None:
+    def __init__(self, ops: list[Op], session: Session) -> None:
         self._seqs = [op.seq for op in ops]
-        self._link = link
+        self._session = session
 
     def __call__(self) -> bool:
-        link = self._link
-        return link.state is not LinkState.OPEN or any(not link.is_flying(seq) for seq in self._seqs)
+        session = self._session
+        return session.state is not SessionState.OPEN or any(not session.is_flying(seq) for seq in self._seqs)
 
 
 def _ended(line: socket.socket) -> bool:
@@ -491,8 +493,8 @@ def _busy(other: Op) -> UltimaError:
 
 
 def _after_fork_in_child() -> None:
-    for link in list(_links):
-        link.after_fork()
+    for session in list(_sessions):
+        session.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -27,6 +27,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -35,9 +36,9 @@ from ultima.api.job import Job
 from ultima.base.buffers import AnyArray
 from ultima.base.errors import DaemonUnavailable, Desync, InvalidArgument, JoinRefused
 from ultima.base.receipt import Host
-from ultima.base.words import AGREE, POLICY_BY_CODE, RING_ENTRIES
+from ultima.base.words import POLICY_BY_CODE, RING_ENTRIES
 from ultima.session.arena import Arena
-from ultima.session.attachment import Attachment, Completion, SlotWords
+from ultima.session.attachment import Attachment, Completion, SlotWords, Submission
 from ultima.session.memory import SharedMap
 from ultima.settings import config, options
 from ultima.settings.config import Settings
@@ -314,27 +315,10 @@ class FakeRings:
         self._session = attached
         self._mapping = mapping
 
-    def submit(
-        self,
-        op_seq: int,
-        src: int,
-        dst: int,
-        count: int,
-        deadline_ns: int,
-        dtype: int,
-        redop: int,
-        mode: int,
-        flags: int = 0,
-        collective: int = 0,
-        root: int = 0,
-        wanted: int = 0,
-        steps: tuple[int, int] = (0, 0),
-    ) -> bool:
+    def submit(self, submission: Submission) -> bool:
         """See `ultima.session.attachment.Rings`."""
-        agree, world = flags & AGREE, self._daemon.world_size
-        call = (op_seq, src, dst, count, deadline_ns, dtype, redop, mode, agree, collective, root, world)
-        submission = FakeSubmission(*call, flags, wanted, steps)
-        return self._daemon.submitted(self._session, submission)
+        request = FakeSubmission(**asdict(submission), world_size=self._daemon.world_size)
+        return self._daemon.submitted(self._session, request)
 
     def take(self) -> Completion | None:
         """See `ultima.session.attachment.Rings`."""

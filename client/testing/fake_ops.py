@@ -22,6 +22,7 @@ from ultima.base.buffers import AnyArray
 from ultima.base.receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from ultima.base.reference import collective_result, nonfinite_count
 from ultima.base.words import (
+    AGREE,
     COLLECTIVE_BY_CODE,
     DTYPE_BY_CODE,
     ERR_ABSENT,
@@ -31,7 +32,7 @@ from ultima.base.words import (
     MODES,
     OP_BY_CODE,
 )
-from ultima.session.attachment import Completion, SlotWords
+from ultima.session.attachment import Completion, SlotWords, Submission
 
 # Parts of a submission that must be the same on all ranks, by the number of the field.
 _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
@@ -51,25 +52,16 @@ def digest(result: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(result, digest_size=8).digest(), "big")
 
 
-@dataclass(frozen=True, slots=True)
-class FakeSubmission:
-    """One request, as in the submission ring."""
+@dataclass(slots=True)
+class FakeSubmission(Submission):
+    """One request, and how many ranks its job has."""
 
-    op_seq: int
-    src: int
-    dst: int
-    count: int
-    deadline_ns: int
-    dtype: int
-    redop: int
-    mode: int
-    agree: int = 0
-    collective: int = 0
-    root: int = 0
     world_size: int = 1
-    flags: int = 0
-    wanted: int = 0
-    steps: tuple[int, int] = (0, 0)
+
+    @property
+    def agree(self) -> int:
+        """Whether all results are to be the same bytes."""
+        return self.flags & AGREE
 
     @property
     def src_nbytes(self) -> int:

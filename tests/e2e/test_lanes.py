@@ -48,7 +48,7 @@ def test_lanes__ops_take_turns_on_two_ports(four: Hosts) -> None:
 def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
     """Rank 1 never calls op 0: ops 1, 3, 5 are complete long before the deadline of op 0, which ends at it."""
     with ranks(four[:2]) as jobs:
-        jobs[1]._link._next_seq = 1
+        jobs[1]._connection.session._next_seq = 1
         lonely = np.full(1000, 3.0, np.float32)
         waiting = jobs[0].allreduce_async(lonely, "avg", deadline="4s")
         for number in (1, 3, 5):
@@ -58,7 +58,7 @@ def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
                 receipt = handle.wait()
                 assert receipt.op_seq == number and receipt.complete and (array == 2 * number + 1).all()
             for job in jobs:
-                job._link._next_seq = number + 2
+                job._connection.session._next_seq = number + 2
         assert not waiting.done(), "they waited for op 0"
         assert waiting.wait().status is Status.INSUFFICIENT and (lonely == 3.0).all()
 

@@ -46,14 +46,14 @@ def together(jobs: list[Job]) -> int:
 
 def arrived(job: Job, before: int) -> Callable[[], bool]:
     """Whether another call of this rank than those `before` is with its engine."""
-    return lambda: job._link._next_seq > before
+    return lambda: job._connection.session._next_seq > before
 
 
 def heard(job: Job) -> Callable[[], bool]:
     """Whether its engine has taken in all that this rank has said. A call elsewhere may be quicker."""
     return lambda: all(
         answers.submissions_taken == said.head
-        for said, answers in job._link._rings._lanes  # type: ignore[attr-defined]
+        for said, answers in job._connection.session._rings._lanes  # type: ignore[attr-defined]
     )
 
 
@@ -64,10 +64,10 @@ def test_figure_7(four: Hosts) -> None:
         value, receipt = reduce(first, 4)
         assert (value, receipt.status, receipt.contributors) == (2.0, Status.COMPLETE, (1,))
         assert (receipt.initiator, receipt.slot, receipt.included) == ((1,), Slot.FRESH, 1)
-        assert until(lambda: late._link.words().results == 1)
+        assert until(lambda: late._connection.session.words().results == 1)
         value, receipt = reduce(late, 6)
         assert (value, receipt.op_seq, receipt.slot, receipt.kept) == (2.0, 0, Slot.NULL, True)
-        before = late._link._next_seq
+        before = late._connection.session._next_seq
 
         def work(rank: int, job: Job) -> tuple[float, Receipt]:
             if rank == 1:
@@ -80,7 +80,7 @@ def test_figure_7(four: Hosts) -> None:
         assert receipt.stale_steps == {0: 0} and late.partial().pending == ()
 
         assert reduce(first, 4)[0] == 2.0
-        assert until(lambda: late._link.words().results == 3)
+        assert until(lambda: late._connection.session.words().results == 3)
         assert reduce(late, 6)[1].kept
         value, receipt = reduce(first, 8)
         assert (value, receipt.stale, receipt.contributors) == (7.0, (0,), (0, 1)), "6 came along by itself"
@@ -223,7 +223,7 @@ def test_slow_rank__is_dragged_through_50_ops_and_catches_up(four: Hosts) -> Non
     with ranks(four[:2], options=said) as (slow, fast):
         for step in range(50):
             assert reduce(fast, step)[1].op_seq == step
-        assert until(lambda: slow._link.words().results == 50)
+        assert until(lambda: slow._connection.session.words().results == 50)
         for _ in range(50):
             value, receipt = reduce(slow, 1.0)
             assert (value, receipt.op_seq, receipt.kept) == (24.5, 49, True), "no op is started by one that is behind"

@@ -38,7 +38,7 @@ class Book:
     def step(self, step: int, givers: Sequence[ultima.Partial] | None = None) -> ultima.Receipt:
         """Each of `givers`, or of all, gives two to the power of its rank; all take a result that is new to them."""
         for slot in self.slots if givers is None else givers:
-            slot.give(np.full(ELEMENTS, float(1 << slot._link.rank), np.float32), step=step)
+            slot.give(np.full(ELEMENTS, float(1 << slot._session.rank), np.float32), step=step)
         got = everywhere(self.slots, lambda _, slot: slot.wait(deadline="10s"))
         assert all(isinstance(one, tuple) for one in got), got
         for array, receipt in got:

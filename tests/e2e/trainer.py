@@ -55,7 +55,7 @@ def main(step: str, job_name: str, rank: str, world: str, path: str, rendezvous:
         die()
     if step == "completed":
         # The engine is through, but nobody has taken the completion out of the ring.
-        while not any(completions.head > 0 for _, completions in job._link._rings._lanes):  # type: ignore[attr-defined]
+        while not any(completions.head > 0 for _, completions in job._connection.session._rings._lanes):  # type: ignore[attr-defined]
             pass
         die()
     handle.wait()

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from ultima.base.checks import check_switch
 from ultima.base.durations import Duration, deadline_s
 from ultima.base.errors import InvalidArgument
 from ultima.base.words import MODES
-from ultima.torch.hooks.budget import check_switch
 
 LAST = "last"
 """Key of a policy's table: the last bucket of a backward pass."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ultima.base.errors import InvalidArgument
+from ultima.base.checks import check_number, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,3 @@ class Account:
     def used_up(self, key: BucketKey) -> bool:
         """Whether the bucket may lose no more for now."""
         return self.share(key) > self._budget.share
-
-
-def check_number(value: object, field: str, low: float, high: float) -> None:
-    """Raises InvalidArgument for all but a number from |low| to |high|."""
-    if not isinstance(value, float | int) or not low <= value <= high:
-        raise InvalidArgument(field, value, f"a number from {low} to {high}")
-
-
-def check_whole(value: object, field: str, least: int) -> None:
-    """Raises InvalidArgument for all but a whole number of |least| or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidArgument(field, value, f"a whole number of {least} or more")
-
-
-def check_switch(value: object, field: str) -> None:
-    """Raises InvalidArgument for all but True, False and None."""
-    if value is not None and not isinstance(value, bool):
-        raise InvalidArgument(field, value, "True or False")

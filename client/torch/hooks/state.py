@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ultima.base.checks import check_whole
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
 from ultima.base.receipt import Status
@@ -29,7 +30,7 @@ from ultima.torch.backend.group import UltimaProcessGroup, group_of
 from ultima.torch.backend.work import UltimaWork
 from ultima.torch.hooks import hadamard
 from ultima.torch.hooks.bucket_options import Bucket, BucketOptions, Policy, check_table, options_of
-from ultima.torch.hooks.budget import Account, BucketKey, LossBudget, check_whole
+from ultima.torch.hooks.budget import Account, BucketKey, LossBudget
 from ultima.torch.hooks.staging import CudaDevice, Stage, StagedWork
 
 

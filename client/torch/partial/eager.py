@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 
 from ultima import Job, Options
+from ultima.base.checks import check_switch
 from ultima.base.durations import Duration
-from ultima.torch.hooks.budget import check_switch
 from ultima.torch.partial.rounds import with_policy
 from ultima.torch.partial.wrapped import WrappedOptimizer, loss_by
 

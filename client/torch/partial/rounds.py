@@ -15,13 +15,12 @@ import torch
 import torch.distributed as dist
 
 from ultima import Job, Options, Partial
-from ultima.api.side_job import open_beside
+from ultima.base.checks import check_whole
 from ultima.base.durations import Duration, deadline_s
 from ultima.base.errors import InvalidArgument
 from ultima.base.receipt import Receipt, Status
 from ultima.torch.backend.group import group_of
 from ultima.torch.backend.receipt_log import ReceiptLog
-from ultima.torch.hooks.budget import check_whole
 from ultima.torch.partial.flat import FlatGradients, check_parameters
 from ultima.torch.partial.model_sync import ModelSync, SyncSummary
 from ultima.v1.job_options import POLICIES
@@ -121,7 +120,7 @@ class Rounds:
         if self.base is not None:
             number = _opened[self.base] = _opened.get(self.base, -1) + 1
             self.name = f"{name}{number}"
-            meetings = open_beside(self.base, f"{self.name}/sync", Options(policy="none"))
+            meetings = self.base.beside(f"{self.name}/sync", Options(policy="none"))
             self._jobs.append(meetings)
         self.sync = ModelSync(meetings, self.parameters, sync_every, SYNC_DEADLINE)
         self.summary.sync = self.sync.summary
@@ -130,7 +129,7 @@ class Rounds:
             if self.base is not None and enter:
                 nbytes = sum(parameter.nbytes for parameter in self.parameters)
                 arena = ARENA_VECTORS * nbytes
-                beside = open_beside(self.base, self.name, options, arena_bytes=arena, bucket_bytes=nbytes)
+                beside = self.base.beside(self.name, options, arena_bytes=arena, bucket_bytes=nbytes)
                 self._jobs.append(beside)
                 self.use(self._jobs[-1])
         except BaseException:

@@ -55,7 +55,7 @@ def test_collectives__wherever_the_memory_lies(
             expected = collective_result(collective, rank, arrays, FLOAT32, "sum")
             assert out.tolist() == expected.tolist(), (collective, rank)
         assert all((source == array).all() for source, array in zip(sources, arrays, strict=True))
-        free = [job._link.arena.free_bytes()[0] for job in jobs]
+        free = [job._connection.session.arena.free_bytes()[0] for job in jobs]
         inside = sum(each.nbytes for each, is_in in ((sources[0], source_inside), (outs[0], out_inside)) if is_in)
         assert all(job.arena_bytes - left <= inside + 2 * 4096 for job, left in zip(jobs, free, strict=True))
 

@@ -86,7 +86,7 @@ def test_allreduce__array_in_the_arena_is_not_copied(alone: MakeJob) -> None:
     job = alone(arena=4096 * 4)
     data = job.empty(4096)
     data[:] = 1
-    assert job._link.arena.free_bytes() == (0, 0)
+    assert job._connection.session.arena.free_bytes() == (0, 0)
     assert job.allreduce(data, "sum").complete
     assert (data == 2).all()
     part = data[64:128]

@@ -39,7 +39,7 @@ def test_allreduce__figure_7() -> None:
 
 def _later(other: Job, job: Job, array: Any) -> Receipt:
     """Calls once the other rank's contribution lies in its slot."""
-    until(lambda: other._link._next_seq >= 2)
+    until(lambda: other._connection.session._next_seq >= 2)
     time.sleep(0.02)
     return job.allreduce(array)
 
@@ -173,7 +173,7 @@ def test_allreduce__ahead_of_the_ops() -> None:
 
 
 def _after_give(other: Job, job: Job, array: Any) -> Receipt:
-    until(lambda: other._link._next_seq >= 1)
+    until(lambda: other._connection.session._next_seq >= 1)
     time.sleep(0.02)
     return job.allreduce(array)
 
@@ -216,7 +216,7 @@ def test_give__while_an_op_reads_what_was_given_before() -> None:
         daemon.op_takes(0.3)
         face = job.partial(local_reduce="sum", divisor="none")
         face.give(np.full(1000, 1.0))
-        until(lambda: job._link.words().taken == 1)
+        until(lambda: job._connection.session.words().taken == 1)
         for value in (10.0, 20.0, 30.0):
             face.give(np.full(1000, value))
         assert face.pending == (1, 2, 3)
@@ -240,7 +240,7 @@ def test_give__an_op_wins_the_race_for_the_slot() -> None:
             parts = composed(*arguments)
             if theirs.step == 0:  # the first time only: an op starts after we have composed 5 + 7
                 theirs.give(np.array([100.0]))
-                until(lambda: job._link.words().taken == 1)
+                until(lambda: job._connection.session.words().taken == 1)
             return parts
 
         face._composed = race  # type: ignore[method-assign]
@@ -257,14 +257,18 @@ def test_poll__without_a_word_to_the_daemon() -> None:
     with slots(2, "solo") as (_, (job, other)):
         face, theirs = job.partial(), other.partial()
         theirs.give(np.ones(2))
-        before = job._link._next_seq
-        assert face.poll() is None and job._link._next_seq == before, "nothing was given here: no shape yet"
+        before = job._connection.session._next_seq
+        assert face.poll() is None and job._connection.session._next_seq == before, (
+            "nothing was given here: no shape yet"
+        )
         out = np.zeros(2)
-        until(lambda: job._link.words().results == 1)
+        until(lambda: job._connection.session.words().results == 1)
         result = face.poll(out=out)
         assert result is not None and result.array is out and out.tolist() == [0.5, 0.5] and face.newest == 0
-        before = job._link._next_seq
-        assert face.poll(out=out) is None and face.poll(0, out=out) is None and job._link._next_seq == before
+        before = job._connection.session._next_seq
+        assert (
+            face.poll(out=out) is None and face.poll(0, out=out) is None and job._connection.session._next_seq == before
+        )
         again = face.poll(-1, out=out)
         assert again is not None and again.receipt.op_seq == 0
         assert face.wait(deadline="30ms", out=out) is None
@@ -346,7 +350,7 @@ def test_sticky__replaced_while_an_op_reads_it() -> None:
         daemon.op_takes(0.3)
         face = job.partial(divisor="none")
         face.give(np.full(1000, 1.0), sticky=True)
-        until(lambda: job._link.words().taken == 1)
+        until(lambda: job._connection.session.words().taken == 1)
         for value in (2.0, 3.0, 4.0):
             face.give(np.full(1000, value), sticky=True)
         daemon.op_takes(0)

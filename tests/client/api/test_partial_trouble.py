@@ -122,7 +122,7 @@ def test_daemon_lost__what_an_op_took_is_not_given_again() -> None:
         daemon.op_takes(30)
         face = job.partial(local_reduce="sum", divisor="none")
         face.give(np.array([5.0]))
-        until(lambda: job._link.words().taken == 1)
+        until(lambda: job._connection.session.words().taken == 1)
         daemon.kill()
         daemon.restart()
         daemon.op_takes(0)
@@ -176,7 +176,7 @@ def test_interrupted_wait__leaves_everything_in_order() -> None:
         face = job.partial(local_reduce="sum", divisor="none")
 
         def interrupt() -> None:
-            until(lambda: job._link._flying)
+            until(lambda: job._connection.session._flying)
             time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGINT)
 

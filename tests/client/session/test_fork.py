@@ -62,7 +62,7 @@ def test_fork__child_gives_back_no_memory_that_is_not_its_own(pair: Pair) -> Non
     _, left, _ = pair
     held = left.empty(1 << 16)
     held[:] = 5
-    address = left._link.arena.address
+    address = left._connection.session.arena.address
 
     def child() -> None:
         # The kernel merges neighbours, so the range may be wider than the arena.
@@ -91,8 +91,12 @@ def test_fork__arena_memory_is_not_in_the_child(pair: Pair) -> None:
 def test_fork__child_keeps_no_descriptor_of_the_session(pair: Pair) -> None:
     """With the child's copy of the socket open, the daemon would not see the parent die."""
     _, left, _ = pair
-    lifeline = left._link._attachment.lifeline.fileno()
-    descriptors = (lifeline, *left._link._attachment.submit_fds, left._link._attachment.bell.fileno())
+    lifeline = left._connection.session._attachment.lifeline.fileno()
+    descriptors = (
+        lifeline,
+        *left._connection.session._attachment.submit_fds,
+        left._connection.session._attachment.bell.fileno(),
+    )
 
     def child() -> None:
         for fd in descriptors:

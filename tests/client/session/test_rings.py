@@ -22,6 +22,7 @@ from ultima.base.words import (
 )
 from ultima.base.words import WORLD as BY_WORLD
 from ultima.session import rings
+from ultima.session.attachment import Submission
 from ultima.session.memory import SharedMap
 
 HOSTS = (Host(0, "10.0.0.1", (0, 1)), Host(1, "10.0.0.2", (2,)), Host(2, "10.0.0.3", (3, 4)))
@@ -70,13 +71,15 @@ def raw_receipt(**fields: Any) -> Any:
 def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     assert engine.take() is None
-    assert ours.submit(7, 64, 128, 1000, 2**63 + 5, BFLOAT16.code, OPS["avg"], MODES["reliable"])
+    assert ours.submit(Submission(7, 64, 128, 1000, 2**63 + 5, BFLOAT16.code, OPS["avg"], MODES["reliable"]))
     entry = engine.take()
     assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
     assert (entry.flags, entry.reserved, entry.wanted, entry.oldest_step, entry.newest_step) == (0, 0, 0, 0, 0)
     assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
-    assert ours.submit(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
+    assert ours.submit(
+        Submission(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
+    )
     entry = engine.take()
     assert (entry.redop, entry.collective, entry.root) == (0, lib.UT_BROADCAST, 2)
 
@@ -84,15 +87,15 @@ def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide])
 def test_submit__full_until_completions_are_taken(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     for seq in range(RING_ENTRIES):
-        assert ours.submit(seq, 0, 0, 0, 0, 1, 1, 1)
-    assert not ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)
+        assert ours.submit(Submission(seq, 0, 0, 0, 0, 1, 1, 1))
+    assert not ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1))
     assert engine.take().op_seq == 0
     engine.complete(raw_receipt(op_seq=0))
-    assert not ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1), "its completion has not been taken"
+    assert not ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)), "its completion has not been taken"
     completion = ours.take()
     assert completion is not None and completion.op_seq == 0
     assert ours.take() is None
-    assert ours.submit(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1)
+    assert ours.submit(Submission(RING_ENTRIES, 0, 0, 0, 0, 1, 1, 1))
 
 
 def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> None:
@@ -207,7 +210,7 @@ def test_partial__a_call_is_told_by_its_own_number() -> None:
     maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
     ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
     flags = GIVE | REPLACE | STICKY | NOWAIT | BY_WORLD
-    assert ours.submit(3, 0, 64, 4, 9, 1, 2, 1, flags, wanted=70, steps=(65, 69))
+    assert ours.submit(Submission(3, 0, 64, 4, 9, 1, 2, 1, flags, wanted=70, steps=(65, 69)))
     entry = engine.take()
     names = ("GIVE", "REPLACE", "STICKY", "NOWAIT", "WORLD")
     assert entry.flags == sum(getattr(lib, f"UT_SUBMIT_{name}") for name in names)
@@ -235,7 +238,7 @@ def test_partial__empty_overtaken_and_late() -> None:
     maps = shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)
     ours, engine = rings.NativeRings([maps], HOSTS, 1, WORLD, partial=True), EngineSide(*maps)
     for seq, status in enumerate((lib.UT_EMPTY, lib.UT_OVERTAKEN, lib.UT_INSUFFICIENT)):
-        assert ours.submit(seq, 0, 0, 4, 9, 1, 2, 1, GIVE)
+        assert ours.submit(Submission(seq, 0, 0, 4, 9, 1, 2, 1, GIVE))
         assert engine.take() is not None
         engine.complete(raw_receipt(op_seq=5, call_seq=seq, policy=lib.UT_POLICY_SOLO, status=status, initiator=0xFFFF))
         completion = ours.take()
@@ -258,7 +261,7 @@ def test_lanes__ops_take_turns_and_come_back_under_their_own_number() -> None:
     both = rings.NativeRings(lanes, HOSTS, 0, WORLD)
     engines = [EngineSide(*lane) for lane in lanes]
     for op_seq in range(5):
-        assert both.submit(op_seq, 0, 0, 4, 99, 1, 1, 1)
+        assert both.submit(Submission(op_seq, 0, 0, 4, 99, 1, 1, 1))
     taken = [[engine.take().op_seq for _ in range(count)] for engine, count in zip(engines, (3, 2), strict=True)]
     assert taken == [[0, 1, 2], [0, 1]], "each lane counts its own"
     engines[1].complete(raw_receipt(op_seq=0))

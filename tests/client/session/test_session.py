@@ -73,12 +73,12 @@ def test_wait__late_completion_is_thrown_away(alone: MakeJob) -> None:
         with pytest.raises(DaemonLost):
             job.allreduce(mine, "sum", deadline="10ms")
         # Its staging memory is quarantined: the daemon may still write there.
-        assert job._link.arena.free_bytes() == (0, 0)
+        assert job._connection.session.arena.free_bytes() == (0, 0)
         daemon.thaw()
         assert job.allreduce(np.ones(512), "sum").op_seq == 1
         assert mine.tolist() == [1.0] * 512
         gc.collect()
-        assert job._link.arena.free_bytes() == (4096, 4096)
+        assert job._connection.session.arena.free_bytes() == (4096, 4096)
 
 
 def test_wait__array_in_quarantine_is_copied(pair: Pair) -> None:
@@ -91,7 +91,7 @@ def test_wait__array_in_quarantine_is_copied(pair: Pair) -> None:
         left.allreduce(data, deadline="10ms")
     handle = left.allreduce_async(data, deadline="20s")
     assert handle._op.block is not None, "it was not staged"
-    assert handle._op.src != data.ctypes.data - left._link.arena.address
+    assert handle._op.src != data.ctypes.data - left._connection.session.arena.address
     daemon.thaw()
 
 

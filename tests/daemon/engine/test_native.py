@@ -309,7 +309,7 @@ async def test_whole_way__daemon_killed_and_back(house: House, victim: int) -> N
     assert all(receipt.complete for _, receipt in await reduce(jobs, 0))
 
     lost = asyncio.create_task(reduce([jobs[victim]], 10, deadline=20))  # the others have not called this op yet
-    await eventually(lambda: bool(jobs[victim]._link._flying), "it is under way")
+    await eventually(lambda: bool(jobs[victim]._connection.session._flying), "it is under way")
     await daemons[victim].kill()
     killed = time.monotonic()
     assert isinstance((await lost)[0][1], ultima.DaemonLost)
@@ -350,7 +350,7 @@ async def test_whole_way__trainer_gone_in_the_middle(house: House) -> None:
     assert all(receipt.complete for _, receipt in await reduce(jobs, 0))
     handle = jobs[0].allreduce_async(np.full(1000, 7, np.float32), deadline=20)
     began = time.monotonic()
-    jobs[1]._link._attachment.lifeline.close()  # as the kernel does for a process that is killed
+    jobs[1]._connection.session._attachment.lifeline.close()  # as the kernel does for a process that is killed
     receipt = await asyncio.to_thread(handle.wait)
     assert time.monotonic() - began < 5.0, "the op does not wait for its deadline"
     assert not receipt.complete

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a caller of allreduce says to an op, or a refusal that names the argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ultima.api.connection import Connection
+from ultima.base.buffers import AnyArray, dtype_named, elements
+from ultima.base.durations import Duration
+from ultima.base.errors import InvalidArgument
+from ultima.base.words import ADAPTIVE, AGREE, INTEGERS, MODES, OPS, RELIABLE_ONLY, DType
+from ultima.session.op import Op
+
+_OPS_ALLOWED = "one of " + ", ".join(OPS)
+_MODES_ALLOWED = "one of " + ", ".join(MODES)
+
+
+def allreduce_op(
+    connection: Connection,
+    now: int,
+    array: Any,
+    op: str,
+    deadline: Duration | None,
+    out: Any,
+    mode: str | None,
+    dtype: Any,
+    agree: bool,
+    reads_only: bool = False,
+) -> Op:
+    """An all-reduce that is ready to be started, after all checks that need no daemon. Raises InvalidArgument."""
+    redop = OPS.get(op)
+    if redop is None:
+        raise InvalidArgument("op", op, _OPS_ALLOWED)
+    if mode is None:
+        mode = "reliable" if op in RELIABLE_ONLY else "bounded"
+    if mode not in MODES:
+        raise InvalidArgument("mode", mode, _MODES_ALLOWED)
+    if agree and mode == "best_effort":
+        raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
+    if op in RELIABLE_ONLY and mode != "reliable":
+        raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
+    asked = None if dtype is None else dtype_named(dtype)
+    source, kind = elements(array, asked, "array", writable=out is None and not reads_only)
+    if mode == "best_effort" and kind in INTEGERS:
+        raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
+    target = source if out is None or out is array else _target(source, kind, out, asked)
+    adaptive = deadline is None and connection.settings.adaptive
+    deadline_ns, expires_ns = connection.times(now, deadline)
+    return Op(
+        source,
+        target,
+        array if out is None else out,
+        kind,
+        redop,
+        MODES[mode],
+        deadline_ns,
+        expires_ns,
+        (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
+    )
+
+
+def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:
+    target, out_kind = elements(out, asked, "out", writable=True)
+    if out_kind is not kind:
+        raise InvalidArgument("out", f"an array of {out_kind.name}", f"{kind.name}, as array")
+    if target.nbytes != source.nbytes:
+        held = target.nbytes // kind.itemsize
+        raise InvalidArgument("out", f"{held} elements", f"{source.nbytes // kind.itemsize}, as array")
+    mine, its = source.ctypes.data, target.ctypes.data
+    if mine == its:
+        return source if source.flags.writeable else target
+    if mine < its + target.nbytes and its < mine + source.nbytes:
+        raise InvalidArgument("out", "memory that overlaps array", "array itself, or memory apart from it")
+    return target
