@@ -11,14 +11,13 @@ A failing seed prints `replay: ...`, which runs that world alone; add `--trace` 
 import json
 import re
 import subprocess
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.making import BUILD, TRANSPORT, make
+
 ROOT = Path(__file__).resolve().parents[2]
-TRANSPORT = ROOT / "transport_c"
-BUILD = TRANSPORT / "build"
 SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
@@ -33,15 +32,10 @@ ONCE_FAILED = {
 }
 
 
-@cache
 def built(target: str) -> list[Path]:
     """Builds a target of transport_c/Makefile and returns its programs."""
-    command = ["make", "--no-print-directory", "--silent", "-j2", "-C", str(TRANSPORT), target]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert made.returncode == 0, f"{made.stdout[-2000:]}\n{made.stderr[-6000:]}"
-    if target != "canary":
-        return [BUILD / target]
-    return [TRANSPORT / line for line in made.stdout.split()]
+    made = make(target)
+    return [TRANSPORT / line for line in made.split()] if target == "canary" else [BUILD / target]
 
 
 def run(program: Path, *arguments: str | int, seconds: int = 240) -> subprocess.CompletedProcess[str]:
@@ -162,19 +156,31 @@ def test_seed__that_once_failed(seed: int) -> None:
     assert result.returncode == 0, f"{ONCE_FAILED[seed]}\n{told(result)}"
 
 
+def hashes(target: str, count: int) -> list[tuple[str, str]]:
+    """Of |count| worlds from 1001 on: the world, and the hash of its trace."""
+    (program,) = built(target)
+    result = run(program, "--from", 1001, "--count", count, "--hash")
+    assert result.returncode == 0, told(result)
+    return re.findall(r"^hash (\d+) ([0-9a-f]{16})$", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.timeout(300)
+def test_hash__is_the_same_at_each_run() -> None:
+    """A core that read a clock, or memory of its own, would show here."""
+    first = hashes("sim", 6)
+    assert len(first) == 6
+    assert len({value for _, value in first}) == 6, "a hash that does not depend on the world proves nothing"
+    assert first == hashes("sim", 6)
+
+
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_hash__is_the_same_at_every_optimisation_level() -> None:
-    """A core that read a clock, memory of its own, or the order of a float would show here."""
-    hashes = []
-    for target in ("sim", "sim-O0", "sim"):
-        (program,) = built(target)
-        result = run(program, "--from", 1001, "--count", 24, "--hash")
-        assert result.returncode == 0, told(result)
-        hashes.append(re.findall(r"^hash (\d+) ([0-9a-f]{16})$", result.stdout, re.MULTILINE))
-    assert len(hashes[0]) == 24
-    assert len({value for _, value in hashes[0]}) == 24, "a hash that does not depend on the world proves nothing"
-    assert hashes[0] == hashes[1]
-    assert hashes[0] == hashes[2]
+    """So would the order of a float."""
+    first = hashes("sim", 24)
+    assert len({value for _, value in first}) == 24
+    assert first == hashes("sim-O0", 24)
+    assert first == hashes("sim", 24)
 
 
 @pytest.mark.check
@@ -195,7 +201,8 @@ def test_canary__each_planted_bug_is_found() -> None:
 
 @pytest.mark.timeout(600)
 def test_failure__prints_a_replay_that_fails_alike() -> None:
-    canary = next(path for path in built("canary") if path.name.endswith("DOUBLE_FOLD"))
+    make("build/canary-UT_PLANT_DOUBLE_FOLD")
+    canary = BUILD / "canary-UT_PLANT_DOUBLE_FOLD"
     result = run(canary, "--from", 1, "--count", CANARY_SEEDS, "--stop")
     failure = re.search(r"^FAILED seed (\d+): (.*)$", result.stdout, re.MULTILINE)
     assert failure is not None, told(result)

@@ -8,9 +8,10 @@ import math
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.making import BUILD, make
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -84,13 +85,10 @@ def line_fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
     return slope, intercept, 1 - rest / total if total else 1.0
 
 
-@cache
 def simulator() -> Path:
-    made = subprocess.run(["make", "--no-print-directory", "--silent", "-j2", "-C", str(ROOT / "transport_c"), "sim"],
-                          capture_output=True, text=True, timeout=400)  # fmt: skip
-    if made.returncode:
-        raise RuntimeError(f"the simulator cannot be built:\n{made.stderr[-3000:]}")
-    return ROOT / "transport_c/build/sim"
+    """Raises RuntimeError where it cannot be built."""
+    make("sim")
+    return BUILD / "sim"
 
 
 NEVER = 2**64 - 1
