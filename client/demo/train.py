@@ -3,9 +3,9 @@
 
     torchrun --nproc-per-node 4 -m ultima.demo.train --backend ultima
 
-Nothing here knows of Ultima but the import that registers the backend, the policy of `slow.py` if one is asked for, and
-the receipts read at the end. One process per rank, with the variables that torchrun sets. `--events` makes rank 0 write
-one JSON object a line for the program that started it; without it the lines are for people.
+Nothing here knows of Ultima but the import that registers the backend, the trainer of `trainers.py` if a policy is
+asked for, and the receipts read at the end. One process per rank, with the variables that torchrun sets. `--events`
+makes rank 0 write one JSON object a line for the program that started it; without it the lines are for people.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from torch import nn
 
 from ultima.demo import data
 from ultima.demo.model import LeNet5
-from ultima.demo.slow import SlowRank, trainer_of
+from ultima.demo.slow import SlowRank
+from ultima.demo.trainers import trainer_of
 
 EVENT_PERIOD_S = 0.25
 EVALUATION_BATCH = 500

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,6 +20,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.nursery import DAEMON, TORCH, Process, nursery_of
 from ultima.cli import main
 from ultima.demo import data, report
 from ultima.demo.cluster import ChildFailed, Cluster
@@ -153,8 +156,22 @@ def test_cluster__a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.Mon
     assert child.process.returncode == -signal.SIGKILL
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's children come out of nurseries: a rank need not import torch for itself."""
+
+    def popen(command: list[str], env: dict[str, str], stdout: Any, stderr: Any, **rest: Any) -> Process:
+        assert command[:2] == [sys.executable, "-m"]
+        modules = DAEMON if command[2].startswith("ultima.daemon.") else TORCH
+        return nursery_of(modules).start(command[2], command[3:], env, stdout, stderr)
+
+    replaced = SimpleNamespace(Popen=popen, **{name: getattr(subprocess, name) for name in
+                                               ("PIPE", "DEVNULL", "TimeoutExpired")})  # fmt: skip
+    monkeypatch.setattr("ultima.demo.cluster.subprocess", replaced)
+
+
 @needs_torch
-def test_demo__with_gloo_trains_and_prints_a_summary() -> None:
+def test_demo__with_gloo_trains_and_prints_a_summary(forked: None) -> None:
     result = runner.invoke(main.build(), ["demo", "--backend", "gloo", *QUICK])
     assert result.exit_code == 0, result.output
     assert "2 ranks, 2 x 37 steps of 16 images a rank, backend gloo, seed 1" in result.output
@@ -165,7 +182,7 @@ def test_demo__with_gloo_trains_and_prints_a_summary() -> None:
 
 @needs_torch
 @pytest.mark.timeout(120)
-def test_demo__with_ultima_says_what_the_receipts_say() -> None:
+def test_demo__with_ultima_says_what_the_receipts_say(forked: None) -> None:
     result = runner.invoke(main.build(), ["demo", *QUICK, "--json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
@@ -181,12 +198,54 @@ def test_demo__with_ultima_says_what_the_receipts_say() -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_demo__leaves_no_process_behind(how: signal.Signals) -> None:
-    """Stopped in the middle, in three ways: the last one cannot be caught, so the kernel has to see to the children."""
+def test_demo__loads_no_torch_before_it_starts_the_ranks() -> None:
+    """Each rank loads it, which takes seconds; whoever only starts them must not make a user wait as long again."""
+    code = """
+import sys
+from ultima.cli import main
+from ultima.demo.cluster import Cluster
+def ranks(*arguments): print([name for name in sys.modules if name == "torch"]); raise SystemExit(0)
+Cluster.run_ranks = ranks
+main.build()(["demo", "--backend", "gloo", "--slow-rank", "1:1ms", "--ranks", "2"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+# Found in the place of `ultima.demo.train`: says that it trains, and waits.
+STAND_IN = """
+import importlib.util, json, sys, time
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, __file__) if name == "ultima.demo.train" else None
+
+sys.meta_path.insert(0, Finder)
+if __name__ == "__main__":
+    facts = dict.fromkeys(("parameters", "train_images", "ranks", "epochs", "steps", "batch", "seed"), 1)
+    print(json.dumps({"event": "start", "data": "nothing", "backend": "none", **facts}))
+    print(json.dumps({"event": "step", "epoch": 1, "step": 1, "loss": 1.0}), flush=True)
+    time.sleep(600)
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("how", "real"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],
+    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+)  # fmt: skip
+def test_demo__leaves_no_process_behind(how: signal.Signals, real: bool, tmp_path: Path) -> None:
+    """Stopped in the middle, in three ways: the last one cannot be caught, so the kernel has to see to the children.
+    Ctrl-C meets ranks that really train; for the others it is enough that there are ranks.
+    """
     command = [sys.executable, "-m", "ultima.cli", "demo", "--backend", "gloo", "--data", "digits", "--ranks", "2"]
     command += ["--epochs", "10000"]
-    demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = dict(os.environ)
+    if not real:
+        (tmp_path / "sitecustomize.py").write_text(STAND_IN)
+        environment["PYTHONPATH"] = str(tmp_path)
+    demo = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     try:
         assert demo.stdout is not None
@@ -226,7 +285,7 @@ def test_demo__a_rank_that_cannot_start_is_told_in_time(monkeypatch: pytest.Monk
 @needs_torch
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("policy", ["majority", "probe"])
-def test_demo__with_a_policy_says_who_was_in_the_rounds(policy: str) -> None:
+def test_demo__with_a_policy_says_who_was_in_the_rounds(forked: None, policy: str) -> None:
     result = runner.invoke(main.build(), ["demo", *QUICK, "--policy", policy, "--slow-rank", "1:30ms", "--json"])
     assert result.exit_code == 0, result.output
     (run,) = json.loads(result.stdout)["runs"]
