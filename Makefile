@@ -58,14 +58,18 @@ demo: setup
 	@.ci/dataset
 	@$(VENV)/bin/ultima demo $(ARGS)
 
+# Two at a time, a file of tests to each. Most of them wait, so two cores are busy with it; more need more memory and cores.
+JOBS ?= 2
+BESIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 test: setup
-	@$(PYTEST) -q -m "not long and not check" --durations=10 $(ARGS)
+	@$(PYTEST) -q $(BESIDE) -m "not long and not check" --durations=15 $(ARGS)
 
 check: setup
-	@$(PYTEST) -q -m "check and not long" --durations=10 $(ARGS)
+	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 
 test-long: setup
-	@$(PYTEST) -q $(ARGS)
+	@$(PYTEST) -q --durations=15 $(ARGS)
 
 torch-compliance: setup
 	@$(PY) -m tests.torch.c10d.suite $(ARGS)

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all tests: which may be skipped, how patient they are, and that signals do what they usually do."""
+"""What holds for all tests: which may be skipped, which come first, which run alone, how patient they are, and that
+signals do what they usually do.
+"""
 
+import fcntl
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.lab.lab import unavailable
 from tests.patience import be_patient
 
+HERE = Path(__file__).parent
 be_patient()
 # In the background, or under nohup, a shell has them ignored, and what the tests start would rightly inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,10 +37,39 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+# Rooms by their longest files: a worker that is through with a file takes the next, and the last ones should be short.
+FIRST = ("torch", "sim", "c", "lab", "e2e", "reproduce", "hostile", "daemon")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `root` are skipped, with the reason, where no lab of namespaces can be made."""
+    """Tests marked `root` are skipped, with the reason, where no lab of namespaces can be made. Long rooms go first."""
     marked = [item for item in items if item.get_closest_marker("root") is not None]
     reason = unavailable() if marked else None
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+    rooms = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: rooms.get(item.path.relative_to(HERE).parts[0], len(rooms)))
+
+
+@contextmanager
+def held(path: Path, how: int) -> Iterator[None]:
+    """A lock on a file of ours, shared by all runs of this checkout; the kernel drops it with its holder."""
+    with path.open("rb") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test marked `alone` runs while no other does: what it measures, another's work would change.
+
+    All pass the gate one by one. Whoever wants to be alone stays in it until the others have left the floor, so that
+    they cannot come back before. This waits outside of the test's timeout.
+    """
+    gate, floor = HERE / "__init__.py", Path(__file__)
+    alone = item.get_closest_marker("alone") is not None
+    with ExitStack() as locks:
+        with held(gate, fcntl.LOCK_EX):
+            locks.enter_context(held(floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        return (yield)

@@ -238,6 +238,8 @@ def become(wanted: dict[str, Any]) -> tuple[types.CodeType, dict[str, Any]]:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     sys.path[0] = wanted["cwd"]
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     main = types.ModuleType("__main__")
     spec = importlib.util.find_spec(wanted["module"])
     assert spec is not None and spec.origin is not None

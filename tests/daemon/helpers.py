@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,6 +24,7 @@ import grpc
 import grpc.aio
 
 from tests.daemon.fake_engine import FakeEngine
+from tests.nursery import DAEMON, ROOT, Process, nursery_of
 from ultima.daemon.base.config import DaemonConfig, load
 from ultima.daemon.process.server import Daemon
 from ultima.daemon.trainers.users import METADATA_KEY
@@ -188,9 +190,9 @@ class House:
     trainers: list[Trainer] = field(default_factory=list)
     children: list[ChildDaemon] = field(default_factory=list)
 
-    async def child(self, name: str, port: int, *flags: str, **environment: str) -> ChildDaemon:
+    async def child(self, name: str, port: int, *flags: str, anew: bool = False, **environment: str) -> ChildDaemon:
         """Starts one in a process of its own."""
-        child = await ChildDaemon.start(self.folder / name, port, *flags, **environment)
+        child = await ChildDaemon.start(self.folder / name, port, *flags, anew=anew, **environment)
         self.children.append(child)
         return child
 
@@ -258,38 +260,38 @@ def wired(daemons: Sequence[Daemon], job: int = 0, lane: int = 0) -> bool:
     return True
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @dataclass
 class ChildDaemon:
     """A daemon in a process of its own: with the fake engine, unless a subclass names another module."""
 
-    process: asyncio.subprocess.Process
+    process: Process | subprocess.Popen[bytes]
     config: DaemonConfig
     grpc_port: int
+    log: Path
     module: ClassVar[str] = "tests.daemon.run_fake"
 
     @classmethod
-    async def start(cls, folder: Path, port: int, *flags: str, **environment: str) -> Self:
-        """Starts it, and waits until it is ready."""
-        command = (sys.executable, "-m", cls.module, "--runtime-dir", str(folder), "--port", str(port))
-        command += ("--bind", "127.0.0.1", "--insecure")
-        process = await asyncio.create_subprocess_exec(
-            *command, *flags, cwd=ROOT, env=os.environ | environment, stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
-        lines = []
-        while line := await asyncio.wait_for(process.stderr.readline(), 30):
-            lines.append(line.decode())
-            if match := re.search(r" port=(\d+) ", lines[-1]):
-                return cls(process, config(folder, port=str(port)), int(match[1]))
-        raise AssertionError("".join(lines))
+    async def start(cls, folder: Path, port: int, *flags: str, anew: bool = False, **environment: str) -> Self:
+        """Starts it, by an interpreter of its own if it is to be |anew|, and waits until it is ready."""
+        flags = ("--runtime-dir", str(folder), "--port", str(port), "--bind", "127.0.0.1", "--insecure", *flags)
+        log, variables = folder.with_suffix(".log"), os.environ | environment
+        process: Process | subprocess.Popen[bytes]
+        with log.open("ab") as file:
+            before = file.tell()
+            if anew:
+                command = [sys.executable, "-m", cls.module, *flags]
+                process = subprocess.Popen(command, cwd=ROOT, env=variables, stderr=file)
+            else:
+                process = nursery_of(DAEMON).start(cls.module, flags, variables, stderr=file)
+        limit = time.monotonic() + 30
+        while not (match := re.search(rb" port=(\d+) .*\n", log.read_bytes()[before:])):
+            if process.poll() is not None or time.monotonic() > limit:
+                process.kill()
+                raise AssertionError(log.read_text())
+            await asyncio.sleep(0.01)
+        return cls(process, config(folder, port=str(port)), int(match[1]), log)
 
     async def kill(self, number: int = signal.SIGKILL) -> int:
         """Sends it a signal and waits until it has ended."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        assert self.process.stderr is not None
-        await asyncio.wait_for(self.process.stderr.read(), 30)
-        return await asyncio.wait_for(self.process.wait(), 30)
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, 30)

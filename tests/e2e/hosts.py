@@ -34,10 +34,12 @@ _given: set[int] = set()
 def free_port() -> int:
     """A port P with TCP P and UDP P+1 to P+4 free just now, below the range from which the kernel picks by itself.
 
-    None is given twice: the daemon that it was for may not have taken it yet.
+    None is given twice, nor to two workers of pytest: the daemon that it was for may not have taken it yet.
     """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for _ in range(200):
-        port = random.SystemRandom().randrange(10240, 32700, 5)
+        port = random.SystemRandom().randrange(10240 + 5 * mine, 32700, 5 * workers)
         if port in _given:
             continue
         wanted = ((socket.SOCK_STREAM, port), *((socket.SOCK_DGRAM, port + more) for more in range(1, 5)))

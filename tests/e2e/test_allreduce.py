@@ -9,6 +9,7 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.seeds import seeds
 from ultima import Receipt, Status
 from ultima.base.buffers import AnyArray
 from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
@@ -188,7 +189,7 @@ def test_allreduce__tensors_of_torch(four: Hosts) -> None:
         assert all((each == 1.5).all() for each in tensors)
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(2**32)])
+@pytest.mark.parametrize("seed", seeds(1))
 def test_allreduce__random_shapes_of_work(four: Hosts, seed: int) -> None:
     """Replay: put the seed that the name of the failed test shows into the list above."""
     rng = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 import ultima
 from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks
 from tests.e2e.test_trouble import ends_within, until
+from tests.seeds import seeds
 from ultima import Job, Options, Receipt, Slot, Status
 from ultima.base.reference import picks
 
@@ -151,7 +152,7 @@ def test_quorum__two_thirds_start_it(four: Hosts, layout: tuple[int, ...]) -> No
 def test_every_gradient_is_in_one_op(four: Hosts, policy: str) -> None:
     """Ranks that call when they like, each step a number of its own: over all ops the sums add up to what was given,
     less what lies in the slots in the end. Replay: the seed is in the message."""
-    seed = random.SystemRandom().randrange(2**32)
+    seed = seeds(1)[0]
     steps, world = 60, 3
     with ranks(four[:world], options=Options(policy=policy, tau=255), deadline=DEADLINE_S) as jobs:
         ops: dict[int, float] = {}

@@ -4,7 +4,6 @@
 A test of loss asserts that loss took place: one that injects nothing passes for the wrong reason.
 """
 
-import os
 import random
 import re
 import statistics
@@ -19,6 +18,7 @@ import pytest
 from tests.lab.cluster import PORT, Cluster, PerfRun
 from tests.lab.lab import PREFIX, Lab, _do
 from tests.lab.traffic import Flow
+from tests.seeds import seeds
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
 
@@ -158,7 +158,7 @@ def test_perf__ipv6() -> None:
 
 def test_garbage__is_counted_never_answered_never_folded(cluster: Cluster) -> None:
     """A stranger on the same Ethernet throws datagrams at both ports of a daemon while ranks reduce over it."""
-    seed = int(os.environ.get("ULTIMA_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    seed = seeds(1)[0]
     rng = random.Random(seed)
     datagrams = [b"", b"\x11", b"\x12", bytes(1472), b"\xff" * 1472]
     datagrams += [bytes([rng.choice((0x11, 0x12, 0x21, 0))]) + rng.randbytes(rng.randrange(1472)) for _ in range(2000)]

@@ -83,6 +83,7 @@ def pieces_sent(cluster: Cluster) -> list[int]:
     return [cluster.status(index)["engine"]["counters"]["pieces_sent"] for index in range(len(cluster.addresses))]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("at_switch", [True, False], ids=["at the switch", "on the host"])
 def test_black_hole__is_found_and_lowered(at_switch: bool) -> None:
     """Nothing larger than 1300 bytes gets to host 1 or away from it; hosts believe in 1500, and nobody tells them."""

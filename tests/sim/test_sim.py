@@ -22,6 +22,8 @@ SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
+# Whichever test comes first builds the simulator.
+pytestmark = pytest.mark.timeout(600)
 # Worlds beyond the first 500 that once showed a bug, and which. A change of plan.c draws other worlds for them.
 ONCE_FAILED = {
     600: "an op that nobody could make room for stayed in the ring past its deadline",
@@ -114,7 +116,6 @@ def test_partial__thousands_all_hold() -> None:
     assert f"{count} seeds, 0 failed, " in result.stdout
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ranks, step_us, ops", [(32, 1000, 64), (8, 10000, 1000)])
 def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
     """SPEC 2b, E1: what each policy makes a rank wait, and how many are active. The majority's rank is drawn."""
@@ -138,7 +139,6 @@ def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("which", ["", "--partial"])
 def test_sliced__every_pass_over_a_bucket_may_be_cut_anywhere(which: str) -> None:
     """Turns so small (core/base/work.h) that ops open and end in many of them, with packets and deaths in between."""
@@ -164,7 +164,6 @@ def hashes(target: str, count: int) -> list[tuple[str, str]]:
     return re.findall(r"^hash (\d+) ([0-9a-f]{16})$", result.stdout, re.MULTILINE)
 
 
-@pytest.mark.timeout(300)
 def test_hash__is_the_same_at_each_run() -> None:
     """A core that read a clock, or memory of its own, would show here."""
     first = hashes("sim", 6)
@@ -174,7 +173,6 @@ def test_hash__is_the_same_at_each_run() -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_hash__is_the_same_at_every_optimisation_level() -> None:
     """So would the order of a float."""
     first = hashes("sim", 24)
@@ -184,7 +182,6 @@ def test_hash__is_the_same_at_every_optimisation_level() -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(600)
 def test_canary__each_planted_bug_is_found() -> None:
     """A simulator that finds nothing in a broken core would find nothing in ours."""
     canaries = built("canary")
@@ -199,7 +196,6 @@ def test_canary__each_planted_bug_is_found() -> None:
         assert "FAILED seed" in result.stdout
 
 
-@pytest.mark.timeout(600)
 def test_failure__prints_a_replay_that_fails_alike() -> None:
     make("build/canary-UT_PLANT_DOUBLE_FOLD")
     canary = BUILD / "canary-UT_PLANT_DOUBLE_FOLD"
@@ -217,7 +213,6 @@ def test_failure__prints_a_replay_that_fails_alike() -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_performance__stays_near_the_wire() -> None:
     """25 MB among four hosts at 1 Gbit/s, in virtual time: 1.35, 1.5 and 2 times the bound at 0, 1 and 5 % loss."""
     (program,) = built("sim")
@@ -229,7 +224,6 @@ def test_performance__stays_near_the_wire() -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_blame__who_is_in_trouble_is_named_by_all() -> None:
     """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has."""
     (program,) = built("sim")

@@ -16,10 +16,11 @@ from tests.nursery import TORCH, Process, nursery_of
 
 @dataclass
 class Outcome:
-    """What one rank brought back: its exit status, result (None if it printed none) and standard error."""
+    """What one rank brought back: its exit status, result (None if it printed none), standard output and error."""
 
     status: int
     result: Any
+    output: str
     errors: str
     seconds: float
 
@@ -84,7 +85,7 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Outcome]:
                 process.kill()
                 output, errors = process.communicate()
                 errors += f"\nkilled: it did not end within {timeout_s:g} s"
-            outcomes.append(Outcome(process.returncode, _last_json(output), errors, time.monotonic() - started))
+            outcomes.append(Outcome(process.returncode, _last_json(output), output, errors, time.monotonic() - started))
     finally:
         for process in processes:
             if process.poll() is None:

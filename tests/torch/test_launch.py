@@ -16,6 +16,7 @@ import pytest
 from tests.lab.cluster import BIN
 from tests.lab.cluster import Cluster as LabCluster
 from tests.lab.lab import Lab
+from tests.torch.ranks import run_ranks
 from ultima.admin.calls import get_status
 from ultima.demo.cluster import Cluster
 
@@ -50,9 +51,8 @@ def gloo_loss() -> float:
     A thread of Gloo's may outlive Python under torch's own group, and abort the process once all is done and said (seen
     in one of six runs). So it is asked for its loss and not for its exit status.
     """
-    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", SCRIPT, "--backend", "gloo"]
-    done = subprocess.run(command, env=quiet({"PYTHONUNBUFFERED": "1"}), capture_output=True, text=True, timeout=120)
-    return loss_of(done.stdout)
+    first, _ = run_ranks("--backend=gloo", 2, [""], environment={"PYTHONUNBUFFERED": "1"}, module="examples.ddp")
+    return loss_of(first.output)
 
 
 def test_torchrun__on_one_host(cluster: Cluster, gloo_loss: float) -> None:
@@ -64,6 +64,8 @@ def test_torchrun__on_one_host(cluster: Cluster, gloo_loss: float) -> None:
     assert found is not None and int(found[1]) == int(found[2]) >= 200
 
 
+# `make test` has it without torch in test_cli_run.py, and with torch in the TrainJob of test_recipes.py.
+@pytest.mark.check
 def test_ultima_run__on_one_host_without_a_daemon(gloo_loss: float) -> None:
     output = run_it([*RUN, "--nproc-per-node", "2", "--", sys.executable, SCRIPT])
     assert "rank 0 of 2" in output and "rank 1 of 2" in output
@@ -116,7 +118,7 @@ def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) ->
 
 def test_torchrun__a_killed_rank_is_started_again_beside_the_same_daemons(cluster: Cluster, tmp_path: Path) -> None:
     """It goes on from the checkpoint; the daemons are the same processes, and hold nothing of the first life."""
-    path, steps = tmp_path / "state", 1500
+    path, steps = tmp_path / "state", 800
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", SCRIPT]
     command += ["--steps", str(steps), "--checkpoint", str(path)]
     socket = str(cluster.sockets[0])

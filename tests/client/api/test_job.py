@@ -14,6 +14,7 @@ import torch
 
 import ultima
 from tests.client.conftest import Pair
+from tests.seeds import seeds
 from ultima import InvalidArgument, Job, ResourceExhausted, Status
 from ultima.base.reference import bfloat16_bits, bfloat16_values, reduce_arrays
 from ultima.base.words import DTYPES, OPS
@@ -294,7 +295,7 @@ def test_connect__from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ultima.connect()
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(2**32) for _ in range(2)])
+@pytest.mark.parametrize("seed", seeds(2))
 def test_allreduce__random_ops_against_the_oracle(pair: Pair, seed: int) -> None:
     """Replay: put the seed that the name of the failed test shows into the list above."""
     _, left, right = pair

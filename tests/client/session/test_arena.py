@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from tests.seeds import seeds
 from ultima.session.arena import ALIGNMENT, Arena, Block
 from ultima.session.memory import SharedMap
 
@@ -86,7 +87,7 @@ def test_touch__leaves_earlier_blocks_alone() -> None:
     assert np.asarray(first).min() == 5
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(2**32) for _ in range(3)])
+@pytest.mark.parametrize("seed", seeds(3))
 def test_arena__random_use_against_a_model(seed: int) -> None:
     """Replay: put the seed that the name of the failed test shows into the list above."""
     rng = random.Random(seed)

@@ -206,11 +206,11 @@ class Native(ChildDaemon):
     module = "ultima.daemon.process.main"
 
 
-async def natives(house: House, count: int) -> list[Native]:
+async def natives(house: House, count: int, anew: bool = False) -> list[Native]:
     """Daemons on ports that stay theirs when they are killed and started again."""
     daemons = []
     for i in range(count):
-        daemons.append(await Native.start(house.folder / f"n{i}", free_port()))
+        daemons.append(await Native.start(house.folder / f"n{i}", free_port(), anew=anew))
         house.children.append(daemons[-1])
     return daemons
 
@@ -364,7 +364,7 @@ async def one_host_absent(daemon: Native) -> bool:
 
 
 async def test_whole_way__idle_daemon_is_small(house: House) -> None:
-    (daemon,) = await natives(house, 1)
+    (daemon,) = await natives(house, 1, anew=True)
     text = Path(f"/proc/{daemon.process.pid}/status").read_text()
     resident_kb = int(text.split("VmRSS:")[1].split()[0])
     assert resident_kb < 80 * 1024

@@ -13,20 +13,20 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from ultima.torch.hooks import hadamard  # noqa: E402  # only where torch is
+from tests.making import BUILD, TRANSPORT, make  # noqa: E402  # only where torch is
+from ultima.torch.hooks import hadamard  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 ROW = hadamard.ROW_ELEMENTS
 
 
 @pytest.fixture(scope="module")
 def cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C transform as a program."""
+    """The C transform as a program, around the objects that the simulator is made of."""
+    make("sim")
     program = tmp_path_factory.mktemp("hadamard") / "cross"
-    sources = [ROOT / "tests/torch/hadamard_cross.c", ROOT / "transport_c/core/base/err.c"]
-    sources += sorted((ROOT / "transport_c/kernels").glob("*.c"))
-    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{ROOT / 'transport_c'}"]
-    command += ["-o", str(program), *map(str, sources)]
+    objects = [BUILD / "sim.o.d/core/base/err.o", *sorted((BUILD / "sim.o.d/kernels").glob("*.o"))]
+    command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", f"-I{TRANSPORT}"]
+    command += ["-o", str(program), str(TRANSPORT.parent / "tests/torch/hadamard_cross.c"), *map(str, objects)]
     compiled = subprocess.run(command, capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
     return program
