@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 
 class Block:
-    """A piece of an arena. Whoever holds it (numpy, through the array interface) keeps it allocated."""
+    """A piece of an arena. It stays allocated while something holds it, such as numpy through the array interface."""
 
     __slots__ = ("__weakref__", "_extent", "arena", "nbytes", "offset")
 

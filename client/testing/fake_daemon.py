@@ -290,7 +290,7 @@ class FakeDaemon:
             if not attached.alive():
                 del self._sessions[rank]
                 attached.hang_up()
-        # Whoever was here once and is gone will not come.
+        # A rank that was here once and is gone will not come.
         absent = self._known - self._sessions.keys()
         if self._slots is not None:
             return self._step_slots(now_ns, self._slots, absent)

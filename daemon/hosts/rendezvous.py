@@ -292,7 +292,7 @@ class Coordinator:
             raise DeadlineExceeded(f"job {job!r}: its last life is not over: ranks {numbers(ranks)} have not left it")
 
     async def _wait_for_all(self, new: Registration, deadline: float) -> None:
-        """Returns when the job has a record. Who waits is registered; who stops waiting is not."""
+        """Returns when the job has a record. A rank is registered while its call waits here, and no longer."""
         self._tell_of_conflict(new)
         forming = self._forming.get(new.job)
         if forming is None:

@@ -7,12 +7,13 @@ broke is never resumed: new ids are exchanged.
 
 If both sides could offer, offers and answers would cross, and the two could end with ids of different exchanges, deaf
 to each other. So of two hosts only the one with the lower index offers; the other one, when it misses the path, *asks*
-for an offer. Offers are numbered, and the one who answers takes none that is older than what it has taken: a call that
-was overtaken does no harm.
+for an offer. Offers are numbered, and the side that answers takes none that is older than the last one it has taken: a
+call that was overtaken does no harm.
 
-Whoever can reach the daemon can call in another's name. So an offer that takes the place of a path that stood, and one
-that is void, make the one who answers *doubt*: it asks the host where it knew it whether the offer was its own, and if
-it was not, that host makes a newer one. A new life of a host is not believed while the old one still answers.
+Anyone who can reach the daemon can call in another host's name. So the side that answers *doubts* an offer that takes
+the place of a path that stood, and an offer that is void: it asks the host, at the address where it knew the host,
+whether that offer was the host's own. If it was not, the host makes a newer one. A new life of a host is not believed
+while the old one still answers.
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ class Link:
         return self.caller is not None and not self.caller.done()
 
     def stop_calling(self) -> None:
-        """Whoever calls this host, does so no longer."""
+        """Ends the task that calls this host, if there is one."""
         if self.caller is not None:
             self.caller.cancel()
             self.caller = None
 
     def stop_doubting(self) -> None:
-        """Whoever asks this host about an offer, does so no longer."""
+        """Ends the task that asks this host about an offer, if there is one."""
         if self.doubter is not None:
             self.doubter.cancel()
             self.doubter = None

@@ -241,6 +241,6 @@ class Controller:
 
     @staticmethod
     def _withdraw(answer: _Answer) -> None:
-        # Who looks at an exception keeps asyncio from complaining that nobody did.
+        # Looking at the exception keeps asyncio from complaining that it was never retrieved.
         answer.add_done_callback(lambda late: late.cancelled() or late.exception())
         answer.cancel()

@@ -14,7 +14,7 @@ connection is the news that one side has died.
                         submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
                     or  {"v": 2, "error": "INVALID_ARGUMENT", "message": "..."}
 
-Who only wants to prove to the gRPC socket who it is asks for a token, gets it, and is hung up on (users.py):
+A caller that only wants to prove its user to the gRPC socket asks for a token, gets it, and is hung up on (users.py):
 
     caller  -> daemon   {"v": 2, "who": true}
     daemon  -> caller   {"v": 2, "token": "32 hex digits"}, or an error as above

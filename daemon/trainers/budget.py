@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds how much of what is scarce: memory by user, by job and in all, and things that are counted.
+"""How much of what is scarce each user and each job holds: memory, and things that are counted.
 
 Memory is a trainer's (its arena and rings, which the kernel charges to whoever touches a page first) or the engine's
 part of a job, which is its owner's. Most of the latter is never touched, but all of it may be: so all of it counts, and

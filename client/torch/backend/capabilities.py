@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who does which collective: Ultima through the daemons, or Gloo over TCP. docs/pytorch.md has the same table."""
+"""Which library does which collective: Ultima through the daemons, or Gloo over TCP. docs/pytorch.md has the table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CAPABILITIES: dict[str, Capability] = {
 
 
 def capabilities() -> dict[str, Capability]:
-    """Who does which collective, by its name in `torch.distributed`.
+    """Which library does which collective, by its name in `torch.distributed`.
 
     The same for every group; a group of one rank needs no daemon, and all of its collectives are Gloo's.
     """
