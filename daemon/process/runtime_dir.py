@@ -4,8 +4,8 @@
 The lock is what counts (flock on DIR/ultimad.lock): the kernel drops it when its holder dies, however that happens.
 Socket files stay behind when a daemon is killed; one that nobody listens on is removed, and nothing else ever is.
 
-A user who may write to the folder may put another socket where trainers look for ours. So the folder must belong to this
-daemon's user or to root, and besides only the group that may attach, if one is configured, may be able to write to it.
+A user who may write to the folder may put another socket where trainers look for ours. So the folder must belong
+to this daemon's user or to root, and besides only the group that may attach, if one is configured, may write to it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ others hear of it at once and by whom, rather than wait for somebody who will no
 
 The store may hold what an earlier life of the same ranks wrote: torchrun starts them again beside the same store, and
 tells nobody which life it is. So rank 0 opens with a number of its own, the others answer under that number, and its
-table counts for a rank only if that rank's own number stands in it. A rank that read an old number sees the new one soon.
+table counts for a rank only if that rank's own number stands in it. A rank that read an old number soon sees the new
+one.
 """
 
 from __future__ import annotations
