@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an engine hands to its shell to be sent: datagrams of one stride to one peer, gathered from where their bytes
- * lie. Files of the wire append packets; burst.c alone knows where their headers stand meanwhile.
+ * What an engine hands to its shell to be sent: datagrams of one length to one peer, gathered from where their bytes
+ * lie. The files of this room append packets to a burst; only burst.c knows where their headers lie until they are
+ * sent.
  */
 #ifndef UT_BURST_H
 #define UT_BURST_H
@@ -27,7 +28,7 @@ typedef struct ut_burst {
     uint32_t port; /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
     uint32_t segment_bytes;
     uint32_t segments;
-    uint32_t bytes; /* of all segments, what a cipher adds included */
+    uint32_t bytes; /* of all segments, with what a cipher adds */
     uint32_t iovs;
     ut_iov iov[2 * UT_SEGMENTS_MAX]; /* {header, payload} per segment; payload points into an arena */
     uint8_t headers[UT_SEGMENTS_MAX * UT_DATA_HEADER + UT_PIECE_HEADER]; /* of data; a feedback is built whole: */
@@ -35,17 +36,17 @@ typedef struct ut_burst {
     /* The path's cipher, NULL for none, and a packet number near those of the burst (seal.h). */
     const ut_seal *seal;
     uint64_t number;
-    uint8_t sealed[UT_BURST_BYTES]; /* where it is sealed; not touched without a cipher */
+    uint8_t sealed[UT_BURST_BYTES]; /* where the burst is sealed; not touched without a cipher */
 } ut_burst;
 
-/* Empties |b| for datagrams to |to|. |number|: near the packet numbers of what is appended. |seal|: NULL for none. */
+/* Empties |b| for datagrams to |to|. |number| is near the numbers of the packets that will be appended. |seal| is NULL
+ * without a cipher. */
 void ut_burst_begin(ut_burst *b, const ut_addr *to, unsigned port, const ut_seal *seal, uint64_t number);
-/* Adds a data packet of header |h| and |len| bytes of payload. */
+/* Adds a data packet with header |h| and |len| bytes of payload. */
 void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len);
 /* Adds a feedback; it is the burst's only segment. */
 void ut_feedback_append(ut_burst *b, const ut_feedback *f);
-/* The last step before a burst leaves the engine: seals it where its path has a cipher, and then gathers from `sealed`.
- */
+/* The last step before a burst leaves the engine: if its path has a cipher, it is sealed, and gathers from `sealed`. */
 static inline void ut_burst_finish(ut_burst *b)
 {
     if (b->seal)

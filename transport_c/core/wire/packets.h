@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The wire: four packet kinds, byte by byte as in PROTOCOL.md. Encoding cannot fail; decoding checks every length and
- * range that can be checked without knowing the job. All other files speak of these structs, never of bytes: how long a
- * header is, and what a cipher adds to a datagram (seal.h), is known to this folder alone.
+ * range that can be checked without knowing the job. All other files use these structs, and never bytes: only this
+ * folder knows how long a header is, and what a cipher adds to a datagram (seal.h).
  */
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
@@ -16,7 +16,7 @@ enum {
     UT_KIND_PIECE = 3,
     UT_KIND_GRANT = 4,
     UT_COVERAGE_MAX = (1 << 14) - 1,
-    UT_COMMON_HEADER = 16, /* what all kinds begin with; its last four bytes are the checksum */
+    UT_COMMON_HEADER = 16, /* bytes with which all kinds begin; the last four of them are the checksum */
     UT_CHECKSUM_AT = 12,
     UT_DATA_HEADER = 32,
     UT_ULTIMA_HEADER = 9,
@@ -33,20 +33,20 @@ enum ut_data_flag { UT_FLAG_REPAIR = 0x01, UT_FLAG_TRANSFORMED = 0x20 };
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
     UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
-    UT_RECORD_RX_DONE = 0x02, /* I want no more data for it */
-    UT_RECORD_TX_DONE = 0x04, /* I send no more data for it */
-    UT_RECORD_FAILED = 0x08,
-    UT_RECORD_RESULT = 0x10, /* the masks hold */
-    UT_RECORD_DIGEST = 0x20, /* the op has ended, and the digest holds */
-    UT_RECORD_SENT = 0x80,   /* of stage 1 I send you nothing more: it came, or I gave it up */
-    UT_RECORD_ACTIVE = 0x40, /* partial jobs: the op has started; without it, the sender's ranks are ready for it */
+    UT_RECORD_RX_DONE = 0x02, /* I want no more data for the op */
+    UT_RECORD_TX_DONE = 0x04, /* I send no more data for the op */
+    UT_RECORD_FAILED = 0x08,  /* the op has failed here */
+    UT_RECORD_RESULT = 0x10,  /* the two masks hold */
+    UT_RECORD_DIGEST = 0x20,  /* the op has ended here, and the digest holds */
+    UT_RECORD_SENT = 0x80,    /* I send you nothing more of stage 1: all of it came, or I gave it up */
+    UT_RECORD_ACTIVE = 0x40,  /* partial jobs: the op has started here; without it: the ranks are ready for the op */
 };
 
-/* The paper's nine bytes (SPEC 1a.1). */
+/* The ULTIMA header: the paper's nine bytes (SPEC 1a.1). */
 typedef struct ut_ultima {
     uint16_t bucket;  /* op_seq mod 65536 */
     uint32_t offset;  /* bytes into the bucket */
-    uint16_t timeout; /* units of 100 us, 0xffff saturated, 0 none */
+    uint16_t timeout; /* units of 100 us; 0xffff: that or more; 0: none */
     uint8_t last;     /* Last%ile, 0 .. 15 */
     uint8_t incast;   /* 0 .. 15 */
 } ut_ultima;
@@ -54,15 +54,15 @@ typedef struct ut_ultima {
 typedef struct ut_data {
     uint8_t flags;
     uint8_t stage;     /* 1 or 2 */
-    uint16_t coverage; /* stage 1: ranks in it; stage 2: ranks missing; 0 .. UT_COVERAGE_MAX */
+    uint16_t coverage; /* stage 1: ranks in the payload; stage 2: ranks missing from it; 0 .. UT_COVERAGE_MAX */
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
-    uint32_t op_seq;  /* low 32 bits; on the wire their high half, for `ultima.bucket` is the low one */
-    uint16_t owners;  /* tag of those that the sender cut the bucket among, see owners.h */
+    uint32_t op_seq;  /* low 32 bits; only their high half travels here, because `ultima.bucket` is the low half */
+    uint16_t owners;  /* tag of the owners among whom the sender cut the bucket, see owners.h */
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
-    uint32_t payload_crc; /* CRC32C of the payload alone; not on the wire, a part of the checksum that is */
-    /* Where a decoded packet's payload lies, and its bytes; an encoder does not look at them. */
+    uint32_t payload_crc; /* CRC32C of the payload alone; it does not travel, but is a part of the checksum */
+    /* Where the payload of a decoded packet lies, and how many bytes it has; an encoder ignores both. */
     const uint8_t *payload;
     size_t payload_len;
 } ut_data;
@@ -72,16 +72,16 @@ typedef struct ut_piece {
     uint8_t index;  /* from 0 */
     uint16_t whole; /* bytes of the packet */
     uint32_t cid;
-    uint32_t pn; /* of the packet, low 32 bits */
-    /* Where a decoded piece's bytes of the packet lie; an encoder does not look at them. */
+    uint32_t pn; /* number of the packet, low 32 bits */
+    /* Where the packet's bytes in a decoded piece lie, and how many they are; an encoder ignores both. */
     const uint8_t *bytes;
     size_t len;
 } ut_piece;
 
-/* Credit alone: the half of a feedback that must be quick (UT_KIND_GRANT). */
+/* Credit alone: the part of a feedback that must be quick (UT_KIND_GRANT). */
 typedef struct ut_grant {
     uint32_t cid;
-    uint64_t number; /* of the same count as feedback numbers, and like them */
+    uint64_t number; /* from the same count as the numbers of feedbacks; its low 32 bits travel */
     uint64_t grant;
 } ut_grant;
 
@@ -90,23 +90,23 @@ typedef struct ut_record {
     uint64_t count;
     uint8_t dtype, redop, mode, flags;
     uint16_t weight;
-    uint8_t field;         /* failed because ranks of the sender's own host differ in it: enum ut_field, else 0 */
-    uint8_t agree;         /* 1: submitted with UT_SUBMIT_AGREE */
-    uint8_t algorithm;     /* enum ut_algorithm */
-    uint8_t collective;    /* enum ut_collective */
-    uint8_t root;          /* of a broadcast, else 0; `redop` is 0 then */
-    uint32_t time_left_us; /* UINT32_MAX for none */
-    uint32_t digest;       /* of the sender's result */
-    uint64_t full_mask, any_mask; /* with `field`: the two values instead */
-    /* Partial jobs, else 0. The ranks of the sender's host in it, bit per place; before it is ACTIVE, that are ready.
-     */
+    uint8_t field;     /* enum ut_field in which ranks of the sender's own host differ, so that the op failed; else 0 */
+    uint8_t agree;     /* 1: submitted with UT_SUBMIT_AGREE */
+    uint8_t algorithm; /* enum ut_algorithm */
+    uint8_t collective;           /* enum ut_collective */
+    uint8_t root;                 /* root host of a broadcast, whose `redop` is 0; else 0 */
+    uint32_t time_left_us;        /* UINT32_MAX for no end */
+    uint32_t digest;              /* digest of the sender's result */
+    uint64_t full_mask, any_mask; /* masks of hosts; with `field`, the two values that differ */
+    /* Partial jobs, else 0. Masks of the ranks of the sender's host that are in the op; before it is ACTIVE, of those
+     * that are ready for it. */
     uint16_t fresh, stale;
-    uint32_t oldest_step; /* of what they contribute */
-    uint16_t initiator;   /* host; 0xffff: none known */
+    uint32_t oldest_step; /* the oldest step in what these ranks contribute */
+    uint16_t initiator;   /* host that started the op; 0xffff: none known */
     uint8_t policy;       /* enum ut_policy in force for this op */
-    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE as what it contributes was given with them */
-    uint16_t attached;    /* places of the sender's host but those whose trainer has left */
-    uint16_t owners;      /* of all jobs: tag of those that the sender cut the bucket among */
+    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if the contribution was given with them */
+    uint16_t attached;    /* mask of the ranks of the sender's host whose trainer has not left */
+    uint16_t owners;      /* of all jobs: tag of the owners among whom the sender cut the bucket */
     /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
      * values, and how many values are expected. */
     uint16_t group;
@@ -117,7 +117,7 @@ typedef struct ut_record {
 typedef struct ut_feedback {
     uint8_t flags, records, incast;
     uint32_t cid;
-    uint64_t number; /* its low 32 bits travel; of a decoded one they are all there is */
+    uint64_t number; /* only its low 32 bits travel; a decoded feedback has only these */
     uint64_t grant, received, rx_floor, tx_floor;
     uint32_t highest_pn;
     uint32_t ce_packets;
@@ -135,25 +135,26 @@ void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h);
 void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER]);
 
 /* Reads the connection id of a datagram of |kind|, and nothing else: a stranger's datagram must not cost a checksum.
- * UT_ERR_MALFORMED if it is too short for that kind, or of another version or kind. */
+ * UT_ERR_MALFORMED if the datagram is too short for that kind, or of another version or kind. */
 int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid);
-/* The kind of a datagram that is about to be peeked at; 0 of an empty one. */
+/* The kind that a datagram claims to be, for ut_wire_peek; 0 for an empty datagram. */
 static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
 {
     return len ? packet[0] & 15 : 0;
 }
 
-/* The low 32 bits of its number, which stand at the same place in all kinds. Of a datagram that was peeked at. */
+/* The low 32 bits of the number of a datagram that ut_wire_peek has let through; they stand at the same offset in all
+ * kinds. */
 uint32_t ut_wire_number(const uint8_t *packet);
 
-/* Whether |packet_bytes| may be a job's full data packet, of which a cipher takes |overhead|: a whole number of
- * elements of any dtype is left, and at least 64 bytes. */
+/* Whether a job's full data packet may have |packet_bytes|, of which a cipher takes |overhead|: the payload must hold a
+ * whole number of elements of any dtype, and at least 64 bytes. */
 static inline bool ut_wire_packet_valid(uint32_t packet_bytes, uint32_t overhead)
 {
     return packet_bytes >= UT_PACKET_MIN + overhead && packet_bytes <= UT_PACKET_MAX && overhead % 8 == 0 &&
            (packet_bytes - UT_DATA_HEADER) % 8 == 0;
 }
-/* Bytes of payload in a full data packet, and of the datagram that carries |payload| bytes. */
+/* The bytes of payload in a full data packet; and the bytes of the datagram that carries |payload| bytes. */
 static inline uint32_t ut_wire_payload(uint32_t packet_bytes, uint32_t overhead)
 {
     return packet_bytes - UT_DATA_HEADER - overhead;
@@ -163,15 +164,15 @@ static inline uint32_t ut_wire_packet(uint32_t payload, uint32_t overhead)
     return UT_DATA_HEADER + payload + overhead;
 }
 
-/* Whether the checksum of a packet is to be held against its bytes; not where a cipher has opened it (seal.h). */
+/* Whether a decoder compares the checksum with the packet's bytes. It does not if a cipher has opened the packet. */
 enum ut_check { UT_CHECK_SUM, UT_CHECK_NOTHING };
 
-/* Writes the header of a data packet, checksum over header and payload included. */
+/* Writes the header of a data packet, with the checksum over header and payload. */
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len);
-/* Checks shape, then checksum. UT_ERR_MALFORMED or UT_ERR_CHECKSUM leave |ret| unspecified. */
+/* Checks the packet's shape, then its checksum. After UT_ERR_MALFORMED or UT_ERR_CHECKSUM |ret| is unspecified. */
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
-/* Writes the header of a piece that consists of |a| and then |b|. */
+/* Writes the header of a piece whose bytes are those of |a| and then those of |b|. */
 void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
                      size_t b_len);
 int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_check check);
