@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the ranks of a job that runs, or some of them, meet in a further job on the same daemons.
 
-A partial job has one vector and takes nothing but sums of it. Whoever averages gradients there and now and then the
-whole model needs two jobs, and a hierarchy needs one for each group.
+A partial job has one vector and takes nothing but sums of it. A program that averages gradients there, and now
+and then the whole model, needs two jobs, and a hierarchy needs one for each group.
 """
 
 from __future__ import annotations

@@ -43,15 +43,16 @@ class DemoFailed(UltimaError):
 
 
 def demo(
-    backend: Annotated[Backend, typer.Option(help="Who averages the gradients.")] = Backend.ULTIMA,
+    backend: Annotated[Backend, typer.Option(help="The library that averages the gradients.")] = Backend.ULTIMA,
     ranks: Annotated[int, typer.Option(min=1, max=16, help="Ranks, each with a daemon of its own.")] = 4,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the images; by default what suits them.")
+        int | None, typer.Option(min=1, help="Passes over the images; the default suits the images.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings, with seeds 1, 2, ...")] = 1,
     data: Annotated[Data, typer.Option(help="Images: auto takes Fashion-MNIST if installed, else digits.")] = Data.AUTO,
     policy: Annotated[
-        Policy, typer.Option(help="Who is waited for; none: everybody. docs/partial.md says which to use when.")
+        Policy,
+        typer.Option(help="Which ranks a step waits for; none: all. docs/slow_trainers.md says which to use when."),
     ] = Policy.NONE,
     slow_rank: Annotated[
         str | None, typer.Option(metavar="RANK:TIME", help="A rank that sleeps in each step, as in 1:200ms.")

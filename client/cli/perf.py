@@ -59,7 +59,9 @@ def perf(
     output: Annotated[Path | None, typer.Option("-J", "--output_file", help="Write JSON there, on rank 0.")] = None,
     loss_columns: Annotated[
         bool,
-        typer.Option("--loss-columns", help="Time ops one by one; add p50 p99 p99/p50 loss%, of the in-place half."),
+        typer.Option(
+            "--loss-columns", help="Time ops one by one; add p50, p99, p99/p50 and loss% of the in-place half."
+        ),
     ] = False,
     mode: Annotated[
         Mode, typer.Option(help="What to do about loss; min, max and prod are always reliable.")
@@ -70,11 +72,13 @@ def perf(
     congestion: Annotated[str | None, typer.Option(help="swift, dctcp, timely or none.")] = None,
     hadamard: Annotated[str | None, typer.Option(help="off, on or auto.")] = None,
     incast: Annotated[str | None, typer.Option(help="Hosts that one host hears at once, 1 to 15, or dynamic.")] = None,
-    early_percent: Annotated[str | None, typer.Option(help="Share of t_C to wait after the tail, in percent.")] = None,
+    early_percent: Annotated[
+        str | None, typer.Option(help="Share of t_C, in percent, to wait after the last packets of all.")
+    ] = None,
     t_b: Annotated[str | None, typer.Option(help="Bound of a stage: auto, off, 300ms.")] = None,
     t_c: Annotated[str | None, typer.Option(help="Expected time of a stage: auto, off, 30ms.")] = None,
-    timer_start: Annotated[str | None, typer.Option(help="Of t_B: rendezvous or local.")] = None,
-    delay_target: Annotated[str | None, typer.Option(help="Queueing to aim for: auto, 200us.")] = None,
+    timer_start: Annotated[str | None, typer.Option(help="When t_B begins to run: rendezvous or local.")] = None,
+    delay_target: Annotated[str | None, typer.Option(help="Queueing delay to aim for: auto, 200us.")] = None,
 ) -> None:
     from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
 

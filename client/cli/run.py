@@ -24,7 +24,8 @@ def run(
     nnodes: Annotated[int, typer.Option(min=1, max=HOSTS_MAX, help="Hosts; start this once on each.")] = 1,
     node_rank: Annotated[int, typer.Option(min=0, help="Which of the hosts this is, from 0.")] = 0,
     master: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT]", help="Host 0, as all others reach it; port 29500 if not said.")
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Address of host 0 for all others; port 29500 if none is named."),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let a private daemon serve other hosts, on a network of your own.")
