@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include "core/partial/part.h"
+#include "core/partial/picks.h"
 
 static uint32_t pick(uint64_t seed, uint64_t t, uint32_t world)
 {

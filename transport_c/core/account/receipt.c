@@ -3,7 +3,7 @@
  * The account of an op. It says only what this host knows: where the masks of a shard are not known, nobody is claimed
  * to be in it.
  */
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 static uint64_t all_hosts(const ut_job *j)
 {
@@ -110,11 +110,8 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
 {
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
-    r->policy = UT_POLICY_NONE;
     r->owners = op->plan.owners;
-    r->initiator = 0xffff;
-    if (op->partial.on)
-        ut_op_receipt_parts(j, op, r);
+    j->gathering->account(j, op, r);
     r->error = op->account.error;
     r->hosts = (uint16_t)j->config.hosts;
     r->self = (uint16_t)j->config.self;
@@ -161,13 +158,10 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->digest = op->fold.digest;
     r->agreed_seq = (uint32_t)(j->account.agreed ? j->account.agreed_seq : op->seq);
     r->differ_mask = j->account.agreed_differ;
-    if (op->partial.on) {
-        uint64_t contribute;
-        ut_op_announced(j, op, &contribute);
-        r->full_mask &= contribute;
-        r->any_mask &= contribute;
-    }
-    if (r->bytes_missing == 0 && op->fold.weight_min >= ut_op_whole(j, op))
+    uint64_t contribute = j->gathering->contributors(j, op);
+    r->full_mask &= contribute;
+    r->any_mask &= contribute;
+    if (r->bytes_missing == 0 && op->fold.weight_min >= j->gathering->whole(j, op))
         r->status = UT_COMPLETE;
     else if (r->bytes_used == 0 && j->config.hosts > 1)
         r->status = UT_INSUFFICIENT;

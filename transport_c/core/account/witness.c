@@ -4,7 +4,7 @@
  * the end. The rule itself is culprit.c's.
  */
 #include "core/account/culprit.h"
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 static uint32_t low24(uint32_t x)
 {
@@ -77,8 +77,8 @@ static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns
                     .missing = (uint64_t)row->missing[0] + row->missing[1]};
     if (theirs && (theirs->flags & UT_RECORD_RESULT) && theirs->field == UT_FIELD_NONE)
         w.accuses = ~theirs->full_mask & (UINT64_MAX >> (64 - j->config.hosts));
-    uint64_t contribute; /* nobody is to blame for having had nothing to give */
-    if (op->partial.on && ut_op_announced(j, op, &contribute))
+    uint64_t contribute = j->gathering->contributors(j, op);
+    if (contribute) /* nobody is to blame for having had nothing to give */
         w.accuses &= contribute;
     return w;
 }

@@ -64,4 +64,10 @@ typedef struct ut_job_config {
     const struct ut_cipher *cipher; /* of all datagrams (core/wire/seal.h), the same on all hosts; NULL: none */
 } ut_job_config;
 
+/* Ranks of the job. */
+static inline uint32_t ut_world_of(const ut_job_config *c)
+{
+    return c->world ? c->world : c->hosts;
+}
+
 #endif

@@ -16,18 +16,6 @@ enum {
 
 /* ---- memory ---- */
 
-typedef struct carver {
-    uint8_t *at; /* NULL while only counting */
-    size_t used;
-} carver;
-
-static void *carve(carver *c, size_t bytes)
-{
-    size_t from = (c->used + 63) & ~(size_t)63;
-    c->used = from + bytes;
-    return c->at ? c->at + from : NULL;
-}
-
 static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *config)
 {
     uint64_t share = engine->receive_buffer / 2 / UT_MAX2(config->hosts - 1, 1);
@@ -37,71 +25,15 @@ static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *c
 }
 
 /* Lays the job out in |at|, or only counts when |at| is NULL. */
-static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, ut_job **ret)
+static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, ut_job **ret,
+                      ut_partial **ret_partial, ut_op_partial **ret_of_op)
 {
-    carver c = {at, 0};
-    ut_job *j = carve(&c, sizeof *j);
-    ut_conn *conn = carve(&c, sizeof *conn * config->hosts);
-    ut_claims *claims = carve(&c, sizeof *claims * config->hosts);
-    ut_receipt *kept = carve(&c, sizeof *kept * UT_RECEIPTS_KEPT);
-    uint64_t window = window_of(engine, config);
-    ut_frame frame = {config->packet_bytes, ut_seal_overhead(config->cipher)};
-    uint32_t payload = ut_wire_payload(frame.packet_bytes, frame.overhead);
-    uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
-     * touched costs addresses alone. */
-    unsigned algorithm = ut_options_algorithm(&config->options);
-    bool whole = algorithm == UT_TAR || algorithm == UT_PS;
-    size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
-    size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
-    size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
-    if (at) {
-        j->conn = conn;
-        j->claims = claims;
-        j->frame = frame;
-        j->payload = payload;
-        j->account.kept = kept;
-    }
-    for (uint32_t h = 0; h < config->hosts; h++) {
-        uint8_t *stash = carve(&c, ut_conn_stash_bytes(window));
-        uint8_t *pieces = carve(&c, ut_pieces_memory(&frame));
-        if (!at)
-            continue;
-        ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
-        ut_claims_hurry(&claims[h]);
-        conn[h].pieces = pieces;
-        conn[h].seal.cipher = config->cipher;
-    }
-    /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
-     * folds nothing that comes and keeps nothing for others. Only TAR's ops are transformed, but none of partial jobs;
-     * those alone go on without the trainer whose buffer they began with (ut_slot_gone). */
-    bool apart = config->hosts > 1, partial = config->options.policy > UT_POLICY_NONE;
-    bool transforms = apart && !partial && algorithm == UT_TAR;
-    bool combines = config->local_ranks > 1 || partial;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        uint8_t *slot_state = carve(&c, slots);
-        uint16_t *slot_weight = carve(&c, slots * 2);
-        uint32_t *slot_crc = carve(&c, slots * 4);
-        uint64_t *bitmaps = carve(&c, words * 8);
-        uint8_t *held = apart ? carve(&c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
-        uint8_t *encoded = transforms ? carve(&c, config->bucket_bytes_max) : NULL;
-        uint8_t *orphan = apart && partial ? carve(&c, config->bucket_bytes_max) : NULL;
-        uint8_t *bucket = combines ? carve(&c, config->bucket_bytes_max) : NULL;
-        if (!at)
-            continue;
-        ut_op *op = &j->op[k];
-        op->fold.state = slot_state;
-        op->fold.weight = slot_weight;
-        op->fold.crc = slot_crc;
-        op->plan.bitmaps = bitmaps;
-        op->plan.bitmap_words = words;
-        op->memory.held = held;
-        op->memory.bucket = bucket;
-        op->memory.encoded = encoded;
-        op->memory.orphan = orphan;
-    }
-    if (ret)
-        *ret = j;
+    ut_carver c = {at, 0};
+    bool partial = config->options.policy > UT_POLICY_NONE;
+    *ret =
+        ut_job_lay_out(&c, config, window_of(engine, config), partial ? &ut_gathering_partial : &ut_gathering_ordinary);
+    *ret_partial = partial ? ut_carve(&c, sizeof **ret_partial) : NULL;
+    *ret_of_op = partial ? ut_carve(&c, sizeof **ret_of_op * UT_OPS_MAX) : NULL;
     return c.used;
 }
 
@@ -112,8 +44,12 @@ size_t ut_engine_bytes(const ut_engine_config *config)
 
 size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 {
-    return ut_engine_config_valid(engine) && ut_job_config_valid(engine, config) ? lay_out(engine, config, NULL, NULL)
-                                                                                 : 0;
+    ut_job *j;
+    ut_partial *partial;
+    ut_op_partial *of_op;
+    if (!ut_engine_config_valid(engine) || !ut_job_config_valid(engine, config))
+        return 0;
+    return lay_out(engine, config, NULL, &j, &partial, &of_op);
 }
 
 /* ---- what jobs ask and tell (core/base/host.h) ---- */
@@ -202,24 +138,12 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     if (e->job[job])
         return UT_ERR_EXISTS;
     ut_job *j;
-    lay_out(&e->config, config, mem, &j);
-    j->number = job;
-    j->host = &e->host;
-    j->config = *config;
-    j->world = ut_world_of(config);
-    ut_timing_init(&j->timing, config->hosts, config->self);
-    ut_pace_init(&j->pace, config->rate_bytes_per_s);
-    ut_job_incast_init(j);
-    j->turn_until = UT_NEVER;
-    j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
-    ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
-    ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
-    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        ut_op *op = &j->op[k];
-        op->seq = UINT64_MAX;
-        ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, &e->work, j->payload, j->world);
-    }
-    ut_slots_init(j);
+    ut_partial *partial;
+    ut_op_partial *of_op;
+    lay_out(&e->config, config, mem, &j, &partial, &of_op);
+    ut_job_init(j, job, config, &e->host);
+    if (partial)
+        ut_partial_init(j, partial, of_op);
     e->job[job] = j;
     e->stats.progress++;
     return UT_OK;
@@ -244,10 +168,11 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
         return UT_ERR_UNKNOWN;
     ut_job_options before = j->config.options, next = *options;
     next.algorithm = before.algorithm;
-    if (!ut_job_options_valid(&next, j->config.hosts, j->world) || (next.policy > UT_POLICY_NONE) != j->partial.on)
+    if (!ut_job_options_valid(&next, j->config.hosts, j->world) ||
+        (next.policy > UT_POLICY_NONE) != (j->partial != NULL))
         return UT_ERR_ARGUMENT;
     j->config.options = next;
-    if (j->partial.on)
+    if (j->partial)
         ut_policy_tune(j, &before);
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (j->conn[h].state == UT_CONN_UP)
@@ -265,7 +190,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
-    if (j->partial.on)
+    if (j->partial)
         ut_slots_close(j, now);
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
@@ -311,7 +236,8 @@ int ut_engine_peer_keys(ut_engine *e, uint32_t job, uint32_t host, void *out, vo
 static void members_changed(ut_job *j)
 {
     ut_timing_reset(&j->timing);
-    j->incast.stale = j->partial.stale = true;
+    j->incast.stale = true;
+    ut_partial_members_changed(j);
 }
 
 int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
@@ -323,7 +249,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     if (!c->listening || data->len > sizeof data->bytes || feedback->len > sizeof feedback->bytes ||
         (c->seal.cipher && !c->seal.keys_out))
         return UT_ERR_ARGUMENT;
-    e->job[job]->partial.present_of[host] = 0xffff;
+    ut_partial_host_connects(e->job[job], host);
     ut_owners_forget(&e->job[job]->owners, host);
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
@@ -396,7 +322,7 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     }
     if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
         return UT_ERR_FULL;
-    int error = j->partial.on ? ut_slot_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
+    int error = j->partial ? ut_slot_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
     if (error)
         return error;
     e->session[free_at] = (ut_engine_session){.used = true,
@@ -406,9 +332,9 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
                                               .taken = memory->submissions->head, /* nothing older counts */
                                               .written = memory->completions->head};
     memory->completions->submissions_taken = e->session[free_at].taken;
-    memory->completions->results = j->partial.results;
+    memory->completions->results = j->partial ? j->partial->results : 0;
     /* Ops below have no part in it; a job whose host joins late starts here. */
-    if (n == 0 && j->next_open < first_op_seq && !j->partial.on) {
+    if (n == 0 && j->next_open < first_op_seq && !j->partial) {
         bool idle = true;
         for (unsigned k = 0; k < UT_OPS_MAX; k++)
             idle = idle && (j->op[k].state == UT_OP_FREE || j->op[k].state == UT_OP_LINGERING);
@@ -428,7 +354,7 @@ void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
     e->wakeups &= ~(1ULL << session);
     ut_job *j = job_of(e, e->session[session].job);
     if (j)
-        ut_op_session_gone(j, session, now);
+        j->gathering->gone(j, session, now);
     e->stats.progress++;
 }
 

@@ -23,6 +23,7 @@
 #include "core/base/host.h"
 #include "core/base/options.h"
 #include "core/face/ring.h"
+#include "core/partial/picks.h"
 #include "core/wire/burst.h"
 
 typedef struct ut_engine ut_engine;
@@ -94,9 +95,6 @@ int ut_engine_receipt(const ut_engine *engine, uint32_t job, uint32_t back, ut_r
 /* Partial jobs: starts op |op_seq| with this host as the initiator. Nothing happens if it has started already.
  * UT_ERR_SEQUENCE if it is not the next one here, UT_ERR_ABSENT if no rank of this host has given anything for it. */
 int ut_engine_activate(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns now);
-/* The |n| different ranks, of |world|, that are drawn for op |op_seq|; n <= world. SPEC 2c: splitmix64, repeats
- * skipped. */
-void ut_picks(uint64_t seed, uint64_t op_seq, uint32_t world, uint32_t n, uint32_t *ret);
 /* op_seq of the newest op that this job has seen here or heard of from a peer, plus one. */
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 

@@ -7,6 +7,7 @@
 #define UT_ENGINE_IMPL_H
 
 #include "core/base/calls.h"
+#include "core/face/engine.h"
 #include "core/partial/part.h"
 
 /* The low bits of a connection id are the numbers of job and host, so that a look-up is one comparison; the other bits
@@ -45,8 +46,6 @@ struct ut_engine {
 bool ut_engine_config_valid(const ut_engine_config *c);
 bool ut_job_config_valid(const ut_engine_config *engine, const ut_job_config *c);
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world);
-/* Returns the number of ranks of the job. */
-uint32_t ut_world_of(const ut_job_config *c);
 
 /* submit.c */
 /* The functions of ut_host of the same names. */

@@ -242,8 +242,8 @@ static void work_on(ut_engine *e, ut_ns now)
             if (ut_op_has_work(op))
                 ut_op_work_on(j, op, now);
         }
-        if (j && j->partial.answering)
-            ut_slots_answer(j, now);
+        if (j)
+            ut_partial_work_on(j, now);
         if (j && e->work.left < before)
             e->work.first = (j->number + 1) % UT_JOBS_MAX;
     }
@@ -286,8 +286,7 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
         ut_job *j = e->job[n];
         if (!j)
             continue;
-        if (j->partial.on && (j->partial.stale || now >= j->partial.look_at))
-            ut_partial_look(j, now);
+        ut_partial_tick(j, now);
         ut_job_incast_tick(j, now);
     }
 }
@@ -352,8 +351,7 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
         wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
                        ut_job_incast_next_wake(j));
-        if (j->partial.on)
-            wake = UT_MIN2(wake, j->partial.stale ? 0 : j->partial.look_at);
+        wake = UT_MIN2(wake, ut_partial_next_wake(j));
     }
     return wake;
 }

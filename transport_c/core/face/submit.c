@@ -97,7 +97,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_REDOP;
     if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
         return UT_ERR_ARGUMENT;
-    int error = j->partial.on ? check_partial(x) : check_full(x);
+    int error = j->partial ? check_partial(x) : check_full(x);
     if (error)
         return error;
     if (x->collective != UT_ALLREDUCE || x->root)
@@ -154,7 +154,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
         if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
             return;
         e->stats.progress++;
-        if (j->partial.on && !(x.flags & UT_SUBMIT_GIVE))
+        if (j->partial && !(x.flags & UT_SUBMIT_GIVE))
             x.src = x.dst; /* nothing is read there */
         int error = check_submission(j, s, &x);
         if (error)
@@ -168,7 +168,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
             call.src = s->memory.arena + x.src;
             call.dst = s->memory.arena + x.dst;
         }
-        if (j->partial.on) {
+        if (j->partial) {
             s->next_seq++;
             if (!error)
                 ut_slot_submit(j, session, &call, now);
@@ -216,8 +216,8 @@ void ut_engine_submissions(ut_engine *e, uint32_t session, ut_ns now)
     if (!j)
         return;
     take_in(e, session, j, now);
-    if (j->partial.on) {
-        if (j->partial.stale)
+    if (j->partial) {
+        if (j->partial->stale)
             ut_partial_look(j, now);
         return;
     }
@@ -260,7 +260,7 @@ static void expire(ut_engine *e, uint32_t session, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_job *j = job_of(e, s);
-    if (j->partial.on) {
+    if (j->partial) {
         ut_slot_expire(j, session, now);
         return;
     }
@@ -290,7 +290,7 @@ ut_ns ut_engine_next_expiry(const ut_engine *e)
     for (uint32_t n = 0; n < UT_SESSIONS_MAX; n++) {
         const ut_engine_session *s = &e->session[n];
         const ut_job *j = job_of(e, s);
-        if (j && j->partial.on) {
+        if (j && j->partial) {
             next = UT_MIN2(next, ut_slot_next_expiry(j, n));
             continue;
         }

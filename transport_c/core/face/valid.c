@@ -26,11 +26,6 @@ bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
            o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
 }
 
-uint32_t ut_world_of(const ut_job_config *c)
-{
-    return c->world ? c->world : c->hosts;
-}
-
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid
  * out by host is laid out by rank. */
 static bool ranks_valid(const ut_job_config *c)

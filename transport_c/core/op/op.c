@@ -2,7 +2,7 @@
  *
  * The life of an op: calls, and what time and death do to it. It opens in op_open.c and ends in op_end.c.
  */
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 /* ---- gathering the ranks of this host ---- */
 
@@ -44,8 +44,9 @@ bool ut_op_has_room(ut_job *j, const ut_submission *s, ut_ns since, ut_ns now)
     return true;
 }
 
-static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
 {
+    ut_op *op = ut_job_op(j, s->op_seq);
     op->state = UT_OP_GATHERING;
     op->seq = s->op_seq;
     op->what.dtype = s->dtype;
@@ -71,8 +72,9 @@ static void gather(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
     op->account.field = UT_FIELD_NONE;
     op->account.value_here = op->account.value_there = 0;
     op->account.replica = (ut_replica){0};
-    op->partial.on = op->what.by_world = 0;
+    op->what.by_world = !!(s->flags & UT_SUBMIT_WORLD);
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
+    return op;
 }
 
 void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
@@ -152,7 +154,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
 }
 
 /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
-static bool agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 {
     ut_record theirs = {.count = s->count,
                         .dtype = s->dtype,
@@ -170,12 +172,12 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
 {
     ut_op *op = ut_job_op(j, s->op_seq);
     if (op->state != UT_OP_GATHERING || op->seq != s->op_seq)
-        gather(j, op, s, now);
+        (void)ut_op_gather(j, s, now);
     assert(op->seq == s->op_seq && op->local.calls < UT_LOCAL_MAX);
     op->local.call[op->local.calls++] =
         (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
     ut_op_time_call(j, op, s, op->local.calls == 1);
-    if (!agrees_here(j, op, s, now))
+    if (!ut_op_agrees_here(j, op, s, now))
         return;
     if (op->time.latest != UT_NEVER && op->what.mode != UT_RELIABLE)
         op->time.gather_until =
@@ -184,30 +186,6 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
         ut_op_open(j, op, now);
     if (now >= op->time.deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
-}
-
-void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
-{
-    ut_op *op = ut_job_op(j, a->shape.op_seq);
-    gather(j, op, &a->shape, now);
-    op->partial.on = 1;
-    op->partial.policy = a->policy;
-    op->what.by_world = !!(a->shape.flags & UT_SUBMIT_WORLD);
-    op->partial.initiator = a->initiator;
-    op->partial.heard_from = a->from;
-    op->partial.waited = now - UT_MIN2(a->since, now);
-    memset(op->partial.said, 0, sizeof op->partial.said);
-    ut_op_time_call(j, op, &a->shape, true);
-    const ut_submission *other = ut_slots_take(j, op);
-    const ut_part *own = &op->partial.said[j->config.self];
-    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
-                                                .job = j->number,
-                                                .session = UINT32_MAX,
-                                                .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
-                                                .op_seq = op->seq,
-                                                .a = own->fresh | own->stale});
-    if (!other || agrees_here(j, op, other, now))
-        ut_op_open(j, op, now);
 }
 
 void ut_op_work_on(ut_job *j, ut_op *op, ut_ns now)
@@ -239,10 +217,6 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
 {
-    if (j->partial.on) {
-        ut_slot_gone(j, session, now);
-        return;
-    }
     /* Every place, and not those near the floor alone: what was refused moves a rank on, so that its next call gathers
      * anywhere, and no pointer into its memory may stay. */
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {

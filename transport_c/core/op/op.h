@@ -15,74 +15,7 @@
 #ifndef UT_OP_H
 #define UT_OP_H
 
-#include "core/base/bits.h"
-#include "core/base/work.h"
-#include "core/codec/hadamard.h"
-#include "core/face/engine.h"
-#include "core/link/pace.h"
-#include "core/link/window.h"
-#include "core/op/claims.h"
-#include "core/op/parts.h"
-#include "core/op/timing.h"
-#include "core/partial/gift.h"
-#include "core/path/conn.h"
-#include "core/path/incast.h"
-#include "core/plan/schedule.h"
-#include "core/plan/transfer.h"
-#include "core/view/owners.h"
-#include "core/wire/pieces.h"
-
-typedef struct ut_job ut_job;
-
-/* What is told of its past ops: replica.c, receipt.c. */
-typedef struct ut_job_account {
-    /* The newest op of which the digests of all hosts that were up are known here. */
-    bool agreed;
-    uint64_t agreed_seq, agreed_differ;
-    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
-    uint64_t kept_count;
-} ut_job_account;
-
-struct ut_job {
-    uint32_t number;
-    const ut_host *host;
-    ut_job_config config;
-    ut_frame frame;   /* of its datagrams */
-    uint32_t payload; /* bytes of a full data packet */
-    uint32_t world;
-    uint64_t next_open; /* op_seq below which every op has been opened here */
-    uint64_t rx_floor;  /* op_seq below which every op has ended here */
-    uint64_t heard_seq; /* newest op_seq heard of, plus one */
-    ut_timing timing;
-    ut_incast incast;
-    uint64_t sessions; /* bit per engine session */
-    ut_pace pace;
-    ut_window window;
-    ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
-    ut_hadamard_switch hadamard;
-    ut_owners owners;
-    ut_partial partial;
-    ut_job_account account;
-    ut_op op[UT_OPS_MAX];
-    ut_conn *conn;     /* config.hosts of them; the own one is unused */
-    ut_claims *claims; /* likewise */
-};
-
-static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
-{
-    return &j->op[seq % UT_OPS_MAX];
-}
-
-/* Whether checksums protect its packets; else a cipher's tags did. */
-static inline enum ut_check ut_job_check(const ut_job *j)
-{
-    return j->config.cipher ? UT_CHECK_NOTHING : UT_CHECK_SUM;
-}
-
-static inline unsigned ut_job_algorithm(const ut_job *j)
-{
-    return ut_options_algorithm(&j->config.options);
-}
+#include "core/op/job.h"
 
 /* Its schedule and transfers hold, and peers may still be sent something of it. */
 static inline bool ut_op_sends(const ut_op *op)
@@ -102,33 +35,15 @@ static inline const ut_record *ut_op_record_of(const ut_job *j, const ut_op *op,
     const ut_claims *claims = &j->claims[host];
     unsigned at = op->seq % UT_OPS_MAX;
     bool its = claims->seen[at] && claims->record[at].op_seq == op->seq;
-    return its && (!op->partial.on || (claims->record[at].flags & UT_RECORD_ACTIVE)) ? &claims->record[at] : NULL;
+    uint8_t started = j->gathering->record_flags;
+    return its && (claims->record[at].flags & started) == started ? &claims->record[at] : NULL;
 }
-
-/* job.c */
-static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
-{
-    return j->conn[host].state == UT_CONN_UP;
-}
-/* Masks of the other hosts that are up; that were and are not. */
-uint64_t ut_job_up(const ut_job *j);
-uint64_t ut_job_lost(const ut_job *j);
-/* A feedback goes to every peer at |at| or earlier. */
-void ut_job_speak(ut_job *j, ut_ns at);
-void ut_job_raise_rx_floor(ut_job *j);
-/* op_seq below which this host sends nothing more. */
-uint64_t ut_job_tx_floor(const ut_job *j);
 
 /* op.c */
-/* An op of a partial job starts, with what lies in the slots. */
-typedef struct ut_activation {
-    ut_submission shape; /* its op_seq, count, dtype, redop, mode, flags and deadline */
-    uint32_t from;       /* host that told; the own one: started here */
-    uint16_t initiator;  /* host; 0xffff: not known, or none */
-    uint8_t policy;
-    ut_ns since; /* when there was something to give, or a peer told */
-} ut_activation;
-void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
+/* The place of op |s|->op_seq, which is free, holds that op from now on: GATHERING, with the shape that |s| says. */
+ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now);
+/* Holds what another local rank says of the op against what the op is, as ut_op_agrees does. */
+bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now);
 /* The host has gone on without this call: it is to be answered by ut_op_answer_late. */
 bool ut_op_is_late(const ut_job *j, const ut_submission *s);
 /* A local rank's call that is not late; the submission was checked. |session| belongs to the job. */
@@ -142,6 +57,7 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now);
 /* The host goes on without this rank's call: it gets its own value back, which lies in its dst by now, or a reason in
  * reliable mode. */
 void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_ns now);
+/* For ut_gathering.gone of ordinary jobs. */
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
 /* Ends the op with UT_ERR_DESYNC: ranks of |host| said |there| for |field|, others |here|. */

@@ -4,7 +4,7 @@
  * it.
  */
 #include "core/base/plant.h"
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 static void end_op(ut_job *j, ut_op *op, ut_ns now);
 
@@ -69,7 +69,8 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     }
     op->peers.complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (!op->work.unsettled && op->peers.full_mask == op->peers.any_mask && op->fold.weight_min == ut_op_whole(j, op))
+    if (!op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
+        op->fold.weight_min == j->gathering->whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
 }
@@ -149,8 +150,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
             return;
         }
     }
-    if (op->partial.on)
-        ut_op_find_short(j, op);
+    j->gathering->recount(j, op);
     bool broken = is_broken(op);
     if ((op->time.stage_end[1] == UT_END_NONE && !broken) || !records_matched(j, op))
         return; /* broken or not: who has called something else is the better reason */
@@ -209,10 +209,9 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
         if (op->local.call[i].session != UINT32_MAX)
             j->host->complete(j->host->context, op->local.call[i].session, &r);
     ut_receipt_keep(j, &r);
-    if (op->partial.on)
-        ut_slots_ended(j, op, &r, now);
-    if (r.status != UT_FAILED && (op->local.calls || op->partial.on) && !op->plan.schedule.apart)
-        ut_replica_ended(j, op); /* without a call nobody has the result */
+    bool had = j->gathering->ended(j, op, &r, now);
+    if (had && r.status != UT_FAILED && !op->plan.schedule.apart)
+        ut_replica_ended(j, op);
     count_status(j->host->counters, r.status);
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_OP_DONE,
                                                 .job = j->number,
@@ -286,8 +285,7 @@ static void end_op(ut_job *j, ut_op *op, ut_ns now)
     op->work.index = 0;
     op->work.at = 0;
     ut_op_incast_learn(j, op);
-    if (op->partial.on)
-        ut_op_find_short(j, op);
+    j->gathering->recount(j, op);
     close_sends(op, 1);
     ut_op_end_on(j, op, now);
 }

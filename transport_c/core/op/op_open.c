@@ -3,7 +3,7 @@
  * How an op opens: what the ranks of this host bring is combined, the bucket is cut among its owners, contributions are
  * encoded where they travel so; then packets may flow. Passes over the bucket go as far as each turn allows.
  */
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 #include "kernels/kernels.h"
 
@@ -47,17 +47,16 @@ static void place_transfers(ut_job *j, ut_op *op)
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
-    unsigned n = op->partial.on ? ut_slots_sources(j, sources) : op->local.calls;
+    unsigned n = j->gathering->sources(j, op, sources);
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
     while (op->work.at < op->what.bytes) {
         uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
             return false;
-        if (op->partial.on)
-            (void)ut_slots_sources(j, sources);
+        (void)j->gathering->sources(j, op, sources);
         for (unsigned i = 0; i < n; i++)
-            sources[i] = (op->partial.on ? (const uint8_t *)sources[i] : op->local.call[i].src) + op->work.at;
+            sources[i] = (const uint8_t *)sources[i] + op->work.at;
         ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n,
                    some / op->what.element);
         op->work.at += some;
@@ -65,26 +64,16 @@ static bool combine(ut_job *j, ut_op *op)
     return true;
 }
 
-/* Where the host's contribution lies: the one rank's own buffers, or the combined ones. */
+/* Where the host's contribution lies, and all that is made of it. */
 static void place_buffers(ut_job *j, ut_op *op)
 {
-    op->local.weight = op->local.calls;
-    if (op->partial.on) {
-        ut_op_place_slots(j, op);
-    } else if (op->local.calls == 1) {
-        op->memory.src = op->local.call[0].src;
-        op->memory.dst = op->local.call[0].dst;
-    } else {
-        op->memory.src = op->memory.dst = op->memory.bucket;
-        if (op->what.collective == UT_BARRIER)
-            memset(op->memory.dst, 0, op->what.bytes);
-    }
+    j->gathering->place(j, op);
     op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
     op->memory.own = op->memory.src;
-    if (!op->partial.on)
+    if (j->gathering->encodes)
         ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
-    op->memory.transformed = !op->partial.on && ut_op_transforms(j, op);
+    op->memory.transformed = j->gathering->encodes && ut_op_transforms(j, op);
     if (op->memory.transformed)
         op->memory.src = op->memory.dst = op->memory.encoded;
     bool half = op->what.acc_element != op->what.element;
@@ -154,15 +143,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
-    if (op->partial.on)
-        ut_op_announce(j, op, now);
-    for (uint32_t h = 0; h < j->config.hosts && !op->partial.on; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h))
-            continue;
-        ut_conn *c = &j->conn[h];
-        ut_claims_hurry(&j->claims[h]);
-        ut_conn_speak_at(c, now);
-    }
+    j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;

@@ -3,7 +3,7 @@
  * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
  */
 #include "core/base/plant.h"
-#include "core/partial/part.h"
+#include "core/op/op.h"
 
 /* ---- data ---- */
 
@@ -43,7 +43,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         if (seq < j->next_open && !to_come)
             return UT_TAKEN_LATE;
         /* What is kept for an op that may never come would take the sender's credit for good. */
-        return j->partial.on || seq < j->next_open + UT_EARLY_MAX ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
+        return seq < j->next_open + j->gathering->early ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
     }
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX &&
@@ -163,8 +163,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             ut_op_time_host(j, op, true, now);
         if ((r->flags & UT_RECORD_SENT) && op->state == UT_OP_RUNNING)
             ut_op_time_sent(op, host, now);
-        if (op->partial.on && op->state == UT_OP_RUNNING)
-            ut_op_part(j, op, host, r, now);
+        if (op->state == UT_OP_RUNNING)
+            j->gathering->record(j, op, host, r, now);
         if ((r->flags & UT_RECORD_RESULT) && !(op->peers.peer_masks & ut_bit(host))) {
             op->peers.peer_masks |= ut_bit(host);
             op->peers.peer_full &= r->full_mask;
@@ -207,7 +207,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         const ut_record *r = &f->record[i];
         if (is_too_far(j, r->op_seq))
             continue;
-        if (!j->partial.on && r->op_seq >= j->next_open + UT_EARLY_MAX) {
+        if (r->op_seq >= j->next_open + j->gathering->early) {
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
             continue; /* it is told again until we have come there, and would be in the way of nearer ones */
         }
@@ -220,10 +220,8 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         j->claims[host].seen[at] = true;
         ut_replica_heard(j, host, r);
         j->claims[host].at[at] = now;
-        if (!j->partial.on || (r->flags & UT_RECORD_ACTIVE)) /* else its ranks are only ready for it */
+        if (j->gathering->hear(j, host, r))
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
-        if (j->partial.on)
-            j->partial.present_of[host] = r->attached;
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && ut_op_sends(op);
         /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
@@ -242,8 +240,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (op->state == UT_OP_LINGERING)
             ut_op_tick(j, op, now);
     }
-    if (j->partial.on)
-        ut_partial_look(j, now);
+    j->gathering->heard(j, now);
 }
 
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)

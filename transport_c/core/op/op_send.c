@@ -5,7 +5,7 @@
  * then fresh slots by op and schedule.
  */
 #include "core/base/digest.h"
-#include "core/partial/part.h"
+#include "core/op/op.h"
 #include "core/wire/pieces.h"
 
 #include "kernels/kernels.h"
@@ -212,24 +212,11 @@ static bool waits_for(const ut_op *op, uint32_t host)
     return !(op->peers.record_matched & ut_bit(host)) || ut_op_waits_for_masks(op, host);
 }
 
-/* What is said of the next op of a partial job before it starts. */
-static ut_record readiness(const ut_job *j)
-{
-    uint16_t ready = ut_slots_ready(j, j->next_open);
-    return (ut_record){.op_seq = j->next_open,
-                       .weight = (uint16_t)__builtin_popcount(ready),
-                       .algorithm = (uint8_t)ut_job_algorithm(j),
-                       .time_left_us = UINT32_MAX,
-                       .fresh = ready,
-                       .initiator = 0xffff,
-                       .policy = ut_policy_of(j, j->next_open).policy,
-                       .attached = ut_slots_present(j)};
-}
-
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
-    bool announce = ut_slots_announce(j);
+    ut_record next;
+    bool announce = j->gathering->readiness(j, &next);
     bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
     ret->incast = ut_job_incast_own(j);
     if (j->incast.gated)
@@ -243,7 +230,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
         ut_op *op = &j->op[k];
         bool over = ut_op_is_over(op);
         if (announce && k == j->next_open % UT_OPS_MAX) {
-            ret->record[ret->records++] = readiness(j);
+            ret->record[ret->records++] = next;
             continue; /* whoever needs the one that was here before is four ops behind */
         }
         if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
@@ -275,8 +262,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
                          .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
                          .owners = op->plan.owners_tag};
-        if (op->partial.on)
-            ut_op_tell_part(j, op, r);
+        j->gathering->tell(j, op, r);
         if (op->account.failed && op->account.field && op->account.culprit == j->config.self) {
             /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
             r->field = op->account.field;

@@ -79,8 +79,7 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
         op->time.early_wait[stage] = known && expected ? ut_early_wait(t->t_c[stage], percent) : 0;
     }
     bool local = j->config.options.timer_start == UT_TIMER_LOCAL;
-    /* A partial job's op starts on all hosts at once. */
-    op->time.clock = local || op->partial.on ? now : UT_NEVER;
+    op->time.clock = local || j->gathering->starts_together ? now : UT_NEVER;
     op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
     start_clock(j, op, now);
     cut_from(op, op->time.start);

@@ -6,7 +6,7 @@
 #ifndef UT_OP_PARTS_H
 #define UT_OP_PARTS_H
 
-#include "core/face/engine.h"
+#include "core/base/submission.h"
 #include "core/fold/fold.h"
 #include "core/op/timing.h"
 
@@ -43,14 +43,6 @@ typedef struct ut_note {
     uint64_t lost_before;        /* packets to it, when the op began */
     uint32_t drops_before;
 } ut_note;
-
-/* What a host has said that it brings to an op of a partial job. */
-typedef struct ut_part {
-    bool heard;
-    uint16_t weight;       /* ranks */
-    uint16_t fresh, stale; /* bit per place */
-    uint32_t oldest_step;
-} ut_part;
 
 /* When its stages begin and end: op_time.c. */
 typedef struct ut_op_time {
@@ -107,16 +99,6 @@ typedef struct ut_op_account {
     uint64_t value_here, value_there;
 } ut_op_account;
 
-/* For the ops of partial jobs alone: partial/. */
-typedef struct ut_op_partial {
-    uint8_t on;          /* 1: the op is of a partial job */
-    uint8_t policy;      /* enum ut_policy in force */
-    uint16_t initiator;  /* host; 0xffff: not known, or none */
-    uint32_t heard_from; /* host that told first; the own one: started here */
-    ut_ns waited;        /* from when there was something to give, or a peer told, to the start */
-    ut_part said[UT_HOSTS_MAX];
-} ut_op_partial;
-
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint64_t seq;
@@ -129,7 +111,7 @@ typedef struct ut_op {
     ut_op_peers peers;
     ut_op_plan plan;
     ut_op_account account;
-    ut_op_partial partial;
+    struct ut_op_partial *partial; /* of a partial job; else NULL */
 } ut_op;
 
 #endif

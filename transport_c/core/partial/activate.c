@@ -10,6 +10,7 @@
 #include "core/base/mix.h"
 #include "core/base/plant.h"
 #include "core/partial/part.h"
+#include "core/partial/picks.h"
 
 /* ---- pure functions ---- */
 
@@ -78,7 +79,7 @@ ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq)
     const ut_job_options *o = &j->config.options;
     ut_policy_set set = {o->policy, o->tau, o->quorum, o->probes};
     if (seq < o->policy_from)
-        set = j->partial.before;
+        set = j->partial->before;
     set.tau = set.tau ? set.tau : UT_TAU;
     if (set.policy == UT_POLICY_MAJORITY)
         set.probes = 1;
@@ -90,20 +91,8 @@ ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq)
 void ut_policy_tune(ut_job *j, const ut_job_options *before)
 {
     if (before->policy_from <= j->next_open) /* else what was to come never came into force */
-        j->partial.before = (ut_policy_set){before->policy, before->tau, before->quorum, before->probes};
-    j->partial.stale = true;
-}
-
-uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host)
-{
-    const ut_job_config *c = &j->config;
-    if (c->ranks_of[c->self])
-        return c->ranks_of[host];
-    if (host == c->self)
-        return c->local_ranks;
-    uint32_t others = c->hosts - 1, rest = j->world - UT_MIN2(j->world, c->local_ranks);
-    uint32_t place = host - (host > c->self);
-    return rest / others + (place < rest % others);
+        j->partial->before = (ut_policy_set){before->policy, before->tau, before->quorum, before->probes};
+    j->partial->stale = true;
 }
 
 /* ---- whether the next op starts ---- */
@@ -117,7 +106,7 @@ static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint3
     *ret_place = rank;
     if (host == j->config.self)
         return ut_slots_present(j) >> rank & 1;
-    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial.present_of[host] >> rank & 1);
+    return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial->present_of[host] >> rank & 1);
 }
 
 /* A rank of this host is among the |n| that are drawn of those that have a trainer, and it is ready. */
@@ -148,7 +137,7 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
         uint16_t places = ut_job_places_of(j, h);
-        alive += (uint32_t)__builtin_popcount(j->partial.present_of[h] & places);
+        alive += (uint32_t)__builtin_popcount(j->partial->present_of[h] & places);
         if (j->claims[h].seen[seq % UT_OPS_MAX] && r->op_seq == seq)
             sum += (uint32_t)__builtin_popcount((r->fresh | r->stale) & places);
     }
@@ -228,7 +217,7 @@ static uint64_t ended_elsewhere(const ut_job *j)
 
 static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
 {
-    ut_partial *p = &j->partial;
+    ut_partial *p = j->partial;
     uint16_t ready = ut_slots_ready(j, seq);
     if (p->told_seq == seq && p->told_ready == ready)
         return;
@@ -287,7 +276,7 @@ static void start(ut_job *j, const ut_submission *shape, uint32_t from, const ut
 
 void ut_partial_look(ut_job *j, ut_ns now)
 {
-    ut_partial *p = &j->partial;
+    ut_partial *p = j->partial;
     p->stale = false;
     p->look_at = UT_NEVER;
     while (!ut_partial_busy(j)) {
@@ -324,7 +313,7 @@ void ut_partial_look(ut_job *j, ut_ns now)
 
 int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now)
 {
-    if (!j->partial.on)
+    if (!j->partial)
         return UT_ERR_ARGUMENT;
     ut_partial_look(j, now); /* perhaps it runs elsewhere already */
     if (seq < j->next_open)

@@ -69,7 +69,7 @@ static bool copy(ut_job *j, ut_waiting *w, const uint8_t *from)
 /* The call asks for another result than there is. */
 static ut_receipt desync(const ut_job *j, const ut_submission *x, const ut_receipt *newest)
 {
-    const ut_partial *p = &j->partial;
+    const ut_partial *p = j->partial;
     bool dtype = x->dtype != p->dtype;
     ut_receipt r = ut_answer_word(j, x, UT_FAILED, UT_ERR_DESYNC);
     r.op_seq = newest->op_seq;
@@ -149,11 +149,11 @@ void ut_slots_answer(ut_job *j, ut_ns now)
 {
     bool all = true;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        uint32_t session = j->partial.rank[i].session;
+        uint32_t session = j->partial->rank[i].session;
         all = (session == UINT32_MAX || answer_session(j, session, now)) && all;
     }
-    j->partial.stale = j->partial.stale || (j->partial.answering && all);
-    j->partial.answering = !all;
+    j->partial->stale = j->partial->stale || (j->partial->answering && all);
+    j->partial->answering = !all;
 }
 
 static void owe(const ut_job *j, const ut_rank_slot *r, ut_waiting *w, uint64_t answer)
@@ -162,19 +162,19 @@ static void owe(const ut_job *j, const ut_rank_slot *r, ut_waiting *w, uint64_t 
     bool failed = kept(j, answer)->status == UT_FAILED;
     w->answer = answer;
     w->slot = failed ? r->state : r->result;
-    w->differs = !failed && (x->dtype != j->partial.dtype || x->count != j->partial.count);
+    w->differs = !failed && (x->dtype != j->partial->dtype || x->count != j->partial->count);
 }
 
 void ut_slots_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        if (j->partial.rank[i].session == UINT32_MAX)
+        if (j->partial->rank[i].session == UINT32_MAX)
             continue;
-        ut_calls *calls = j->partial.rank[i].calls;
+        ut_calls *calls = j->partial->rank[i].calls;
         for (uint32_t k = 0; k < calls->count; k++) {
             ut_waiting *w = ut_calls_at(calls, k);
             if (w->submission.wanted <= op_seq && !w->answer && !w->late)
-                owe(j, &j->partial.rank[i], w, answer);
+                owe(j, &j->partial->rank[i], w, answer);
         }
     }
 }
@@ -207,7 +207,7 @@ void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)
         } else if (give_own(j, session, w, now)) {
             ut_calls_remove(calls, i);
         } else {
-            j->partial.answering = true;
+            j->partial->answering = true;
             return;
         }
     }
@@ -225,7 +225,7 @@ ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session)
 void ut_slots_close(ut_job *j, ut_ns now)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_slot *r = &j->partial.rank[i];
+        ut_rank_slot *r = &j->partial->rank[i];
         while (r->session != UINT32_MAX && r->calls->count) {
             ut_waiting w = ut_calls_remove(r->calls, 0);
             ut_receipt receipt = ut_answer_word(j, &w.submission, UT_FAILED, UT_ERR_CLOSED);

@@ -12,18 +12,50 @@
 
 enum { NO_SESSION = UINT32_MAX };
 
-void ut_slots_init(ut_job *j)
+void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op)
 {
-    ut_partial *p = &j->partial;
-    unsigned policy = j->config.options.policy;
-    p->on = policy > UT_POLICY_NONE;
-    p->before = (ut_policy_set){j->config.options.policy, j->config.options.tau, j->config.options.quorum,
-                                j->config.options.probes};
+    const ut_job_options *o = &j->config.options;
+    j->partial = p;
+    j->gathering = &ut_gathering_partial;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        j->op[k].partial = &of_op[k];
+    p->before = (ut_policy_set){o->policy, o->tau, o->quorum, o->probes};
     p->look_at = UT_NEVER;
     p->told_seq = p->due_seq = UINT64_MAX;
     memset(p->present_of, 0xff, sizeof p->present_of);
     for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
         p->rank[i].session = NO_SESSION;
+}
+
+void ut_partial_tick(ut_job *j, ut_ns now)
+{
+    if (j->partial && (j->partial->stale || now >= j->partial->look_at))
+        ut_partial_look(j, now);
+}
+
+ut_ns ut_partial_next_wake(const ut_job *j)
+{
+    if (!j->partial)
+        return UT_NEVER;
+    return j->partial->stale ? 0 : j->partial->look_at;
+}
+
+void ut_partial_work_on(ut_job *j, ut_ns now)
+{
+    if (j->partial && j->partial->answering)
+        ut_slots_answer(j, now);
+}
+
+void ut_partial_members_changed(ut_job *j)
+{
+    if (j->partial)
+        j->partial->stale = true;
+}
+
+void ut_partial_host_connects(ut_job *j, uint32_t host)
+{
+    if (j->partial)
+        j->partial->present_of[host] = 0xffff;
 }
 
 /* ---- what lies in the slots ---- */
@@ -37,7 +69,7 @@ uint16_t ut_slots_attached(const ut_job *j)
 {
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
-        mask |= (uint16_t)((j->partial.rank[i].session != NO_SESSION) << i);
+        mask |= (uint16_t)((j->partial->rank[i].session != NO_SESSION) << i);
     return mask;
 }
 
@@ -45,7 +77,7 @@ uint16_t ut_slots_present(const ut_job *j)
 {
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
-        mask |= (uint16_t)(!j->partial.rank[i].gone << i);
+        mask |= (uint16_t)(!j->partial->rank[i].gone << i);
     return mask;
 }
 
@@ -55,7 +87,7 @@ uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
         seq = 0;
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        const ut_gift *g = &j->partial.rank[i].waiting;
+        const ut_gift *g = &j->partial->rank[i].waiting;
         mask |= (uint16_t)((g->there && !g->spent && (g->calls || g->arrived >= seq)) << i);
     }
     return mask;
@@ -64,7 +96,7 @@ uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
 bool ut_slots_overdue(const ut_job *j, uint32_t tau)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        const ut_rank_slot *r = &j->partial.rank[i];
+        const ut_rank_slot *r = &j->partial->rank[i];
         if (r->session != NO_SESSION && !r->waiting.there && r->absent >= tau)
             return true;
     }
@@ -74,17 +106,17 @@ bool ut_slots_overdue(const ut_job *j, uint32_t tau)
 ut_ns ut_slots_since(const ut_job *j, ut_ns at)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
-        if (j->partial.rank[i].waiting.there)
-            at = UT_MIN2(at, j->partial.rank[i].waiting.at);
+        if (j->partial->rank[i].waiting.there)
+            at = UT_MIN2(at, j->partial->rank[i].waiting.at);
     return at;
 }
 
 bool ut_slots_announce(const ut_job *j)
 {
-    if (!j->partial.on || ut_partial_busy(j))
+    if (ut_partial_busy(j))
         return false;
     bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return j->partial.announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_present(j) != all_places(j);
+    return j->partial->announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_present(j) != all_places(j);
 }
 
 ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
@@ -93,7 +125,7 @@ ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
     ut_ns budget = UT_NEVER;
     uint8_t flags = 0xff;
     for (uint32_t i = j->config.local_ranks; i-- > 0;) {
-        const ut_gift *g = &j->partial.rank[i].waiting;
+        const ut_gift *g = &j->partial->rank[i].waiting;
         if (!g->there)
             continue;
         shape = g->said;
@@ -109,7 +141,7 @@ ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
 void ut_slots_reshape(const ut_job *j, ut_submission *shape)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        const ut_gift *g = &j->partial.rank[i].waiting;
+        const ut_gift *g = &j->partial->rank[i].waiting;
         if (!g->there)
             continue;
         shape->dtype = g->said.dtype;
@@ -125,8 +157,8 @@ void ut_slots_reshape(const ut_job *j, ut_submission *shape)
 
 const ut_rank_slot *ut_slot_seen(const ut_job *j, uint32_t session)
 {
-    const ut_rank_slot *r = j->partial.rank;
-    while (r + 1 < j->partial.rank + j->config.local_ranks && r->session != session)
+    const ut_rank_slot *r = j->partial->rank;
+    while (r + 1 < j->partial->rank + j->config.local_ranks && r->session != session)
         r++;
     assert(r->session == session);
     return r;
@@ -141,7 +173,7 @@ void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
         freed = UT_MIN2(freed, r->waiting.number);
     if (r->in_op.there && !ut_planted(UT_PLANT_PARTIAL_FREED_EARLY))
         freed = UT_MIN2(freed, r->in_op.number);
-    j->host->tell(j->host->context, r->session, r->taken, freed, j->partial.results);
+    j->host->tell(j->host->context, r->session, r->taken, freed, j->partial->results);
 }
 
 /* ---- calls ---- */
@@ -175,7 +207,7 @@ static int give(const ut_job *j, ut_rank_slot *r, const ut_waiting *call, ut_ns 
 void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
 {
     const ut_submission *x = &call->submission;
-    ut_partial *p = &j->partial;
+    ut_partial *p = j->partial;
     ut_rank_slot *r = ut_slot_of(j, session);
     int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
     p->stale = true;
@@ -202,15 +234,15 @@ void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns n
 
 const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
 {
-    ut_part *part = &op->partial.said[j->config.self];
+    ut_part *part = &op->partial->said[j->config.self];
     const ut_submission *first = NULL, *other = NULL;
     uint32_t tau = ut_policy_of(j, op->seq).tau;
     *part = (ut_part){.heard = true};
-    j->partial.announce = false;
-    if (j->partial.held && (j->partial.results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
-        j->partial.held = false; /* its memory is the new op's */
+    j->partial->announce = false;
+    if (j->partial->held && (j->partial->results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
+        j->partial->held = false; /* its memory is the new op's */
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_slot *r = &j->partial.rank[i];
+        ut_rank_slot *r = &j->partial->rank[i];
         r->state = UT_SLOT_NULL;
         if (!r->waiting.there) {
             if (r->session != NO_SESSION) /* who was waited for in vain is not waited for again at once */
@@ -240,14 +272,14 @@ unsigned ut_slots_sources(const ut_job *j, const void **ret)
 {
     unsigned n = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
-        if (j->partial.rank[i].in_op.there)
-            ret[n++] = j->partial.rank[i].in_op.src;
+        if (j->partial->rank[i].in_op.there)
+            ret[n++] = j->partial->rank[i].in_op.src;
     return n;
 }
 
 void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
 {
-    ut_partial *p = &j->partial;
+    ut_partial *p = j->partial;
     p->stale = true;
     if (receipt->status != UT_FAILED) {
         p->results = op->seq + 1;
@@ -273,12 +305,12 @@ int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
 {
     if (place >= j->config.local_ranks)
         return UT_ERR_ARGUMENT;
-    ut_rank_slot *r = &j->partial.rank[place];
+    ut_rank_slot *r = &j->partial->rank[place];
     if (r->session != NO_SESSION)
         return UT_ERR_EXISTS;
-    j->partial.announce = j->partial.announce || r->gone;
+    j->partial->announce = j->partial->announce || r->gone;
     *r = (ut_rank_slot){.session = session, .calls = calls};
-    j->partial.stale = true;
+    j->partial->stale = true;
     return UT_OK;
 }
 
@@ -287,7 +319,7 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
     ut_rank_slot *r = ut_slot_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING) {
-        ut_op_part_leaves(j, op, (uint32_t)(r - j->partial.rank));
+        ut_op_part_leaves(j, op, (uint32_t)(r - j->partial->rank));
     } else if (r->in_op.there && op->memory.src == r->in_op.src) {
         /* The op goes on with it: this host still owes others their results. One that is alone owes nothing. */
         if (op->memory.orphan)
@@ -295,6 +327,6 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
         op->memory.src = op->memory.orphan;
     }
     *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
-    j->partial.stale = j->partial.announce = true;
+    j->partial->stale = j->partial->announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }

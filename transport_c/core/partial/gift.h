@@ -50,7 +50,6 @@ typedef struct ut_policy_set {
 } ut_policy_set;
 
 typedef struct ut_partial {
-    bool on;
     bool announce;  /* trainers came or went since the last op started: peers are told which ranks have one */
     bool stale;     /* something happened: ut_partial_look must see whether the next op starts */
     bool held;      /* the newest results still lie in the memory of their op */

@@ -12,8 +12,8 @@ uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
     uint64_t hosts = 0;
     uint32_t ranks = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        uint32_t i = op->plan.rx_of[0][h], weight = op->partial.said[h].weight;
-        if (weight == 0 && !op->partial.said[h].heard && h != j->config.self && i != UINT32_MAX)
+        uint32_t i = op->plan.rx_of[0][h], weight = op->partial->said[h].weight;
+        if (weight == 0 && !op->partial->said[h].heard && h != j->config.self && i != UINT32_MAX)
             weight = op->plan.transfer[i].weight; /* its data was quicker than its word */
         ranks += weight;
         hosts |= weight ? ut_bit(h) : 0;
@@ -29,31 +29,31 @@ static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
         return false;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         uint32_t i = op->plan.rx_of[0][h];
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->partial.said[h].heard &&
+        if (h != j->config.self && ut_job_host_is_up(j, h) && !op->partial->said[h].heard &&
             (i == UINT32_MAX || op->plan.transfer[i].weight == 0))
             return true;
     }
     return false;
 }
 
-uint32_t ut_op_whole(const ut_job *j, const ut_op *op)
+static uint32_t whole(const ut_job *j, const ut_op *op)
 {
     uint64_t hosts;
-    return op->partial.on && !somebody_is_unheard(j, op) ? ut_op_announced(j, op, &hosts) : j->world;
+    return somebody_is_unheard(j, op) ? j->world : ut_op_announced(j, op, &hosts);
 }
 
-void ut_op_find_short(const ut_job *j, ut_op *op)
+static void recount(const ut_job *j, ut_op *op)
 {
-    uint32_t whole = ut_op_whole(j, op);
+    uint32_t all = whole(j, op);
     op->fold.short_hosts = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (op->fold.least_of[h] < whole)
+        if (op->fold.least_of[h] < all)
             op->fold.short_hosts |= ut_bit(h);
 }
 
-void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
 {
-    ut_part *part = &op->partial.said[host];
+    ut_part *part = &op->partial->said[host];
     if (part->heard)
         return;
     uint16_t all = ut_job_places_of(j, host), fresh = r->fresh & all, stale = r->stale & all & (uint16_t)~fresh;
@@ -81,27 +81,57 @@ void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns n
 
 void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place)
 {
-    ut_part *own = &op->partial.said[j->config.self];
+    ut_part *own = &op->partial->said[j->config.self];
     uint16_t bit = (uint16_t)(1u << place);
-    j->partial.rank[place].in_op.there = false;
+    j->partial->rank[place].in_op.there = false;
     own->weight -= ((own->fresh | own->stale) & bit) != 0;
     own->fresh &= (uint16_t)~bit;
     own->stale &= (uint16_t)~bit;
     ut_op_restart(op);
 }
 
-void ut_op_place_slots(ut_job *j, ut_op *op)
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
 {
-    const void *sources[UT_LOCAL_MAX];
-    unsigned n = ut_slots_sources(j, sources);
-    op->memory.src = n == 1 ? sources[0] : op->memory.bucket; /* where several were combined, and none is zero */
+    ut_op *op = ut_op_gather(j, &a->shape, now);
+    op->partial->policy = a->policy;
+    op->partial->initiator = a->initiator;
+    op->partial->heard_from = a->from;
+    op->partial->waited = now - UT_MIN2(a->since, now);
+    memset(op->partial->said, 0, sizeof op->partial->said);
+    ut_op_time_call(j, op, &a->shape, true);
+    const ut_submission *other = ut_slots_take(j, op);
+    const ut_part *own = &op->partial->said[j->config.self];
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
+                                                .op_seq = op->seq,
+                                                .a = own->fresh | own->stale});
+    if (!other || ut_op_agrees_here(j, op, other, now))
+        ut_op_open(j, op, now);
+}
+
+/* ---- what differs from ordinary jobs while an op runs (core/op/gathering.h) ---- */
+
+static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
+{
+    (void)op;
+    return ut_slots_sources(j, ret);
+}
+
+static void place(ut_job *j, ut_op *op)
+{
+    const void *from[UT_LOCAL_MAX];
+    unsigned n = ut_slots_sources(j, from);
+    op->memory.src = n == 1 ? from[0] : op->memory.bucket; /* where several were combined, and none is zero */
     op->memory.dst = op->memory.bucket;
     op->local.weight = (uint16_t)n;
 }
 
-void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
+/* All peers are told, the activation tree's first. */
+static void announce(ut_job *j, const ut_op *op, ut_ns now)
 {
-    uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->partial.heard_from);
+    uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->partial->heard_from);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         if (h == j->config.self || !ut_job_host_is_up(j, h))
             continue;
@@ -113,30 +143,86 @@ void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now)
     }
 }
 
-void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r)
+static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 {
     r->flags |= UT_RECORD_ACTIVE;
-    r->fresh = op->partial.said[j->config.self].fresh;
-    r->stale = op->partial.said[j->config.self].stale;
-    r->oldest_step = op->partial.said[j->config.self].oldest_step;
-    r->initiator = op->partial.initiator;
-    r->policy = op->partial.policy;
+    r->fresh = op->partial->said[j->config.self].fresh;
+    r->stale = op->partial->said[j->config.self].stale;
+    r->oldest_step = op->partial->said[j->config.self].oldest_step;
+    r->initiator = op->partial->initiator;
+    r->policy = op->partial->policy;
     r->submitted = (uint8_t)((op->what.by_world ? UT_SUBMIT_WORLD : 0) | (op->time.adaptive ? UT_SUBMIT_ADAPTIVE : 0));
     r->attached = ut_slots_present(j);
 }
 
-void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r)
+static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
     uint8_t eta = j->config.options.eta;
-    r->policy = op->partial.policy;
-    r->initiator = op->partial.initiator;
-    r->waited_ns = op->partial.waited;
+    r->policy = op->partial->policy;
+    r->initiator = op->partial->initiator;
+    r->waited_ns = op->partial->waited;
     r->eta = eta ? eta : UT_ETA;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_part *part = &op->partial.said[h];
+        const ut_part *part = &op->partial->said[h];
         r->peer[h].fresh = part->fresh;
         r->peer[h].stale = part->stale;
         r->peer[h].oldest_step = part->oldest_step;
         r->included = (uint16_t)(r->included + __builtin_popcount(part->fresh | part->stale));
     }
 }
+
+static uint64_t contributors(const ut_job *j, const ut_op *op)
+{
+    uint64_t hosts;
+    ut_op_announced(j, op, &hosts);
+    return hosts;
+}
+
+static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
+{
+    ut_slots_ended(j, op, r, now);
+    return true;
+}
+
+/* What is said of the next op before it starts. */
+static bool readiness(const ut_job *j, ut_record *ret)
+{
+    if (!ut_slots_announce(j))
+        return false;
+    uint16_t ready = ut_slots_ready(j, j->next_open);
+    *ret = (ut_record){.op_seq = j->next_open,
+                       .weight = (uint16_t)__builtin_popcount(ready),
+                       .algorithm = (uint8_t)ut_job_algorithm(j),
+                       .time_left_us = UINT32_MAX,
+                       .fresh = ready,
+                       .initiator = 0xffff,
+                       .policy = ut_policy_of(j, j->next_open).policy,
+                       .attached = ut_slots_present(j)};
+    return true;
+}
+
+/* Before its op starts a record says which ranks are ready for it. */
+static bool hear(ut_job *j, uint32_t host, const ut_record *r)
+{
+    j->partial->present_of[host] = r->attached;
+    return r->flags & UT_RECORD_ACTIVE;
+}
+
+const ut_gathering ut_gathering_partial = {.keeps = true,
+                                           .record_flags = UT_RECORD_ACTIVE,
+                                           .starts_together = true,
+                                           .early = UT_LAG_MAX + 1,
+                                           .sources = sources,
+                                           .place = place,
+                                           .announce = announce,
+                                           .record = record,
+                                           .whole = whole,
+                                           .recount = recount,
+                                           .contributors = contributors,
+                                           .account = account,
+                                           .ended = ended,
+                                           .tell = tell,
+                                           .readiness = readiness,
+                                           .hear = hear,
+                                           .heard = ut_partial_look,
+                                           .gone = ut_slot_gone};

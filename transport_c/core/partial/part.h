@@ -8,29 +8,56 @@
 #define UT_PART_H
 
 #include "core/op/op.h"
+#include "core/partial/gift.h"
+
+/* What a host has said that it brings to an op of a partial job. */
+typedef struct ut_part {
+    bool heard;
+    uint16_t weight;       /* ranks */
+    uint16_t fresh, stale; /* bit per place */
+    uint32_t oldest_step;
+} ut_part;
+
+/* What an op of a partial job knows beyond others. */
+typedef struct ut_op_partial {
+    uint8_t policy;      /* enum ut_policy in force */
+    uint16_t initiator;  /* host; 0xffff: not known, or none */
+    uint32_t heard_from; /* host that told first; the own one: started here */
+    ut_ns waited;        /* from when there was something to give, or a peer told, to the start */
+    ut_part said[UT_HOSTS_MAX];
+} ut_op_partial;
 
 /* op_partial.c */
 /* Returns how many ranks are to be in the op, according to the hosts that were heard; |ret_hosts|: the hosts that bring
  * them. */
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts);
-/* Returns how many ranks a slot holds from which no rank is missing. */
-uint32_t ut_op_whole(const ut_job *j, const ut_op *op);
-/* Finds the hosts that sent a shard from which a rank is missing. */
-void ut_op_find_short(const ut_job *j, ut_op *op);
 /* The rank |place| of this host has gone before its gift was read: the op opens once more, without it. */
 void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place);
-/* |host| says, in |r|, what it brings to the op. */
-void ut_op_part(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now);
-/* Sets where the gifts that the op has taken lie, and where the result goes. */
-void ut_op_place_slots(ut_job *j, ut_op *op);
-/* The op has started: tells all peers, those in the activation tree first. */
-void ut_op_announce(ut_job *j, const ut_op *op, ut_ns now);
-/* Fills in the fields of a record, and of a receipt, that only partial jobs have. */
-void ut_op_tell_part(const ut_job *j, const ut_op *op, ut_record *r);
-void ut_op_receipt_parts(const ut_job *j, const ut_op *op, ut_receipt *r);
+/* What an op of a partial job starts with. */
+typedef struct ut_activation {
+    ut_submission shape; /* its op_seq, count, dtype, redop, mode, flags and deadline */
+    uint32_t from;       /* host that told; the own one: started here */
+    uint16_t initiator;  /* host; 0xffff: not known, or none */
+    uint8_t policy;
+    ut_ns since; /* when there was something to give, or a peer told */
+} ut_activation;
+/* Starts an op with what lies in the slots. */
+void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
+
+extern const ut_gathering ut_gathering_partial;
 
 /* gift.c */
-void ut_slots_init(ut_job *j);
+/* Makes |j|, which was laid out for ut_gathering_partial, a partial job. |p| and an |of_op| for each of UT_OPS_MAX ops
+ * are zeroed memory that lasts as long as the job does. */
+void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op);
+/* The engine calls these for any job; in an ordinary one they do nothing. */
+void ut_partial_tick(ut_job *j, ut_ns now);
+ut_ns ut_partial_next_wake(const ut_job *j);
+/* Goes on with answers that are being copied. */
+void ut_partial_work_on(ut_job *j, ut_ns now);
+void ut_partial_members_changed(ut_job *j);
+/* |host| begins another life: which of its trainers have left is not known. */
+void ut_partial_host_connects(ut_job *j, uint32_t host);
 /* Masks of local ranks: those that have a trainer; those whose trainer has not left (or has not come yet); those that
  * have given something for op |seq|. */
 uint16_t ut_slots_attached(const ut_job *j);
@@ -77,7 +104,6 @@ uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from);
 ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
 /* The job's options have changed; until now they were |before|. */
 void ut_policy_tune(ut_job *j, const ut_job_options *before);
-uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
 /* Mask of the local ranks of |host|. */
 static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
 {
@@ -92,7 +118,7 @@ static inline bool ut_partial_busy(const ut_job *j)
 {
     const ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     bool open = op->state == UT_OP_OPENING || op->state == UT_OP_RUNNING || op->state == UT_OP_ENDING;
-    return j->partial.answering || (open && op->seq == j->next_open - 1);
+    return j->partial->answering || (open && op->seq == j->next_open - 1);
 }
 
 #endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a job knows across its ops: how far it has got, and how to reach its fellow hosts.
+ */
+#include "core/op/op.h"
+#include "core/wire/pieces.h"
+
+/* ---- memory ---- */
+
+ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t window, const ut_gathering *gathering)
+{
+    bool at = c->at != NULL;
+    ut_job *j = ut_carve(c, sizeof *j);
+    ut_conn *conn = ut_carve(c, sizeof *conn * config->hosts);
+    ut_claims *claims = ut_carve(c, sizeof *claims * config->hosts);
+    ut_receipt *kept = ut_carve(c, sizeof *kept * UT_RECEIPTS_KEPT);
+    ut_frame frame = {config->packet_bytes, ut_seal_overhead(config->cipher)};
+    uint32_t payload = ut_wire_payload(frame.packet_bytes, frame.overhead);
+    uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
+    /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
+     * touched costs addresses alone. */
+    unsigned algorithm = ut_options_algorithm(&config->options);
+    bool whole = algorithm == UT_TAR || algorithm == UT_PS;
+    size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
+    size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
+    size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
+    if (at) {
+        j->gathering = gathering;
+        j->conn = conn;
+        j->claims = claims;
+        j->frame = frame;
+        j->payload = payload;
+        j->account.kept = kept;
+    }
+    for (uint32_t h = 0; h < config->hosts; h++) {
+        uint8_t *stash = ut_carve(c, ut_conn_stash_bytes(window));
+        uint8_t *pieces = ut_carve(c, ut_pieces_memory(&frame));
+        if (!at)
+            continue;
+        ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+        ut_claims_hurry(&claims[h]);
+        conn[h].pieces = pieces;
+        conn[h].seal.cipher = config->cipher;
+    }
+    /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
+     * folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded, but none of jobs that keep;
+     * those alone go on without the trainer whose buffer they began with (ut_slot_gone). */
+    bool apart = config->hosts > 1;
+    bool encodes = apart && gathering->encodes && algorithm == UT_TAR;
+    bool combines = config->local_ranks > 1 || gathering->keeps;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        uint8_t *slot_state = ut_carve(c, slots);
+        uint16_t *slot_weight = ut_carve(c, slots * 2);
+        uint32_t *slot_crc = ut_carve(c, slots * 4);
+        uint64_t *bitmaps = ut_carve(c, words * 8);
+        uint8_t *held = apart ? ut_carve(c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
+        uint8_t *encoded = encodes ? ut_carve(c, config->bucket_bytes_max) : NULL;
+        uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
+        uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;
+        if (!at)
+            continue;
+        ut_op *op = &j->op[k];
+        op->fold.state = slot_state;
+        op->fold.weight = slot_weight;
+        op->fold.crc = slot_crc;
+        op->plan.bitmaps = bitmaps;
+        op->plan.bitmap_words = words;
+        op->memory.held = held;
+        op->memory.bucket = bucket;
+        op->memory.encoded = encoded;
+        op->memory.orphan = orphan;
+    }
+    return j;
+}
+
+void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const ut_host *host)
+{
+    j->number = number;
+    j->host = host;
+    j->config = *config;
+    j->world = ut_world_of(config);
+    ut_timing_init(&j->timing, config->hosts, config->self);
+    ut_pace_init(&j->pace, config->rate_bytes_per_s);
+    ut_job_incast_init(j);
+    j->turn_until = UT_NEVER;
+    j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
+    ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
+    ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        op->seq = UINT64_MAX;
+        ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, host->turn, j->payload, j->world);
+    }
+}
+
+/* ---- hosts, and how far the job has got ---- */
+
+uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host)
+{
+    const ut_job_config *c = &j->config;
+    if (c->ranks_of[c->self])
+        return c->ranks_of[host];
+    if (host == c->self)
+        return c->local_ranks;
+    uint32_t others = c->hosts - 1, rest = j->world - UT_MIN2(j->world, c->local_ranks);
+    uint32_t place = host - (host > c->self);
+    return rest / others + (place < rest % others);
+}
+
+uint64_t ut_job_up(const ut_job *j)
+{
+    uint64_t up = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h))
+            up |= ut_bit(h);
+    return up;
+}
+
+uint64_t ut_job_lost(const ut_job *j)
+{
+    uint64_t lost = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        lost |= j->conn[h].state == UT_CONN_ABSENT ? ut_bit(h) : 0;
+    return lost;
+}
+
+void ut_job_speak(ut_job *j, ut_ns at)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && ut_job_host_is_up(j, h))
+            ut_conn_speak_at(&j->conn[h], at);
+}
+
+/* To the first op that is open, or to the next one. A partial job may leave out any number of ops. */
+void ut_job_raise_rx_floor(ut_job *j)
+{
+    uint64_t floor = j->next_open;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        const ut_op *op = &j->op[k];
+        if (op->state != UT_OP_FREE && op->state != UT_OP_LINGERING && op->seq >= j->rx_floor)
+            floor = UT_MIN2(floor, op->seq);
+    }
+    j->rx_floor = UT_MAX2(j->rx_floor, floor);
+}
+
+uint64_t ut_job_tx_floor(const ut_job *j)
+{
+    uint64_t floor = j->next_open;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (j->op[k].state != UT_OP_FREE)
+            floor = UT_MIN2(floor, j->op[k].seq);
+    return floor;
+}
