@@ -5,6 +5,7 @@
  */
 #include "check.h"
 
+#include "core/face/engine.h"
 #include "core/op/op.h"
 #include "core/wire/packets.h"
 

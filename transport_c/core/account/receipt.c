@@ -139,7 +139,7 @@ void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->bytes_duplicate = op->account.bytes_duplicate;
     r->nonfinite = op->fold.nonfinite;
     r->weight_min = op->fold.weight_min;
-    r->hadamard = op->memory.transformed;
+    r->hadamard = op->codec->id == UT_CODEC_HADAMARD;
     r->drops_host = j->host->counters->kernel_drops - op->account.kernel_drops_before;
     r->incast = op->plan.incast;
     r->t_b_us = in_force_us(op->time.learnt.t_b);

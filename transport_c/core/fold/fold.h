@@ -15,7 +15,27 @@
 #include "core/base/work.h"
 #include "core/plan/plan.h"
 
-typedef struct ut_op_fold {
+typedef struct ut_op_fold ut_op_fold;
+
+/* How contributions become a slot's result, where that is another thing than their plain sum: a sum over blocks that
+ * cover different parts of a slot, or one with coefficients that depend on who came. A rule is asked for each slot that
+ * this host folds contributions into. It keeps what it needs in memory of its own (ut_op_fold.rule_memory), by slot of
+ * the bucket, and begins anew with each op. */
+typedef struct ut_fold_rule {
+    /* An op begins. */
+    void (*open)(ut_op_fold *f);
+    /* A contribution of |ranks| ranks to |slot| of |s|->chunk came from |s|->peer, once: takes it in. False: it adds
+     * nothing to what is there, so its ranks do not count. */
+    bool (*arrive)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks);
+    /* What has come suffices: the slot is finished, and later contributions to it are moot. When all slots of a chunk
+     * are, the transfers that still bring some of it are closed. */
+    bool (*enough)(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
+    /* Makes |dst|, |len| bytes, of this host's own contribution (ut_fold_own) and of what has come, be it enough or
+     * not. Returns the elements of it that are NaN or infinite. */
+    size_t (*finish)(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len);
+} ut_fold_rule;
+
+struct ut_op_fold {
     /* Given once (ut_fold_init). */
     const ut_op_what *what;
     ut_op_plan *plan;
@@ -26,6 +46,10 @@ typedef struct ut_op_fold {
     uint8_t *state;   /* per slot of the bucket: see slots.c */
     uint16_t *weight; /* per slot of the bucket: ranks in what it holds */
     uint32_t *crc;    /* per slot that holds its result, where it may be sent on: its CRC32C */
+
+    /* May be set before each ut_fold_open. */
+    const ut_fold_rule *rule; /* NULL: the plain sum */
+    void *rule_memory;        /* the rule's own */
 
     /* From ut_fold_open on. */
     uint16_t ranks;                   /* of this host, that are in its own contribution */
@@ -44,7 +68,7 @@ typedef struct ut_op_fold {
     uint64_t short_hosts;             /* owners whose shard came straight from them with ranks missing in some slot */
     uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
     uint32_t fill_chunk, fill_slot; /* where holes are being filled; UINT32_MAX: nowhere yet */
-} ut_op_fold;
+};
 
 /* |what|, |plan|, |memory| and |turn| stay the caller's, who sets them before each ut_fold_open. `state`, `weight` and
  * `crc` are the caller's too: an element for each slot of the largest bucket. */
@@ -53,6 +77,8 @@ void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op
 /* An op begins: its schedule, transfers and buffers are in place. |ranks| of this host are in its contribution, and
  * |lacking| have not called. */
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);
+/* This host's own contribution to the slot. */
+const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
 /* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot);
 /* Folds the contribution of |ranks| ranks in that came with step |s|. The slot is not moot, and |payload| has its

@@ -112,6 +112,8 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     uint16_t weight = (uint16_t)(s->placed ? f->world - lacking : ranks);
     for (uint32_t g = 0; g < slots; g++)
         f->weight[g] = weight;
+    if (f->rule)
+        f->rule->open(f);
 }
 
 /* ---- one slot ---- */
@@ -148,13 +150,48 @@ static uint8_t redop_on_the_way(const ut_op_fold *f)
     return f->what->redop == UT_AVG ? UT_SUM : f->what->redop;
 }
 
+const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
+{
+    return src_at(f, offset_of(f, chunk, slot));
+}
+
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot)
 {
     return f->state[f->first[s->chunk] + slot] & SUMMED;
 }
 
+static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot);
+
+/* All slots of |chunk| have enough: what is still on its way is not waited for. */
+static void close_receives(ut_op_fold *f, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
+        const ut_step *s = &f->plan->schedule.step[i];
+        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && s->chunk == chunk)
+            f->plan->transfer[i].closed = 1;
+    }
+}
+
+static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len,
+                        unsigned ranks)
+{
+    uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
+    if (f->rule->arrive(f, s, slot, payload, len, ranks))
+        f->weight[g] = (uint16_t)(f->weight[g] + ranks);
+    bool last = (++f->state[g] & FOLDS) == f->due[chunk];
+    if (!last && !f->rule->enough(f, chunk, slot))
+        return;
+    end_slot(f, chunk, slot);
+    if (f->ready[0][chunk] == slots_of(f, chunk))
+        close_receives(f, chunk);
+}
+
 void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
+    if (f->rule) {
+        add_by_rule(f, s, slot, payload, len, ranks);
+        return;
+    }
     uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
     uint64_t at = s->offset + (uint64_t)slot * f->payload;
     bool own = chunk == f->plan->schedule.own;
@@ -221,17 +258,22 @@ static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
     uint64_t at = offset_of(f, chunk, slot);
     bool alone = (f->state[g] & FOLDS) == 0;
     size_t n = elements_of(f, chunk, slot);
-    if (chunk == f->plan->schedule.own) {
+    bool own = chunk == f->plan->schedule.own;
+    if (f->rule) {
+        size_t bad = f->rule->finish(f, chunk, slot, dst_at(f, at), n * f->what->element);
+        f->nonfinite += own ? bad : 0;
+    } else if (own) {
         f->nonfinite += f->plan->schedule.placed
                             ? ut_place(f->what->dtype, dst_at(f, at), src_at(f, at), n)
                             : ut_finish(f->what->dtype, f->what->redop, alone ? UT_A_IS_INPUT : 0, dst_at(f, at),
                                         alone ? src_at(f, at) : acc_at(f, at), n, divisor_of(f, g));
-        is_result(f, chunk, g, at, n * f->what->element, ut_crc32c(0, dst_at(f, at), n * f->what->element));
-    } else {
-        if (!alone && f->what->acc_element != f->what->element)
-            (void)ut_finish(f->what->dtype, redop_on_the_way(f), 0, dst_at(f, at), acc_at(f, at), n, 1);
-        set(f, chunk, g, SUMMED);
+    } else if (!alone && f->what->acc_element != f->what->element) {
+        (void)ut_finish(f->what->dtype, redop_on_the_way(f), 0, dst_at(f, at), acc_at(f, at), n, 1);
     }
+    if (own)
+        is_result(f, chunk, g, at, n * f->what->element, ut_crc32c(0, dst_at(f, at), n * f->what->element));
+    else
+        set(f, chunk, g, SUMMED);
 }
 
 void ut_fold_fewer(ut_op_fold *f, uint32_t chunk)

@@ -54,7 +54,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t windo
         uint32_t *slot_crc = ut_carve(c, slots * 4);
         uint64_t *bitmaps = ut_carve(c, words * 8);
         uint8_t *held = apart ? ut_carve(c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
-        uint8_t *encoded = encodes ? ut_carve(c, config->bucket_bytes_max) : NULL;
+        uint8_t *encoded = encodes ? ut_carve(c, ut_codec_hadamard.bound(config->bucket_bytes_max)) : NULL;
         uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;
         if (!at)
@@ -84,6 +84,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     ut_job_incast_init(j);
     j->turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
+    j->codec = &ut_codec_hadamard;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {

@@ -53,6 +53,7 @@ struct ut_job {
     ut_window window;
     ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
     ut_hadamard_switch hadamard;
+    const ut_codec *codec; /* that its ops travel in, where they fit and the hosts have agreed on it */
     ut_owners owners;
     const ut_gathering *gathering;
     struct ut_partial *partial; /* what a partial job knows beyond the others; NULL: it is none */

@@ -65,7 +65,8 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->plan.owners = j->owners.all;
     op->plan.owners_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = 0;
-    op->memory.transformed = 0;
+    op->memory.travels_encoded = false;
+    op->codec = &ut_codec_none;
     op->account.failed = 0;
     op->account.error = UT_OK;
     op->account.culprit = 0xffff;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One collective on one host, and the job that it belongs to.
+ * One collective on one host.
  *
  * An op's life: FREE -> GATHERING (some local ranks have called) -> OPENING (their buffers are combined and encoded) ->
  * RUNNING (packets flow) -> ENDING (the result is finished and copied out) -> LINGERING (its trainers have their
  * receipts; peers may still need repairs of our shard) -> FREE. What passes over the whole bucket may take several
  * turns of the engine (work.h); the op then stays OPENING, RUNNING or ENDING meanwhile.
  *
- * Files: job.c (across ops), op.c (calls, time, death), op_open.c, op_time.c (when stages end), op_end.c (stages and
- * results), op_recv.c (packets in), slots.c (what each slot of the bucket holds), op_send.c (packets out),
- * op_hadamard.c (the bucket transformed), op_partial.c (where not everybody contributes), replica.c (the digest of the
- * result), witness.c (who held it up), receipt.c (the account).
+ * Files: op.c (calls, time, death), op_open.c, op_time.c (when stages end), op_end.c (stages and results), op_recv.c
+ * (packets in), op_send.c (packets out), gathering.c (whose contributions they are). What slots hold is core/fold/, how
+ * contributions travel core/codec/, who held an op up and what is told of it core/account/.
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -185,19 +184,8 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked);
 /* All sends to this peer are acknowledged, given up or closed; of |stage| 1 or 2 alone, or with 0 of both. */
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 
-/* op_hadamard.c */
-/* Whether an op that opens travels transformed. Not if the switch is off, or it is no bounded sum or average of float32
- * between hosts by TAR. (A reliable op misses nothing, so there is nothing to spread.) */
-bool ut_op_transforms(const ut_job *j, const ut_op *op);
-/* Encodes this host's contribution, which is `own`, into the encoded bucket. False if the turn does not allow all of
- * it. */
-bool ut_op_encode(ut_job *j, ut_op *op);
-/* Decodes what came into the buffer of the first rank that still waits; then, as another step, turns dst to it and
- * takes the digest of it. False as above. */
-bool ut_op_decode(ut_job *j, ut_op *op);
-bool ut_op_digest(ut_job *j, ut_op *op);
-/* Adds to the job's losses what is missing of an op that ends. */
-void ut_op_account_loss(ut_job *j, const ut_op *op);
+/* op_open.c: the op as its codec sees it. */
+ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op);
 
 /* witness.c */
 void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);

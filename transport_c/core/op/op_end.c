@@ -241,6 +241,56 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
 
 enum { END_SETTLE, END_KEEP, END_DECODE, END_DIGEST, END_COPY };
 
+/* The buffer of the first rank that still waits; NULL if none does. */
+static uint8_t *buffer_of(const ut_op *op)
+{
+    for (unsigned i = 0; i < op->local.calls; i++)
+        if (op->local.call[i].session != UINT32_MAX)
+            return op->local.call[i].dst;
+    return NULL;
+}
+
+/* What came encoded into the buffer of the first rank that still waits. */
+static bool decode(ut_job *j, ut_op *op)
+{
+    uint8_t *dst = buffer_of(op);
+    if (!op->memory.travels_encoded || !dst)
+        return true;
+    if (op->work.index == 0 && op->work.at == 0)
+        op->fold.nonfinite = 0; /* until here it counted what is encoded */
+    ut_codec_op c = ut_op_seen_by_codec(j, op);
+    return op->codec->decode(&c, dst, &op->fold.nonfinite);
+}
+
+/* The digest of that, and the result is there from now on. */
+static bool digest(ut_job *j, ut_op *op)
+{
+    uint8_t *dst = buffer_of(op);
+    if (!op->memory.travels_encoded || !dst)
+        return true;
+    if (op->work.index == 0 && op->work.at == 0)
+        op->fold.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
+    ut_codec_op c = ut_op_seen_by_codec(j, op);
+    if (!ut_codec_digest(&c, dst, &op->fold.digest))
+        return false;
+    op->memory.dst = dst;
+    return true;
+}
+
+/* Adds to the job's losses what is missing of an op that ends. */
+static void account_loss(ut_job *j, const ut_op *op)
+{
+    uint64_t missing = 0, expected = 0;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.transfer[i].done == 0)
+            continue;
+        missing += ut_transfer_missing(&op->plan.transfer[i], j->payload);
+        expected += op->plan.schedule.step[i].bytes;
+    }
+    if (op->what.mode != UT_RELIABLE)
+        ut_hadamard_lost(&j->hadamard, missing, expected);
+}
+
 static bool end_step(ut_job *j, ut_op *op)
 {
     switch (op->work.step) {
@@ -249,9 +299,9 @@ static bool end_step(ut_job *j, ut_op *op)
     case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
         return ut_fold_keep(&op->fold, &op->work);
     case END_DECODE:
-        return ut_op_decode(j, op);
+        return decode(j, op);
     case END_DIGEST:
-        return ut_op_digest(j, op);
+        return digest(j, op);
     default:
         return copy_out(j, op);
     }
@@ -262,7 +312,7 @@ void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now)
     for (; op->work.step <= END_COPY; ut_op_next_step(op))
         if (!end_step(j, op))
             return;
-    ut_op_account_loss(j, op);
+    account_loss(j, op);
     hand_out(j, op, now);
     settle(j, op, now);
     ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */

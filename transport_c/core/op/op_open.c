@@ -64,6 +64,27 @@ static bool combine(ut_job *j, ut_op *op)
     return true;
 }
 
+static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
+{
+    bool agreed = j->gathering->encodes && ut_hadamard_is_on(&j->hadamard, op->seq);
+    bool fits = agreed && j->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j));
+    return fits ? j->codec : &ut_codec_none;
+}
+
+ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
+{
+    return (ut_codec_op){.seq = op->seq,
+                         .hosts = j->config.hosts,
+                         .self = j->config.self,
+                         .payload = j->payload,
+                         .ranks = op->local.weight,
+                         .what = &op->what,
+                         .plan = &op->plan,
+                         .memory = &op->memory,
+                         .turn = j->host->turn,
+                         .way = &op->work};
+}
+
 /* Where the host's contribution lies, and all that is made of it. */
 static void place_buffers(ut_job *j, ut_op *op)
 {
@@ -73,8 +94,9 @@ static void place_buffers(ut_job *j, ut_op *op)
     op->memory.own = op->memory.src;
     if (j->gathering->encodes)
         ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
-    op->memory.transformed = j->gathering->encodes && ut_op_transforms(j, op);
-    if (op->memory.transformed)
+    op->codec = codec_of(j, op);
+    op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE;
+    if (op->memory.travels_encoded)
         op->memory.src = op->memory.dst = op->memory.encoded;
     bool half = op->what.acc_element != op->what.element;
     op->memory.held_from = op->plan.schedule.direct ? op->plan.schedule.own_offset : 0;
@@ -142,6 +164,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
+    op->fold.rule = op->codec->rule;
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
@@ -173,7 +196,8 @@ void ut_op_open_on(ut_job *j, ut_op *op, ut_ns now)
             return;
         ut_op_next_step(op);
     }
-    if (op->memory.transformed && !ut_op_encode(j, op))
+    ut_codec_op c = ut_op_seen_by_codec(j, op);
+    if (op->memory.travels_encoded && !op->codec->encode(&c))
         return;
     begin(j, op, now);
 }

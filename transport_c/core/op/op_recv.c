@@ -50,7 +50,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
            !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, len, &slot))
         i = op->plan.rx_next[i];
     if (i == UINT32_MAX || h->owners != op->plan.owners_tag ||
-        !(h->flags & UT_FLAG_TRANSFORMED) != !op->memory.transformed ||
+        !(h->flags & UT_FLAG_TRANSFORMED) != !op->memory.travels_encoded ||
         h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->plan.schedule.step[i];
@@ -76,7 +76,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         t->weight = s->stage == 1 ? h->coverage : t->weight;
         ut_fold_place(&op->fold, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
     }
-    if (ut_transfer_complete(t))
+    if (ut_transfer_over(t))
         ut_op_check(j, op, now);
     return UT_TAKEN_USED;
 }

@@ -46,7 +46,8 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead), now);
-    ut_data h = {.flags = (uint8_t)((repair ? UT_FLAG_REPAIR : 0) | (op->memory.transformed ? UT_FLAG_TRANSFORMED : 0)),
+    unsigned flags = (repair ? UT_FLAG_REPAIR : 0) | (op->memory.travels_encoded ? UT_FLAG_TRANSFORMED : 0);
+    ut_data h = {.flags = (uint8_t)flags,
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,

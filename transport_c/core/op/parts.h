@@ -7,6 +7,7 @@
 #define UT_OP_PARTS_H
 
 #include "core/base/submission.h"
+#include "core/codec/codec.h"
 #include "core/fold/fold.h"
 #include "core/op/timing.h"
 
@@ -103,6 +104,7 @@ typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint64_t seq;
     ut_progress work;
+    const ut_codec *codec; /* that it travels in */
     ut_op_what what;
     ut_op_time time;
     ut_op_local local;

@@ -33,17 +33,17 @@ typedef struct ut_op_memory {
     uint64_t held_from;          /* bytes into the bucket: `held` begins there */
     const uint8_t *out;          /* where stage 2 sends from: dst, later the linger copy */
     uint64_t out_from;           /* bytes into the bucket: `out` begins there */
-    uint8_t transformed;         /* src, dst and all that travels are Hadamard-encoded, in `encoded` */
+    bool travels_encoded;        /* src, dst and all that travels are in `encoded`, by the codec of the op */
     uint8_t *held;    /* float32 sums of half-width types, then what peers still need; NULL in a job of one host */
     uint8_t *bucket;  /* the combined local contributions, NULL with one local rank; in partial jobs the result */
-    uint8_t *encoded; /* the transformed bucket; NULL in a job of one host, and in a job that never transforms */
+    uint8_t *encoded; /* the bucket as a codec made it; NULL in a job of one host, and in one that never encodes */
     uint8_t *orphan; /* the gift of a rank that has gone since; NULL in a job of one host, or one that is not partial */
 } ut_op_memory;
 
 /* Whether the op's data, and all that it sends of it, lies in the job's memory and not in a trainer's. */
 static inline bool ut_op_in_job_memory(const ut_op_memory *m)
 {
-    return m->transformed || m->dst == m->bucket;
+    return m->travels_encoded || m->dst == m->bucket;
 }
 
 #endif
