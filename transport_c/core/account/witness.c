@@ -3,8 +3,8 @@
  * Notes on every host while an op runs, and what they come to. A note costs a few stores a packet; judging waits for
  * the end. The rule itself is culprit.c's.
  */
+#include "core/account/account.h"
 #include "core/account/culprit.h"
-#include "core/op/op.h"
 
 static uint32_t low24(uint32_t x)
 {
@@ -17,20 +17,20 @@ static int32_t signed24(uint32_t x)
     return (int32_t)(x << 8) >> 8;
 }
 
-void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now)
+void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now)
 {
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_conn *c = &j->conn[h];
-        op->account.note[h] = (ut_note){.opened = h != j->config.self && ut_op_record_of(j, op, h) ? now : UT_NEVER,
-                                        .heard = now,
-                                        .lost_before = c->tx.lost_packets - c->tx.spurious_losses,
-                                        .drops_before = c->peer.drops};
+    for (uint32_t h = 0; h < a->job->hosts; h++) {
+        const ut_conn *c = &a->job->conn[h];
+        a->note[h] = (ut_note){.opened = ut_bits_have(started, h) ? now : UT_NEVER,
+                               .heard = now,
+                               .lost_before = c->tx.lost_packets - c->tx.spurious_losses,
+                               .drops_before = c->peer.drops};
     }
 }
 
-void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now)
+void ut_witness_word(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
 {
-    ut_note *n = &op->account.note[host];
+    ut_note *n = &a->note[host];
     if (n->opened != UT_NEVER)
         n->quiet = UT_MAX2(n->quiet, now - n->heard);
     else if (opened)
@@ -38,11 +38,11 @@ void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now)
     n->heard = now;
 }
 
-void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now)
+void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, size_t len, ut_ns now)
 {
-    ut_note *n = &op->account.note[host];
+    ut_note *n = &a->note[host];
     uint32_t lag = low24((uint32_t)(now / UT_US) - h->time_us);
-    ut_witness_word(op, host, true, now);
+    ut_witness_word(a, host, true, now);
     if (n->packets++ == 0) {
         n->first = now;
         n->lag_first = lag;
@@ -54,60 +54,59 @@ void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_
         n->repaired += len;
 }
 
-static uint32_t us_after(const ut_op *op, ut_ns at)
+static uint32_t us_after(ut_ns start, ut_ns at)
 {
-    return (uint32_t)UT_MIN2((UT_MAX2(at, op->time.start) - op->time.start) / UT_US, (ut_ns)UINT32_MAX - 1);
+    return (uint32_t)UT_MIN2((UT_MAX2(at, start) - start) / UT_US, (ut_ns)UINT32_MAX - 1);
 }
 
-static ut_witness seen_of(const ut_job *j, const ut_op *op, uint32_t host, ut_ns now, const ut_receipt *r)
+static ut_witness seen_of(const ut_op_account *a, const ut_account_facts *f, uint32_t host, const ut_receipt *r)
 {
-    const ut_conn *c = &j->conn[host];
-    const ut_note *n = &op->account.note[host];
+    const ut_conn *c = &a->job->conn[host];
+    const ut_note *n = &a->note[host];
     const ut_receipt_peer *row = &r->peer[host];
-    const ut_record *theirs = ut_op_record_of(j, op, host);
+    const ut_record *theirs = ut_bits_have(f->started, host) ? f->record[host] : NULL;
     bool opened = n->opened != UT_NEVER;
     ut_witness w = {.opened = opened,
-                    .gone = !ut_job_host_is_up(j, host) || c->rx.last < op->time.start,
-                    .opened_after = opened ? n->opened - op->time.start : now - op->time.start,
-                    .quiet = opened ? UT_MAX2(n->quiet, now - n->heard) : 0,
+                    .gone = a->job->conn[host].state != UT_CONN_UP || c->rx.last < f->start,
+                    .opened_after = opened ? n->opened - f->start : f->now - f->start,
+                    .quiet = opened ? UT_MAX2(n->quiet, f->now - n->heard) : 0,
                     .came = n->packets,
-                    .again = n->repaired / j->payload,
+                    .again = n->repaired / a->job->payload,
                     .lost = row->lost,
                     .drops = row->drops,
                     .missing = (uint64_t)row->missing[0] + row->missing[1]};
     if (theirs && (theirs->flags & UT_RECORD_RESULT) && theirs->field == UT_FIELD_NONE)
-        w.accuses = ~theirs->full_mask & (UINT64_MAX >> (64 - j->config.hosts));
-    uint64_t contribute = j->gathering->contributors(j, op);
-    if (contribute) /* nobody is to blame for having had nothing to give */
-        w.accuses &= contribute;
+        w.accuses = ~theirs->full_mask & (UINT64_MAX >> (64 - a->job->hosts));
+    if (f->contributors) /* nobody is to blame for having had nothing to give */
+        w.accuses &= f->contributors;
     return w;
 }
 
 /* Whose contribution to our shard is missing; where that is whole, of whose shards parts are. */
-static uint64_t lacking(const ut_job *j, const ut_receipt *r)
+static uint64_t lacking(const ut_op_account *a, const ut_receipt *r)
 {
     uint64_t mask = 0;
     for (unsigned stage = 0; stage < 2 && mask == 0; stage++)
-        for (uint32_t h = 0; h < j->config.hosts; h++)
+        for (uint32_t h = 0; h < a->job->hosts; h++)
             mask |= r->peer[h].missing[stage] ? ut_bit(h) : 0;
     return mask;
 }
 
-uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
+uint64_t ut_witness_breakers(const ut_op_account *a, uint64_t tx_done)
 {
     uint64_t lacks = 0, blamed = 0, gone = 0;
     /* Who got nothing in the first stage has nothing to pass on in the second. */
     for (unsigned stage = 1; stage <= 2 && lacks == 0; stage++)
-        for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
-            if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE && op->plan.schedule.step[i].stage == stage &&
-                !ut_transfer_complete(&op->plan.transfer[i]))
-                lacks |= ut_bit(op->plan.schedule.step[i].peer);
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self)
+        for (uint32_t i = 0; i < a->plan->schedule.steps; i++)
+            if (a->plan->schedule.step[i].kind == UT_STEP_RECEIVE && a->plan->schedule.step[i].stage == stage &&
+                !ut_transfer_complete(&a->plan->transfer[i]))
+                lacks |= ut_bit(a->plan->schedule.step[i].peer);
+    for (uint32_t h = 0; h < a->job->hosts; h++) {
+        if (h == a->job->self)
             continue;
-        if (op->account.note[h].opened == UT_NEVER || (lacks & ~op->peers.tx_done & ut_bit(h)))
+        if (a->note[h].opened == UT_NEVER || (lacks & ~tx_done & ut_bit(h)))
             blamed |= ut_bit(h);
-        if (!ut_job_host_is_up(j, h))
+        if (a->job->conn[h].state != UT_CONN_UP)
             gone |= ut_bit(h);
     }
     if (lacks == 0)
@@ -115,36 +114,36 @@ uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op)
     return gone & (lacks | blamed) ? gone & (lacks | blamed) : blamed ? blamed : gone;
 }
 
-static ut_witness seen_of_self(const ut_job *j, const ut_op *op, const ut_receipt *r)
+static ut_witness seen_of_self(const ut_op_account *a, const ut_account_facts *f, const ut_receipt *r)
 {
     ut_witness w = {.opened = true, .drops = r->drops_host};
-    w.accuses = op->what.collective == UT_ALLREDUCE ? lacking(j, r) : ut_witness_breakers(j, op);
+    w.accuses = a->what->collective == UT_ALLREDUCE ? lacking(a, r) : ut_witness_breakers(a, f->tx_done);
     ut_ns late = UT_NEVER; /* how long the last of the others had it open before us */
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || op->account.note[h].opened == UT_NEVER)
+    for (uint32_t h = 0; h < a->job->hosts; h++) {
+        if (h == a->job->self || a->note[h].opened == UT_NEVER)
             continue;
-        ut_ns at = j->claims[h].first_at[op->seq % UT_OPS_MAX];
-        late = UT_MIN2(late, ut_op_record_of(j, op, h) && at < op->time.start ? op->time.start - at : 0);
-        w.lost += op->account.note[h].repaired / j->payload;
-        w.came += op->account.note[h].packets;
+        ut_ns at = f->first_at[h];
+        late = UT_MIN2(late, ut_bits_have(f->started, h) && at < f->start ? f->start - at : 0);
+        w.lost += a->note[h].repaired / a->job->payload;
+        w.came += a->note[h].packets;
     }
     w.opened_after = late == UT_NEVER ? 0 : late;
     return w;
 }
 
-void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
+void ut_witness_tell(const ut_op_account *a, const ut_account_facts *f, ut_receipt *r)
 {
     ut_witness seen[UT_HOSTS_MAX];
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        const ut_conn *c = &j->conn[h];
-        const ut_note *n = &op->account.note[h];
+    for (uint32_t h = 0; h < a->job->hosts; h++) {
+        const ut_conn *c = &a->job->conn[h];
+        const ut_note *n = &a->note[h];
         ut_receipt_peer *row = &r->peer[h];
-        if (h == j->config.self)
+        if (h == a->job->self)
             continue;
         uint64_t lost = c->tx.lost_packets - c->tx.spurious_losses;
-        row->first_us = n->first ? us_after(op, n->first) : 0;
-        row->opened_us = n->opened == UT_NEVER ? UINT32_MAX : us_after(op, n->opened);
-        row->quiet_us = us_after(op, op->time.start + n->quiet);
+        row->first_us = n->first ? us_after(f->start, n->first) : 0;
+        row->opened_us = n->opened == UT_NEVER ? UINT32_MAX : us_after(f->start, n->opened);
+        row->quiet_us = us_after(f->start, f->start + n->quiet);
         row->delay_us = (uint32_t)(n->lag_most - n->lag_least);
         row->repaired = (uint32_t)UT_MIN2(n->repaired, UINT32_MAX);
         row->lost = (uint32_t)(lost > n->lost_before ? UT_MIN2(lost - n->lost_before, UINT32_MAX) : 0);
@@ -152,12 +151,12 @@ void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (r->status == UT_COMPLETE || r->error == UT_ERR_DESYNC || r->error == UT_ERR_CLOSED)
         return;
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        seen[h] = h == j->config.self ? seen_of_self(j, op, r) : seen_of(j, op, h, now, r);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self)
+    for (uint32_t h = 0; h < a->job->hosts; h++)
+        seen[h] = h == a->job->self ? seen_of_self(a, f, r) : seen_of(a, f, h, r);
+    for (uint32_t h = 0; h < a->job->hosts; h++)
+        if (h != a->job->self)
             r->peer[h].trouble = ut_culprit_trouble(seen, h, r->elapsed_ns);
-    ut_verdict verdict = ut_culprit_find(seen, j->config.hosts, j->config.self, r->elapsed_ns);
+    ut_verdict verdict = ut_culprit_find(seen, a->job->hosts, a->job->self, r->elapsed_ns);
     r->culprit = verdict.host;
     r->trouble = verdict.trouble;
 }

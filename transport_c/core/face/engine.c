@@ -402,7 +402,7 @@ void ut_engine_stats(const ut_engine *e, ut_stats *ret)
 int ut_engine_receipt(const ut_engine *e, uint32_t job, uint32_t back, ut_receipt *ret)
 {
     const ut_job *j = job_of(e, job);
-    const ut_receipt *r = j ? ut_receipt_back(j, back) : NULL;
+    const ut_receipt *r = j ? ut_receipt_back(&j->account, back) : NULL;
     if (!r)
         return UT_ERR_UNKNOWN;
     *ret = *r;

@@ -87,9 +87,17 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     j->codec = &ut_codec_hadamard;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
     ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
+    j->account.host = host;
+    j->account.conn = j->conn;
+    j->account.job = number;
+    j->account.hosts = config->hosts;
+    j->account.self = config->self;
+    j->account.payload = j->payload;
+    j->account.world = j->world;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         op->seq = UINT64_MAX;
+        ut_account_init(&op->account, &j->account, &op->what, &op->plan, &op->fold);
         ut_fold_init(&op->fold, &op->what, &op->plan, &op->memory, host->turn, j->payload, j->world);
     }
 }

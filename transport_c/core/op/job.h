@@ -27,15 +27,6 @@
 
 typedef struct ut_job ut_job;
 
-/* What is told of its past ops: replica.c, receipt.c. */
-typedef struct ut_job_account {
-    /* The newest op of which the digests of all hosts that were up are known here. */
-    bool agreed;
-    uint64_t agreed_seq, agreed_differ;
-    ut_receipt *kept; /* the newest UT_RECEIPTS_KEPT, as a ring */
-    uint64_t kept_count;
-} ut_job_account;
-
 struct ut_job {
     uint32_t number;
     const ut_host *host;

@@ -187,33 +187,13 @@ bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 /* op_open.c: the op as its codec sees it. */
 ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op);
 
-/* witness.c */
-void ut_witness_begin(ut_job *j, ut_op *op, ut_ns now);
-/* |len| bytes of |host| were used. */
-void ut_witness_data(ut_op *op, uint32_t host, const ut_data *h, size_t len, ut_ns now);
-/* A valid packet of |host| came; |opened|: by its record it has the op open. */
-void ut_witness_word(ut_op *op, uint32_t host, bool opened, ut_ns now);
-/* Hosts that a collective must fail for: that it lacks something of, or that were not heard to have called it. Those
- * that are gone alone, if any are; not those that gave up themselves, for another's sake. */
-uint64_t ut_witness_breakers(const ut_job *j, const ut_op *op);
-/* Fills what the rows say of times and losses; and the culprit and its trouble, unless the op was COMPLETE. */
-void ut_witness_tell(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r);
-
-/* replica.c */
-/* The op has ended here with a result: its digest is final. */
-void ut_replica_ended(ut_job *j, ut_op *op);
+/* op_receipt.c */
+/* Hosts that have started the op, by their newest record. */
+uint64_t ut_op_started(const ut_job *j, const ut_op *op);
+void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
+/* The op has ended here with a result: its digest is final, and is held against those that were heard. */
+void ut_op_replica_ended(ut_job *j, ut_op *op);
 /* |host| tells its digest of some op. */
-void ut_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
-/* An op that is over has still to tell |host| its digest. */
-static inline bool ut_replica_untold(const ut_op *op, uint32_t host)
-{
-    return op->account.replica.known && !(op->account.replica.told & 1ULL << host);
-}
-
-/* receipt.c */
-void ut_receipt_fill(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
-void ut_receipt_keep(ut_job *j, const ut_receipt *r);
-/* The |back|-th newest of those kept, 0 for the newest; NULL if there is none. */
-const ut_receipt *ut_receipt_back(const ut_job *j, uint32_t back);
+void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs);
 
 #endif

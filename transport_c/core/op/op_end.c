@@ -156,7 +156,7 @@ void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
         return; /* broken or not: who has called something else is the better reason */
     if (!broken && (!masks_known(j, op) || !has_sent(j, op)))
         return;
-    uint64_t breakers = op->what.collective == UT_ALLREDUCE ? 0 : ut_witness_breakers(j, op);
+    uint64_t breakers = op->what.collective == UT_ALLREDUCE ? 0 : ut_witness_breakers(&op->account, op->peers.tx_done);
     if (broken || breakers) {
         op->peers.full_mask = op->peers.any_mask = ~breakers; /* whom others are told to blame */
         ut_op_fail(j, op, UT_ERR_ABSENT, now);
@@ -204,14 +204,14 @@ static bool copy_out(ut_job *j, ut_op *op)
 static void hand_out(ut_job *j, ut_op *op, ut_ns now)
 {
     ut_receipt r;
-    ut_receipt_fill(j, op, now, &r);
+    ut_op_receipt(j, op, now, &r);
     for (unsigned i = 0; i < op->local.calls; i++)
         if (op->local.call[i].session != UINT32_MAX)
             j->host->complete(j->host->context, op->local.call[i].session, &r);
-    ut_receipt_keep(j, &r);
+    ut_receipt_keep(&j->account, &r);
     bool had = j->gathering->ended(j, op, &r, now);
     if (had && r.status != UT_FAILED && !op->plan.schedule.apart)
-        ut_replica_ended(j, op);
+        ut_op_replica_ended(j, op);
     count_status(j->host->counters, r.status);
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_OP_DONE,
                                                 .job = j->number,

@@ -142,7 +142,7 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
     op->peers.full_mask = op->peers.any_mask = op->peers.peer_masks = op->peers.masks_waived = 0;
     op->peers.peer_full = UINT64_MAX;
-    ut_witness_begin(j, op, now);
+    ut_witness_begin(&op->account, ut_op_started(j, op), now);
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_window_begin(j, now);

@@ -65,7 +65,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         return UT_TAKEN_DUPLICATE;
     }
     t->last = now;
-    ut_witness_data(op, host, h, len, now);
+    ut_witness_data(&op->account, host, h, len, now);
     ut_op_packet_time(j, op, host, h, t, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->account.bytes_repaired += len;
@@ -218,7 +218,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
             j->claims[host].first_at[at] = now;
         j->claims[host].record[at] = *r;
         j->claims[host].seen[at] = true;
-        ut_replica_heard(j, host, r);
+        ut_op_replica_heard(j, host, r);
         j->claims[host].at[at] = now;
         if (j->gathering->hear(j, host, r))
             j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
@@ -232,7 +232,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (op->state == UT_OP_RUNNING)
-            ut_witness_word(op, host, ut_op_record_of(j, op, host) != NULL, now);
+            ut_witness_word(&op->account, host, ut_op_record_of(j, op, host) != NULL, now);
         if (ut_op_sends(op))
             ut_op_record(j, op, host, now);
         if (op->state == UT_OP_RUNNING && op->plan.schedule.lasting)

@@ -235,7 +235,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
             continue; /* whoever needs the one that was here before is four ops behind */
         }
         if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING ||
-            (op->state == UT_OP_FREE && !ut_replica_untold(op, host)))
+            (op->state == UT_OP_FREE && !ut_replica_untold(&op->account, host)))
             continue;
         bool known = op->peers.record_known & ut_bit(host);
         bool seen = ut_op_record_of(j, op, host) != NULL;

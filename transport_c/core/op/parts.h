@@ -6,6 +6,7 @@
 #ifndef UT_OP_PARTS_H
 #define UT_OP_PARTS_H
 
+#include "core/account/account.h"
 #include "core/base/submission.h"
 #include "core/codec/codec.h"
 #include "core/fold/fold.h"
@@ -21,29 +22,6 @@ typedef struct ut_call {
     uint8_t *dst;
     ut_ns at;
 } ut_call;
-
-/* What this host's result is, in a word, and which hosts said what theirs is. */
-typedef struct ut_replica {
-    uint64_t digest; /* once `known` */
-    bool known;      /* the op has ended here with a result */
-    uint64_t told;   /* hosts that a record with the digest was sent to */
-    uint64_t heard;  /* hosts whose digest was held against ours */
-    uint64_t differ; /* of those: it is another */
-} ut_replica;
-
-/* What is noted of one host while an op runs, for the verdict on who held it up (witness.c). */
-typedef struct ut_note {
-    ut_ns opened;                /* its record came; UT_NEVER: not yet */
-    ut_ns first;                 /* its first data; 0 for none */
-    ut_ns heard;                 /* the newest word of it */
-    ut_ns quiet;                 /* longest time between two words while it had the op open */
-    uint32_t lag_first;          /* arrival less sending, us modulo 2^24, of its first data packet */
-    int32_t lag_least, lag_most; /* of all, less lag_first */
-    uint64_t repaired;           /* bytes */
-    uint64_t packets;            /* data packets used */
-    uint64_t lost_before;        /* packets to it, when the op began */
-    uint32_t drops_before;
-} ut_note;
 
 /* When its stages begin and end: op_time.c. */
 typedef struct ut_op_time {
@@ -87,18 +65,6 @@ typedef struct ut_op_peers {
     uint64_t peer_masks;          /* their masks are known */
     uint64_t masks_waived;        /* will not say any more */
 } ut_op_peers;
-
-/* What its receipt tells beyond the above: witness.c, receipt.c, replica.c. */
-typedef struct ut_op_account {
-    uint8_t failed; /* it ended with UT_FAILED */
-    uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
-    ut_replica replica;
-    ut_note note[UT_HOSTS_MAX];
-    uint16_t culprit;
-    uint8_t field;
-    int32_t error;
-    uint64_t value_here, value_there;
-} ut_op_account;
 
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
