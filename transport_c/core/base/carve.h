@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lays objects out in one piece of memory that somebody else gave, one behind the other. The same code first counts and
- * then lays out, so that the two cannot differ.
+ * Lays objects out one behind the other in one piece of memory that the caller owns. The same code first counts the
+ * bytes and then lays the objects out, so that the two cannot differ.
  */
 #ifndef UT_CARVE_H
 #define UT_CARVE_H
@@ -13,7 +13,7 @@ typedef struct ut_carver {
     size_t used;
 } ut_carver;
 
-/* The next |bytes|, 64-byte aligned; NULL while only counting. */
+/* Returns the next |bytes|, 64-byte aligned; NULL while only counting. */
 static inline void *ut_carve(ut_carver *c, size_t bytes)
 {
     size_t from = (c->used + 63) & ~(size_t)63;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a contribution travels. A codec turns a host's contribution into what is sent, when an op opens, and what came
- * back into the result, when the op ends. Between the two the op runs on encoded bytes alone, in memory of the job.
+ * How a contribution travels. When an op opens, a codec encodes the host's contribution into the bytes that are sent;
+ * when the op ends, it decodes the bytes that came back into the result. Between the two the op works on encoded bytes
+ * alone, in memory of the job.
  *
- * A linear codec's encodings add up as what they encode does, so that owners sum what comes without decoding it, in
- * place of the plain values and as many bytes. The encodings of any other codec are blocks: each packet's payload is
- * one, decodes alone, and says which part of the chunk it covers. Such a codec names the rule (core/fold/fold.h) by
- * which an owner takes a block in; the plain sum would add bytes that are no numbers.
+ * The encoding of a sum by a *linear* codec is the sum of the encodings. Owners therefore sum what comes without
+ * decoding it; the encoding takes the place of the plain values and has as many bytes. The encodings of any other codec
+ * are *blocks*: each packet's payload is one block, decodes alone, and says which part of the chunk it covers. Such a
+ * codec names the rule (core/fold/fold.h) by which an owner takes a block in; the plain sum would add bytes that are no
+ * numbers.
  *
- * Codecs have no state. Hosts agree beforehand on which codec an op travels in; a packet says whether its payload is
- * encoded, and one that was encoded otherwise than its receiver expects is refused, never folded.
+ * Codecs have no state. Hosts agree beforehand on the codec in which an op travels. A packet says whether its payload
+ * is encoded, and a packet that was encoded otherwise than its receiver expects is refused, never folded.
  */
 #ifndef UT_CODEC_H
 #define UT_CODEC_H
@@ -29,7 +31,7 @@ typedef struct ut_codec_op {
     uint32_t hosts; /* of the job */
     uint32_t self;
     uint32_t payload;       /* bytes of a full slot */
-    uint16_t ranks;         /* of this host, in its contribution */
+    uint16_t ranks;         /* number of ranks in this host's contribution */
     const ut_op_what *what; /* .bytes is the size of the plain bucket */
     const ut_op_plan *plan;
     const ut_op_memory *memory; /* .own: the plain contribution; .encoded: what travels */
@@ -41,15 +43,17 @@ typedef struct ut_codec {
     uint8_t id; /* enum ut_codec_id */
     bool linear;
     const struct ut_fold_rule *rule; /* how owners take blocks in; NULL for a linear codec */
-    /* An op of |what| among |hosts| by |algorithm| (enum ut_algorithm) can travel so. Else the op travels plainly. */
+    /* Whether an op of |what| among |hosts| by |algorithm| (enum ut_algorithm) can travel in this codec. If not, the op
+     * travels plainly. */
     bool (*fits)(const ut_op_what *what, uint32_t hosts, unsigned algorithm);
-    /* Bytes of memory that the encoding of |bytes| takes at most. */
+    /* The most bytes of memory that the encoding of |bytes| takes. */
     uint64_t (*bound)(uint64_t bytes);
-    /* Encodes `memory.own` into `memory.encoded`. False if the turn does not allow all of it: it is called again, and
-     * goes on where it was. */
+    /* Encodes `memory.own` into `memory.encoded`. False if the turn does not allow all of it: the function is then
+     * called again, and goes on where it stopped. */
     bool (*encode)(const ut_codec_op *c);
-    /* Decodes what came into |dst|, a plain bucket, and adds to |nonfinite| the elements of it that are NaN or
-     * infinite. What did not come is up to the codec; this host's own value is at `memory.own`. False as above. */
+    /* Decodes what came into |dst|, a plain bucket, and adds to |nonfinite| the number of its elements that are NaN or
+     * infinite. The codec decides what stands where nothing came; this host's own value is at `memory.own`. Returns
+     * false as above. */
     bool (*decode)(const ut_codec_op *c, uint8_t *dst, uint64_t *nonfinite);
 } ut_codec;
 
@@ -58,8 +62,8 @@ extern const ut_codec ut_codec_none;
 /* The randomized Hadamard transform: see hadamard_codec.c. */
 extern const ut_codec ut_codec_hadamard;
 
-/* The digest (core/base/digest.h) of the plain bucket |dst|, added to |digest|. It is a pass of its own, after decode.
- * False as above. */
+/* Adds the digest (core/base/digest.h) of the plain bucket |dst| to |digest|. This is a pass of its own, after decode.
+ * Returns false as above. */
 bool ut_codec_digest(const ut_codec_op *c, const uint8_t *dst, uint64_t *digest);
 
 #endif

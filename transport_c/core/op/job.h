@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job: what lasts across its ops, and how to reach its fellow hosts. Several ops of a job are open at once; each has
- * a place here and everything that a packet of it can ask for.
+ * A job: what lasts across its ops, and how to reach its other hosts. Several ops of a job are open at once; each of
+ * them lies in `op`, with everything that a packet of it can ask for.
  */
 #ifndef UT_JOB_H
 #define UT_JOB_H
@@ -31,26 +31,26 @@ struct ut_job {
     uint32_t number;
     const ut_host *host;
     ut_job_config config;
-    ut_frame frame;   /* of its datagrams */
-    uint32_t payload; /* bytes of a full data packet */
-    uint32_t world;
+    ut_frame frame;     /* sizes of the job's datagrams */
+    uint32_t payload;   /* bytes of payload in a full data packet */
+    uint32_t world;     /* ranks of the job */
     uint64_t next_open; /* op_seq below which every op has been opened here */
     uint64_t rx_floor;  /* op_seq below which every op has ended here */
     uint64_t heard_seq; /* newest op_seq heard of, plus one */
     ut_timing timing;
     ut_incast incast;
-    uint64_t sessions; /* bit per engine session */
+    uint64_t sessions; /* mask of the engine's sessions that belong to the job */
     ut_pace pace;
     ut_window window;
     ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
     ut_hadamard_switch hadamard;
-    const ut_codec *codec; /* that its ops travel in, where they fit and the hosts have agreed on it */
+    const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
     ut_owners owners;
     const ut_gathering *gathering;
-    struct ut_partial *partial; /* what a partial job knows beyond the others; NULL: it is none */
+    struct ut_partial *partial; /* what only a partial job knows; NULL in other jobs */
     ut_job_account account;
     ut_op op[UT_OPS_MAX];
-    ut_conn *conn;     /* config.hosts of them; the own one is unused */
+    ut_conn *conn;     /* one for each host of the job; this host's own is unused */
     ut_claims *claims; /* likewise */
 };
 
@@ -59,7 +59,7 @@ static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
     return &j->op[seq % UT_OPS_MAX];
 }
 
-/* Whether checksums protect its packets; else a cipher's tags did. */
+/* What a decoder must check: the checksum, or nothing where a cipher's tag was checked already. */
 static inline enum ut_check ut_job_check(const ut_job *j)
 {
     return j->config.cipher ? UT_CHECK_NOTHING : UT_CHECK_SUM;
@@ -70,22 +70,23 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
     return ut_options_algorithm(&j->config.options);
 }
 
-/* Lays a job of |config|, which was checked, out in |c|'s memory; its ops come together as |gathering| says. |window|:
- * bytes that each peer may have in flight to this host. NULL while |c| only counts. */
+/* Lays out a job of |config|, which was checked, in |c|'s memory; contributions to its ops come together as |gathering|
+ * says. |window| is the credit of each peer: the bytes that it may have in flight to this host. Returns NULL while |c|
+ * only counts. */
 ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t window, const ut_gathering *gathering);
-/* |j| was laid out in zeroed memory. |host| is the caller's, and lasts as long as the job. */
+/* Assumes that |j| was laid out in zeroed memory. |host| is the caller's, and must last as long as the job. */
 void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const ut_host *host);
 
 static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 {
     return j->conn[host].state == UT_CONN_UP;
 }
-/* Ranks of the job on |host|. */
+/* Number of ranks of the job on |host|. */
 uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
-/* Masks of the other hosts that are up; that were and are not. */
+/* Masks of the other hosts: of those that are up, and of those that were up and no longer are. */
 uint64_t ut_job_up(const ut_job *j);
 uint64_t ut_job_lost(const ut_job *j);
-/* A feedback goes to every peer at |at| or earlier. */
+/* Lets a feedback go to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);
 /* op_seq below which this host sends nothing more. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The object that one collective is on one host, in parts. Each part belongs to one group of files, which is named
- * above it; the other files read it, and change it only through that group's functions.
+ * The object of one collective on one host, in parts. Each part belongs to one group of files, which is named above it;
+ * the other files read it, and change it only through that group's functions.
  */
 #ifndef UT_OP_PARTS_H
 #define UT_OP_PARTS_H
@@ -14,63 +14,63 @@
 
 enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT_OP_ENDING, UT_OP_LINGERING };
 
-/* One local rank's part. */
+/* The call of one local rank. */
 typedef struct ut_call {
-    uint32_t session; /* UINT32_MAX: it has gone, nobody waits for a receipt */
+    uint32_t session; /* UINT32_MAX: the trainer has gone, and no receipt is wanted */
     ut_submission submission;
     const uint8_t *src;
     uint8_t *dst;
     ut_ns at;
 } ut_call;
 
-/* When its stages begin and end: op_time.c. */
+/* When the op's stages begin and end: op_time.c. */
 typedef struct ut_op_time {
-    ut_ns start;   /* first local call */
-    ut_ns opened;  /* start of stage 1; stage 2 starts when stage 1 has ended here */
-    ut_ns clock;   /* from when t_B bounds it; UT_NEVER: not yet */
-    ut_ns look_at; /* until then: when to see whether the others are still there */
+    ut_ns start;   /* when the first local rank called */
+    ut_ns opened;  /* when stage 1 started; stage 2 starts when stage 1 has ended here */
+    ut_ns clock;   /* when t_B began to run; UT_NEVER: not yet */
+    ut_ns look_at; /* while t_B does not run: when to see whether the other hosts are still there */
     ut_ns deadline;
-    ut_ns latest;        /* what an adaptive deadline may be put off to; else the deadline */
+    ut_ns latest;        /* the latest time to which an adaptive deadline may be put off; else the deadline */
     ut_ns gather_until;  /* ranks of this host that have not called by then are left out */
-    ut_ns cut;           /* stage 1 gives up on what is missing; UT_NEVER in reliable mode */
-    uint16_t rounds_cut; /* where sums are forwarded: rounds of stage 1 that have been given up */
+    ut_ns cut;           /* when stage 1 gives up on what is missing; UT_NEVER in reliable mode */
+    uint16_t rounds_cut; /* where sums are forwarded: how many rounds of stage 1 have been given up */
     ut_ns linger_until;
-    ut_ns stage_at[2];         /* end of each stage */
+    ut_ns stage_at[2];         /* when each stage ended */
     uint8_t stage_end[2];      /* enum ut_stage_end */
     ut_times learnt;           /* t_B and t_C in force */
-    ut_ns stage_last[2];       /* newest packet of each stage; 0 for none */
-    ut_ns early_wait[2];       /* x percent of t_C; 0: no early end */
-    uint64_t timeout_heard[2]; /* hosts whose Timeout field was taken, per stage */
+    ut_ns stage_last[2];       /* when the newest packet of each stage came; 0 for none */
+    ut_ns early_wait[2];       /* how long to wait after that packet before an early end; 0: no early end */
+    uint64_t timeout_heard[2]; /* per stage: mask of the hosts whose Timeout field was taken */
     bool bounded_by_t_b;       /* a stage ends when t_B has passed */
-    bool adaptive;             /* the caller named no deadline: it follows t_B */
-    bool repairs;              /* what is lost is sent again */
+    bool adaptive;             /* the caller named no deadline: the deadline follows t_B */
+    bool repairs;              /* lost slots are sent again */
 } ut_op_time;
 
-/* The ranks of this host that are in it: op.c. */
+/* The ranks of this host that are in the op: op.c. */
 typedef struct ut_op_local {
-    uint16_t weight; /* ranks */
-    uint16_t calls;
+    uint16_t weight; /* number of ranks in this host's contribution */
+    uint16_t calls;  /* number of calls in `call` */
     ut_call call[UT_LOCAL_MAX];
 } ut_op_local;
 
-/* What the other hosts have said of it: op_recv.c. Masks of hosts. */
+/* What the other hosts have said of the op: op_recv.c. All 64-bit fields are masks of hosts. */
 typedef struct ut_op_peers {
-    uint64_t record_matched;      /* their record was seen and agrees */
-    uint64_t record_known;        /* they have seen ours */
-    uint64_t rx_done;             /* want no more */
-    uint64_t tx_done;             /* send no more */
-    uint64_t full_mask, any_mask; /* of our shard */
-    uint8_t complete_masks;       /* those two are final */
-    uint64_t peer_full;           /* intersection over the shards of other hosts whose masks are known */
-    uint64_t peer_masks;          /* their masks are known */
-    uint64_t masks_waived;        /* will not say any more */
+    uint64_t record_matched;      /* hosts whose record was seen and agrees */
+    uint64_t record_known;        /* hosts that have seen our record */
+    uint64_t rx_done;             /* hosts that want no more data */
+    uint64_t tx_done;             /* hosts that send no more data */
+    uint64_t full_mask, any_mask; /* hosts in every byte, and in some byte, of our shard */
+    uint8_t complete_masks;       /* 1: those two are final */
+    uint64_t peer_full;           /* hosts in every byte of the shards of `peer_masks` */
+    uint64_t peer_masks;          /* hosts that have told the masks of their shards */
+    uint64_t masks_waived;        /* hosts that will say no more of the op */
 } ut_op_peers;
 
 typedef struct ut_op {
     uint8_t state; /* enum ut_op_state */
     uint64_t seq;
     ut_progress work;
-    const ut_codec *codec; /* that it travels in */
+    const ut_codec *codec; /* the codec in which the op travels */
     ut_op_what what;
     ut_op_time time;
     ut_op_local local;
