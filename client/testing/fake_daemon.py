@@ -12,7 +12,8 @@
 Only the daemon is fake: what the client does with memory, deadlines, lost daemons and receipts is the real code. One
 FakeDaemon stands for the daemons of all hosts. Unlike a real one, it lets a rank join before the others are there.
 
-Its ranks are whole or missing: it does not lose single packets.
+Its ranks are whole or missing: it does not lose single packets. A rank that is missing takes only its contribution with
+it. Real daemons also miss the shard that its host would have summed, until they know that the host is gone.
 
 Jobs with a policy work, too: the first rank that connects says it, `connect(0, options=Options(policy="majority"))`.
 The others' `peer` then is asked when an op is about to start, and stands for a rank that has given, or for one that has

@@ -296,6 +296,8 @@ class FakeOp:
             drops_host=0,
             trouble=(Trouble.GONE if missing <= absent else Trouble.SENDER) if missing else Trouble.NONE,
             incast=1,
+            # The hosts that are gone own nothing.
+            owners=tuple(rank for host in self._hosts if not absent.issuperset(host.ranks) for rank in host.ranks),
         )
 
     @staticmethod

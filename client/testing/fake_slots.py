@@ -32,7 +32,7 @@ from ultima.base.words import (
 )
 from ultima.session.attachment import Completion
 from ultima.testing.fake_ops import FakeSession, FakeSubmission, digest
-from ultima.v1.job_options import ETA, POLICIES, TAU
+from ultima.v1.job_options import ETA, POLICIES, PROBES, TAU
 
 Peer = Callable[[int, int, AnyArray], AnyArray | None]
 
@@ -76,7 +76,7 @@ class FakeSlots:
     def __init__(self, hosts: tuple[Host, ...], world_size: int, options: Mapping[str, int]) -> None:
         self.policy = POLICIES[options["policy"] - 1]
         self._quorum = options.get("quorum") or -(-world_size // 2)
-        self._probes = options.get("probes") or min(2, world_size)
+        self._probes = options.get("probes") or min(PROBES, world_size)
         self._tau = options.get("tau") or TAU
         self._eta = options.get("eta") or ETA
         self._seed = options.get("policy_seed", 0)
@@ -186,7 +186,7 @@ class FakeSlots:
             return
         self._due_ns = None
         given_ns = min(part.given_ns for part in there.values())
-        self._open = _Open(op_seq, there, initiator, now_ns + self.op_ns, now_ns - given_ns)
+        self._open = _Open(op_seq, there, initiator, now_ns + self.op_ns, max(0, now_ns - given_ns))
         for rank in range(self._world_size):
             waited = self._nulls[rank] >= self._tau  # in vain, if it is not there: not again at once
             self._nulls[rank] = 0 if rank in there or waited else self._nulls[rank] + 1
@@ -327,4 +327,5 @@ class FakeSlots:
             initiator=by,
             waited_s=op.waited_ns * 1e-9,
             eta=self._eta,
+            owners=tuple(range(self._world_size)),
         )

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 import ultima
-from tests.daemon.fake_engine import picks
 from tests.e2e.hosts import DaemonProcess, Hosts, ranks, running
 from ultima.admin.calls import get_status
+from ultima.base.reference import picks
 from ultima.daemon.hosts.peers import peer
 from ultima.v1 import peer_pb2
 

@@ -7,6 +7,7 @@ peer that is connected before anyone listens, a job that is removed twice. Ops o
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import mmap
 import os
@@ -17,8 +18,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from ultima.base.reference import picks
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from ultima.daemon.base.options import Options
+from ultima.daemon.base.options import Options, check_job
 from ultima.daemon.engine.engine import (
     NEVER,
     NOBODY,
@@ -35,27 +37,18 @@ from ultima.daemon.engine.engine import (
     Status,
 )
 from ultima.v1 import admin_pb2
+from ultima.v1.limits import (
+    BUCKET_BYTES_MAX,
+    HOSTS_MAX,
+    JOBS_MAX,
+    LOCAL_RANKS_MAX,
+    PACKET_BYTES_MIN,
+    PACKET_BYTES_STEP,
+    WORLD_SIZE_MAX,
+)
 
 SUBMISSION_BYTES, COMPLETION_BYTES = 4160, 143424
 JOB_BYTES = 1 << 20
-MASK = 2**64 - 1
-
-
-def splitmix64(x: int) -> int:
-    """The finalizer of splitmix64 after its first step."""
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
-    return x ^ x >> 31
-
-
-def picks(seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
-    """SPEC 2c. There are no more than 256 different draws: ranks that none of them hit follow in order."""
-    drawn: dict[int, None] = {}
-    for draw in range(256):
-        mixed = splitmix64((seed ^ (op_seq * 0xD1342543DE82EF95) ^ (draw << 56)) & MASK)
-        drawn[((mixed >> 32) * world) >> 32] = None
-    return tuple({**drawn, **dict.fromkeys(range(world))})[:n]
 
 
 @dataclass
@@ -155,34 +148,35 @@ class FakeEngine:
         return JOB_BYTES
 
     def job_add(self, config: JobConfig) -> int:
-        self._check(config.options, config.hosts)
-        assert len(config.ranks_of) in (0, config.hosts), "ranks_of: one number per host"
-        assert not config.ranks_of or config.ranks_of[config.self_index] == config.local_ranks
-        assert not config.ranks_of or sum(config.ranks_of) == config.world
-        number = next(n for n in itertools.count() if n not in self.jobs)
-        self.jobs[number] = FakeJob(config, next_op_seq=config.first_op_seq)
-        return number
+        _check_job(config, self.info.packet_bytes)
+        free = [number for number in range(JOBS_MAX) if number not in self.jobs]
+        if not free:
+            raise ResourceExhausted(f"job_add: {JOBS_MAX} jobs are there")
+        self.jobs[free[0]] = FakeJob(config, next_op_seq=config.first_op_seq)
+        return free[0]
 
     def job_tune(self, job: int, options: Options) -> None:
-        config = self.jobs[job].config
-        self._check(options, config.hosts)
-        assert options.partial == config.options.partial, "partial or not cannot change under the engine"
+        config = self._job(job).config
+        _check_options(options, config)
+        if options.partial != config.options.partial:
+            raise InvalidArgument("job_tune: partial or not cannot be changed")
         self.jobs[job].tuned.append(options)
 
-    @staticmethod
-    def _check(options: Options, hosts: int) -> None:
-        if options.incast > max(hosts - 1, 1):
-            raise InvalidArgument(f"options: incast {options.incast}: must be 0 (dynamic) to {max(hosts - 1, 1)}")
-
     def job_remove(self, job: int) -> None:
+        self._job(job)
         del self.jobs[job]
         for number, session in list(self.sessions.items()):
             if session.job == job:
                 del self.sessions[number]
 
+    def _job(self, job: int) -> FakeJob:
+        if job not in self.jobs:
+            raise NotFound(f"job {job}")
+        return self.jobs[job]
+
     def path(self, job: int, host: int) -> FakePath:
         """The path to a host; made at the first touch, as the engine's memory is."""
-        config = self.jobs[job].config
+        config = self._job(job).config
         if not 0 <= host < config.hosts or host == config.self_index:
             raise NotFound(f"host {host}")
         return self.jobs[job].paths.setdefault(host, FakePath())
@@ -194,6 +188,10 @@ class FakeEngine:
 
     def peer_connect(self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int) -> None:
         path = self.path(job, host)
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            raise InvalidArgument(f"peer_connect to {address}: not a numeric address") from None
         if not path.rx_cid:
             raise InvalidArgument("connected before anyone listens")
         path.tx_cid, path.address, path.up = cid, (address, data_port, feedback_port), True
@@ -205,11 +203,11 @@ class FakeEngine:
         path.absences += 1
 
     def next_op_seq(self, job: int) -> int:
-        return self.jobs[job].next_op_seq
+        return self._job(job).next_op_seq
 
     def activate(self, job: int, op_seq: int) -> None:
-        fake = self.jobs[job]
-        if op_seq in fake.activated:
+        fake = self._job(job)
+        if op_seq in fake.activated or op_seq < fake.next_op_seq:
             return
         if op_seq != fake.next_op_seq or fake.open:
             raise FailedPrecondition(f"activate: {op_seq} is not the next op, {fake.next_op_seq} is")
@@ -220,13 +218,17 @@ class FakeEngine:
         self.on_activate(job, op_seq)
 
     def picks(self, seed: int, op_seq: int, world: int, n: int) -> tuple[int, ...]:
-        return picks(seed, op_seq, world, n)
+        if not 0 <= n <= world:
+            raise ValueError(f"n {n}: must be 0 to world, which is {world}")
+        return tuple(picks(seed, op_seq, world, n))
 
     def receipt(self, job: int, back: int) -> Any | None:
-        kept = self.jobs[job].receipts
+        kept = self.jobs[job].receipts if job in self.jobs else []
         return kept[-1 - back] if back < len(kept) else None
 
     def region_map(self, fd: int, size: int) -> Region:
+        if not 0 < size <= os.fstat(fd).st_size:
+            raise ResourceExhausted(f"region_map: {size} bytes cannot be mapped")
         mapped = mmap.mmap(fd, size)
         self.regions.add(id(mapped))
         return Region(mapped, size)
@@ -242,7 +244,7 @@ class FakeEngine:
         if self.fail_session_add:
             raise ResourceExhausted("session_add: as the test wants it")
         places = [session.memory.place for session in self.sessions.values() if session.job == job]
-        local_ranks = self.jobs[job].config.local_ranks
+        local_ranks = self._job(job).config.local_ranks
         if len(places) >= local_ranks:
             raise ResourceExhausted("session_add: more sessions than local ranks")
         assert memory.place < local_ranks and memory.place not in places, f"place {memory.place}: {places} are taken"
@@ -251,6 +253,8 @@ class FakeEngine:
         return number
 
     def session_remove(self, session: int) -> None:
+        if session not in self.sessions:
+            raise NotFound(f"session {session}")
         del self.sessions[session]
         self.removed_sessions.append(session)
 
@@ -317,6 +321,34 @@ class FakeEngine:
         receipt = partial_receipt(self.jobs[job].next_op_seq, status=status, **said)
         self.jobs[job].receipts.append(receipt)
         self.op_done(job, status)
+
+
+def _check_job(config: JobConfig, packet_bytes: int) -> None:
+    """The ranges of core/face/valid.c; test_scenarios.py holds both against each other. Raises InvalidArgument."""
+    ranks, others = config.ranks_of, config.world - config.local_ranks
+    fits = (
+        1 <= config.hosts <= HOSTS_MAX
+        and 0 <= config.self_index < config.hosts
+        and 1 <= config.local_ranks <= LOCAL_RANKS_MAX
+        and PACKET_BYTES_MIN <= config.packet_bytes <= packet_bytes
+        and config.packet_bytes % PACKET_BYTES_STEP == 0
+        and config.hosts <= config.world <= WORLD_SIZE_MAX
+        and 1 <= config.bucket_bytes_max <= BUCKET_BYTES_MAX
+        and config.hosts - 1 <= others <= (config.hosts - 1) * LOCAL_RANKS_MAX
+    )
+    if fits and ranks:
+        fits = len(ranks) == config.hosts and min(ranks) > 0 and sum(ranks) == config.world
+        fits = fits and ranks[config.self_index] == config.local_ranks
+    if not fits:
+        raise InvalidArgument(f"job_add: {config}")
+    _check_options(config.options, config)
+
+
+def _check_options(options: Options, config: JobConfig) -> None:
+    most = max(config.hosts - 1, 1)
+    if options.incast > most:
+        raise InvalidArgument(f"options: incast {options.incast}: must be 0 (dynamic) to {most}")
+    check_job(options, config.world)
 
 
 def partial_receipt(

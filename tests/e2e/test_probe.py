@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.daemon.fake_engine import picks
 from tests.e2e.hosts import DaemonProcess, Hosts, connect_all, everywhere, new_job_name, ranks
 from ultima.admin.calls import get_status, tune
+from ultima.base.reference import picks
 from ultima.v1 import admin_pb2, types_pb2
 
 SEED = 42

@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.daemon.fake_engine import FakeEngine, picks
+from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import House, engine, eventually, peer, proof, rendezvous, status
+from ultima.base.reference import picks
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.process.server import Daemon
