@@ -293,6 +293,13 @@ def _dead_links(path: Path) -> list[str]:
     return [file for file in files if file and not (path.parent / file).exists()]
 
 
+def _dead_names(path: Path, there: set[str]) -> list[str]:
+    """The source files that |path| names in code spans, by a path or the end of one, and that are not |there|."""
+    found = re.findall(r"`((?!/)[\w./-]+\.(?:c|h|py|proto|md|toml|sh))`", path.read_text())
+    ends = {name[at:] for name in there for at in (0, *(m.end() for m in re.finditer("/", name)))}
+    return [name for name in found if name not in ends]
+
+
 def test_documents__can_be_read_in_a_terminal(tmp_path: Path) -> None:
     """No line is too wide, tables included: a table that does not fit is two, or a list."""
     (tmp_path / "planted.md").write_text(f"{'x' * LINE_MAX}\n| {'x' * LINE_MAX} |\n")
@@ -307,6 +314,15 @@ def test_documents__point_at_files_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "planted.md").write_text("[a](planted.md#part) [b](https://example.org/x) ![c\nd](gone.svg) [e](#f)\n")
     assert _dead_links(tmp_path / "planted.md") == ["gone.svg"]
     assert {str(path.relative_to(ROOT)): dead for path in _documents() if (dead := _dead_links(path))} == {}
+
+
+def test_documents__name_files_that_are_there(tmp_path: Path) -> None:
+    """The same of files that are only named: whoever moves one moves its name in the documents."""
+    (tmp_path / "planted.md").write_text("`core/a.c`, `a.c`, `b.c`, `/etc/c.toml`, `core/*.h`, `x = a.c`\n")
+    assert _dead_names(tmp_path / "planted.md", {"transport_c/core/a.c"}) == ["b.c"]
+    there = {str(path.relative_to(ROOT)) for path in [*_sources(), *_documents(), *ROOT.glob("*"), *ROOT.glob("*/*.*")]}
+    there |= {str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("*.py")}
+    assert {str(path.relative_to(ROOT)): dead for path in _documents() if (dead := _dead_names(path, there))} == {}
 
 
 def test_files__name_their_licence() -> None:
