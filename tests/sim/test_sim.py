@@ -22,6 +22,7 @@ SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 500, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
+MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
 # Worlds beyond the first 500 that once showed a bug, and which. A change of plan.c draws other worlds for them.
@@ -68,6 +69,40 @@ def test_seeds__a_few_hold(which: str) -> None:
     result = run(program, *which.split(), "--from", 1, "--count", FEW_SEEDS, "--jobs", 2, seconds=100)
     assert result.returncode == 0, told(result)
     assert f"{FEW_SEEDS} seeds, 0 failed, " in result.stdout
+
+
+@pytest.mark.parametrize("hosts, loss_ppm", [(11, 0), (64, 0), (40, 20000)])
+def test_study__any_number_of_hosts_up_to_the_core_s_can_be_told_apart(hosts: int, loss_ppm: int) -> None:
+    """Float32 has no room for so many ranks in one element: the elements of a packet take turns to tell of them."""
+    (program,) = built("sim")
+    result = run(program, "--study", f"hosts={hosts}", "bytes=65536", "ops=2", f"loss_ppm={loss_ppm}", "mode=2")
+    assert result.returncode == 0, told(result)
+    study = json.loads(result.stdout)
+    assert study["failure"] == ""
+    receipts = [host for op in study["ops"] for host in op["hosts"]]
+    assert len(receipts) == 2 * hosts
+    assert (study["lost"] > 0) == (loss_ppm > 0)
+    assert loss_ppm > 0 or {receipt["status"] for receipt in receipts} == {1}
+
+
+def test_hosts__a_world_of_64_with_faults_holds() -> None:
+    (program,) = built("sim")
+    result = run(program, "--hosts", 64, "--seed", 3)
+    assert result.returncode == 0, told(result)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("which", ["", "--partial", "--hostile"])
+@pytest.mark.parametrize("hosts", [33, 64])
+def test_hosts__worlds_of_many_hosts_hold(which: str, hosts: int) -> None:
+    """Losses, deaths, partial jobs and a liar among more hosts than a 32-bit mask has room for."""
+    (program,) = built("sim")
+    result = run(
+        program, *which.split(), "--hosts", hosts, "--from", 1, "--count", MANY_HOSTS_SEEDS, "--jobs", 2, seconds=800
+    )
+    assert result.returncode == 0, told(result)
+    assert f"{MANY_HOSTS_SEEDS} seeds, 0 failed, " in result.stdout
 
 
 @pytest.mark.check
@@ -241,7 +276,9 @@ def test_blame__who_is_in_trouble_is_named_by_all() -> None:
     assert [host for world, host, _ in named if world == "healthy"] == ["-1"] * 4
 
 
-@pytest.mark.parametrize("arguments", [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""]])
+@pytest.mark.parametrize(
+    "arguments", [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"]]
+)
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:
     (program,) = built("sim")
     result = run(program, *arguments)

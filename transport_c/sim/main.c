@@ -25,14 +25,18 @@ typedef struct options {
     uint64_t from, count;
     unsigned jobs;
     bool single, trace, hashes, perf, blame, selftest, stop, partial, hostile;
+    unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
 } options;
 
 static void print_replay(const options *o, uint64_t seed)
 {
-    printf("replay: %s%s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "",
-           o->hostile ? " --hostile" : "", seed);
+    char hosts[24] = "";
+    if (o->hosts)
+        snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
+    printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "",
+           o->hostile ? " --hostile" : "", hosts, seed);
 }
 
 static void print_failure(const options *o, uint64_t seed, const sim_world *w)
@@ -49,9 +53,9 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     sim_world *w = sim_alloc(sizeof *w);
     sim_plan *plan = sim_alloc(sizeof *plan);
     if (o->partial)
-        sim_plan_draw_partial(plan, seed);
+        sim_plan_draw_partial(plan, seed, o->hosts);
     else
-        sim_plan_draw(plan, seed);
+        sim_plan_draw(plan, seed, o->hosts);
     sim_plan_draw_hostile(plan, seed, o->hostile);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);
@@ -239,6 +243,7 @@ static void usage(FILE *out)
                  "    [--stop]                                    each process stops at its first failure\n"
                  "    [--partial]                                 worlds with partial jobs\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
+                 "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
                  "                                                A: tar, ring, bcube or ps\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
@@ -280,6 +285,14 @@ int main(int argc, char **argv)
         } else if (strcmp(name, "--seed") == 0) {
             o.from = number(name, value);
             o.single = true;
+            i++;
+        } else if (strcmp(name, "--hosts") == 0) {
+            uint64_t hosts = number(name, value);
+            if (hosts < 1 || hosts > SIM_HOSTS) {
+                fprintf(stderr, "sim: --hosts needs 1 to %d\n", SIM_HOSTS);
+                return 2;
+            }
+            o.hosts = (unsigned)hosts;
             i++;
         } else if (strcmp(name, "--algorithm") == 0) {
             o.algorithm = algorithm_named(value);

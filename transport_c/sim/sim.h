@@ -97,7 +97,7 @@ typedef struct sim_rank {
 typedef struct sim_seat {
     sim_guarded memory;
     bool open;
-    uint32_t linked;                 /* mask of job indices that we have connected to, in this life */
+    uint64_t linked;                 /* mask of job indices that we have connected to, in this life */
     uint32_t linked_life[SIM_HOSTS]; /* of those, which life */
     uint32_t called_life[SIM_HOSTS]; /* a call to that life is under way or done */
     bool told_absent[SIM_HOSTS];
@@ -135,10 +135,18 @@ typedef struct sim_host {
     uint32_t sessions; /* all of this life are below */
 } sim_host;
 
+/* What elements show of who is in them: ranks that are, and ranks of which they tell nothing. */
+typedef struct sim_held {
+    uint64_t ranks, unsure;
+} sim_held;
+typedef struct sim_wrong {
+    uint64_t element;
+    const char *reason;
+} sim_wrong;
 /* Which ranks one element range of one host's result holds. */
 typedef struct sim_run {
     uint64_t end; /* exclusive; starts where the previous one ends */
-    uint32_t ranks;
+    sim_held held;
 } sim_run;
 /* One op on one host, as its receipt told and as its bytes showed. */
 typedef struct sim_outcome {
@@ -155,13 +163,13 @@ typedef struct sim_job {
     sim_job_plan *plan;
     uint32_t ranks;
     sim_rank rank[SIM_RANKS];
-    uint32_t host_ranks[SIM_HOSTS];           /* by index in the job: mask of ranks */
+    uint64_t host_ranks[SIM_HOSTS];           /* by index in the job: mask of ranks */
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
     sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
-    uint32_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
+    uint64_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
     bool thinned;                             /* some receipt told that not all hosts owned a shard */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
-    uint32_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
+    uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
     struct sim_part *part;       /* of a partial job: partial.h */
 } sim_job;
 
@@ -249,7 +257,7 @@ typedef struct sim_world {
     sim_due *heap;
     sim_event *event;
     uint32_t events, event_room;
-    uint64_t event_order, events_done;
+    uint64_t event_order, events_done, events_most;
     sim_host host[SIM_HOSTS];
     sim_job job[SIM_JOBS];
     sim_marks marks[SIM_JOBS][SIM_MARKS]; /* of the newest ops */
@@ -257,7 +265,7 @@ typedef struct sim_world {
     bool calming;                         /* faults are off; the last ops are being done */
     ut_ns calm_since;
     bool ended;
-    uint32_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
+    uint64_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
     uint32_t partitions;     /* open */
     bool burst_bad[SIM_HOSTS][SIM_HOSTS];
     ut_ns delay[SIM_HOSTS][SIM_HOSTS], last_at[SIM_HOSTS][SIM_HOSTS];
@@ -353,20 +361,44 @@ double sim_code_real(unsigned dtype, const void *value);
 bool sim_code_whole(unsigned dtype, const void *value, int64_t *ret);
 
 /* code.c: fingerprints */
-uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop);
 sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
 void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
 bool sim_code_nonfinite(const sim_code *code, uint64_t element);
 /* How many of [from, to) are. */
 uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to);
+/* One element tells of so many ranks: no need of its neighbours. */
+bool sim_code_tells_alone(unsigned dtype, unsigned redop, uint32_t ranks);
+/* As many elements of a slot in a row tell of all ranks. */
+uint32_t sim_code_groups(const sim_code *code);
+/* The first of elements [from, to), all float32, that is finite and not what |ranks| make, but for the rounding of an
+ * average on its way through a transform; |to| if there is none. */
+uint64_t sim_code_near(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const float *values);
+/* Elements [from, to) as all of |ranks| make them. */
+void sim_code_make(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, void *out);
 /* The first of elements [from, to) that is not as all of |ranks| make it; |to| if there is none. |values|: of 0. */
-uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint32_t ranks, const void *values);
-/* |value| is what |ranks| make, but for the rounding of an average on its way through a transform. */
-bool sim_code_near(const sim_code *code, uint64_t element, const void *value, uint32_t ranks);
-/* The element as all of |ranks| make it. Writes one element of dtype. */
-void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out);
-/* Which ranks |value| holds, tried first with |hint|. 0 and a reason when it is no sum of distinct ranks of this op. */
-uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason);
+uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const void *values);
+/* Which ranks elements [from, to), all of one slot, hold. False and why when they are no sum of distinct ranks of this
+ * op. */
+bool sim_code_read(const sim_code *code, uint64_t from, uint64_t to, const void *values, sim_held *ret,
+                   sim_wrong *wrong);
+
+/* read.c */
+typedef struct sim_slot {
+    uint64_t from, to;  /* elements */
+    size_t bytes;       /* of one */
+    const void *values; /* of element 0 */
+    uint32_t ranks;     /* of the job */
+    bool average;       /* by the number of those in it */
+    bool may_be_empty;
+} sim_slot;
+typedef struct sim_told {
+    uint32_t group;
+    uint64_t members, ranks; /* of the group; those of them that are in the element */
+    const char *reason;
+} sim_told;
+/* What an element tells if it is a sum (n = 0) or an average of |n| ranks; false and a reason if it cannot be. */
+typedef bool sim_tell(const void *context, uint64_t element, const void *value, uint32_t n, sim_told *ret);
+bool sim_read_slot(const sim_slot *slot, sim_tell *tell, const void *context, sim_held *ret, sim_wrong *wrong);
 
 /* stages.c; |late|: the host went on without this rank */
 void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r, bool late);
@@ -379,7 +411,8 @@ static inline unsigned sim_algorithm(const sim_job_plan *j)
     return j->options.algorithm ? j->options.algorithm : UT_TAR;
 }
 /* shards.c */
-uint32_t sim_least_factor(uint32_t n); /* a prime */
+uint32_t sim_least_factor(uint32_t n);                          /* a prime */
+uint64_t sim_slot_elements(const sim_world *w, size_t element); /* of all slots of a shard but its last */
 /* Every path of the job's schedule is one hop: an element is its owner's, or the host's own. */
 bool sim_direct(const sim_job_plan *j);
 /* The elements whose result |host| (index in the job) makes; TAR's cut among |owners| for all but the parameter server.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints
- * (every set of ranks is read back, and each kind of damage is seen), and the network alone, with no engine.
+ * (sets of ranks are read back, and each kind of damage is seen), and the network alone, with no engine.
  */
 #include "sim/sim.h"
 
@@ -58,49 +58,107 @@ static void heap__gives_time_order_and_keeps_ties(void)
     free(plan);
 }
 
-/* Every set of ranks has its own bits, in every unit of every dtype, and is read back as itself. */
-static void code__reads_every_set(void)
+static uint64_t read_back(const sim_code *code, uint64_t from, uint64_t to, const void *values, const char **reason)
 {
-    for (unsigned dtype = 1; dtype < UT_DTYPES_END; dtype++)
-        for (unsigned redop = UT_SUM; redop <= UT_AVG; redop++) {
-            uint32_t most = UT_MIN2(sim_code_ranks_max(dtype, redop), 10u);
-            for (uint32_t ranks = 1; ranks <= most; ranks++) {
-                sim_code code = {.seed = 11, .job = 1, .ranks = ranks, .op_seq = 5, .dtype = (uint8_t)dtype};
-                code.redop = (uint8_t)redop;
-                for (uint64_t element = 0; element < (ranks > 7 ? 6 : 60); element++)
-                    for (uint32_t set = 1; set < 1u << ranks; set++) {
-                        uint8_t value[8];
-                        const char *reason = "";
-                        sim_code_expect(&code, element, set, value);
-                        CHECK(sim_code_read(&code, element, value, 0, &reason) == set);
-                    }
-            }
-        }
+    sim_held held;
+    sim_wrong wrong = {0, ""};
+    bool good = sim_code_read(code, from, to, values, &held, &wrong);
+    *reason = wrong.reason;
+    return good && !held.unsure ? held.ranks : 0;
 }
 
-/* The sum of what the ranks write is what is expected of them: fill and expect agree, for all dtypes that C can add. */
+enum { ELEMENTS = 300 };
+
+/* Every set of few ranks has its own bits, in every unit of every dtype, and each element is read back as itself. */
+static void code__reads_every_set_of_few(void)
+{
+    for (unsigned dtype = UT_FLOAT32; dtype <= UT_INT64; dtype++)
+        for (unsigned redop = UT_SUM; redop <= UT_AVG; redop++)
+            for (uint32_t ranks = 1; ranks <= 10; ranks++) {
+                sim_code code = {.seed = 11, .job = 1, .ranks = ranks, .op_seq = 5, .dtype = (uint8_t)dtype};
+                code.redop = (uint8_t)redop;
+                for (uint64_t set = 1; set <= sim_first(ranks) && sim_code_groups(&code) == 1; set++) {
+                    uint8_t values[8 * ELEMENTS];
+                    const char *reason;
+                    uint64_t count = ranks > 7 ? 6 : 60;
+                    sim_code_make(&code, 0, count, set, values);
+                    for (uint64_t i = 0; i < count; i++)
+                        CHECK(read_back(&code, i, i + 1, values, &reason) == set);
+                }
+            }
+}
+
+/* Of many ranks, up to as many as a job may have, a slot tells who is in it, and each of its elements is looked at. */
+static void code__reads_slots_of_many(void)
+{
+    sim_rng rng = sim_rng_for(1, 77);
+    for (unsigned dtype = UT_FLOAT32; dtype <= UT_INT64; dtype++)
+        for (unsigned redop = UT_SUM; redop <= UT_AVG; redop++)
+            for (uint32_t tries = 0; tries < 400; tries++) {
+                uint32_t ranks = 2 + (uint32_t)sim_below(&rng, SIM_RANKS - 1);
+                sim_code code = {.seed = sim_next(&rng), .ranks = ranks, .op_seq = tries, .dtype = (uint8_t)dtype};
+                code.redop = (uint8_t)redop;
+                code.narrow = dtype == UT_FLOAT32 && tries % 4 == 0;
+                uint64_t from = sim_below(&rng, 100), to = from + 1 + sim_below(&rng, 150);
+                uint64_t lost = sim_next(&rng) & sim_next(&rng), set = sim_first(ranks) & (tries % 3 ? ~lost : lost);
+                uint8_t values[8 * ELEMENTS], other[8 * ELEMENTS];
+                size_t bytes = ut_dtype_bytes(dtype);
+                if (!set)
+                    continue;
+                sim_code_make(&code, from, to, set, values + from * bytes);
+                sim_held held;
+                sim_wrong wrong;
+                CHECK(sim_code_read(&code, from, to, values, &held, &wrong));
+                CHECK(!(held.ranks & ~set) && !(set & ~(held.ranks | held.unsure)));
+                CHECK(held.unsure == 0 || to - from < sim_code_groups(&code) || redop == UT_AVG);
+                CHECK(sim_code_agree(&code, from, to, set, values) == to);
+                /* One element of a slot that lacks or has a rank more is seen, if it tells of that rank. */
+                uint64_t at = from + sim_below(&rng, to - from);
+                uint64_t wrong_set = set ^ sim_bit((uint32_t)sim_below(&rng, ranks));
+                if (!wrong_set)
+                    continue;
+                sim_code_make(&code, at, at + 1, wrong_set, other);
+                bool differs = memcmp(other, values + at * bytes, bytes) != 0;
+                memcpy(values + at * bytes, other, bytes);
+                CHECK((sim_code_agree(&code, from, to, set, values) == at) == differs);
+                bool again = to - from >= 2 * sim_code_groups(&code);
+                CHECK(!differs || !again || !sim_code_read(&code, from, to, values, &held, &wrong));
+            }
+}
+
+/* The sum of what the ranks write is what is expected of them: fill and make agree, for all dtypes that C can add. */
 static void code__fill_adds_up(void)
 {
-    sim_code code = {.seed = 3, .ranks = 6, .op_seq = 9, .redop = UT_SUM};
-    double f64[6][50], sum;
-    int32_t i32[6][50], whole;
-    code.dtype = UT_FLOAT64;
-    for (uint32_t r = 0; r < 6; r++)
-        sim_code_fill(&code, r, f64[r], 50);
-    code.dtype = UT_INT32;
-    for (uint32_t r = 0; r < 6; r++)
-        sim_code_fill(&code, r, i32[r], 50);
-    for (uint32_t i = 0; i < 50; i++) {
-        double expected;
-        int32_t expected32;
+    enum { RANKS = 64 };
+    static double f64[RANKS][50];
+    static float f32[RANKS][50];
+    static int32_t i32[RANKS][50];
+    uint64_t set = UINT64_C(0xf0f1234567890321);
+    sim_code code = {.seed = 3, .ranks = RANKS, .op_seq = 9, .redop = UT_SUM};
+    for (uint32_t r = 0; r < RANKS; r++) {
         code.dtype = UT_FLOAT64;
-        sum = f64[0][i] + f64[3][i] + f64[5][i];
-        sim_code_expect(&code, i, 1 | 8 | 32, &expected);
-        CHECK(sum == expected);
+        sim_code_fill(&code, r, f64[r], 50);
+        code.dtype = UT_FLOAT32;
+        sim_code_fill(&code, r, f32[r], 50);
         code.dtype = UT_INT32;
-        whole = i32[0][i] + i32[3][i] + i32[5][i];
-        sim_code_expect(&code, i, 1 | 8 | 32, &expected32);
-        CHECK(whole == expected32);
+        sim_code_fill(&code, r, i32[r], 50);
+    }
+    for (uint32_t i = 0; i < 50; i++) {
+        double sum = 0, expected;
+        float sum32 = 0, expected32;
+        int32_t whole = 0, expected_whole;
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sum += set >> r & 1 ? f64[r][i] : 0;
+            sum32 += set >> r & 1 ? f32[r][i] : 0;
+            whole += set >> r & 1 ? i32[r][i] : 0;
+        }
+        code.dtype = UT_FLOAT64;
+        sim_code_make(&code, i, i + 1, set, &expected);
+        code.dtype = UT_FLOAT32;
+        sim_code_make(&code, i, i + 1, set, &expected32);
+        code.dtype = UT_INT32;
+        sim_code_make(&code, i, i + 1, set, &expected_whole);
+        CHECK(sum == expected && sum32 == expected32 && whole == expected_whole);
     }
 }
 
@@ -108,21 +166,25 @@ static void code__sees_damage(void)
 {
     sim_code code = {.seed = 3, .ranks = 5, .op_seq = 9, .dtype = UT_INT64, .redop = UT_SUM}, earlier = code;
     earlier.op_seq = 8;
-    int64_t a[200], b[200], old[200];
+    int64_t a[200], b[200], old[200], bad[200];
     const char *reason = "";
     unsigned stale = 0, moved = 0;
     sim_code_fill(&code, 0, a, 200);
     sim_code_fill(&code, 3, b, 200);
     sim_code_fill(&earlier, 3, old, 200);
     for (unsigned i = 0; i < 200; i++) {
-        int64_t good = a[i] + b[i], twice = a[i] + b[i] + b[i], stranger = a[i] + 64 * b[i], nothing = 0;
-        CHECK(sim_code_read(&code, i, &good, 0, &reason) == (1 | 8));
-        CHECK(sim_code_read(&code, i, &twice, 1 | 8, &reason) == 0 && strstr(reason, "more than once"));
-        CHECK(sim_code_read(&code, i, &stranger, 0, &reason) == 0);
-        CHECK(sim_code_read(&code, i, &nothing, 0, &reason) == 0);
-        int64_t with_old = a[i] + old[i], elsewhere = a[i] + b[(i + 8) % 200];
-        stale += sim_code_read(&code, i, &with_old, 0, &reason) == 0;
-        moved += sim_code_read(&code, i, &elsewhere, 0, &reason) == 0;
+        bad[i] = a[i] + b[i];
+        CHECK(read_back(&code, i, i + 1, bad, &reason) == (1 | 8));
+        bad[i] = a[i] + b[i] + b[i];
+        CHECK(read_back(&code, i, i + 1, bad, &reason) == 0 && strstr(reason, "more than once"));
+        bad[i] = a[i] + 64 * b[i];
+        CHECK(read_back(&code, i, i + 1, bad, &reason) == 0);
+        bad[i] = 0;
+        CHECK(read_back(&code, i, i + 1, bad, &reason) == 0);
+        bad[i] = a[i] + old[i];
+        stale += read_back(&code, i, i + 1, bad, &reason) == 0;
+        bad[i] = a[i] + b[(i + 8) % 200];
+        moved += read_back(&code, i, i + 1, bad, &reason) == 0;
     }
     CHECK(stale > 180 && moved > 180); /* two elements share a unit now and then; a packet never does in all of them */
 }
@@ -225,7 +287,8 @@ int sim_selftest(void)
 {
     rng__vectors_and_ranges();
     heap__gives_time_order_and_keeps_ties();
-    code__reads_every_set();
+    code__reads_every_set_of_few();
+    code__reads_slots_of_many();
     code__fill_adds_up();
     code__sees_damage();
     net__rate_and_delay();

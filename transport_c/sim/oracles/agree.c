@@ -10,7 +10,7 @@
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
 
-static uint32_t ranks_at(const sim_outcome *o, uint64_t element)
+static sim_held held_at(const sim_outcome *o, uint64_t element)
 {
     uint32_t low = 0, high = o->runs - 1;
     while (low < high) {
@@ -20,11 +20,17 @@ static uint32_t ranks_at(const sim_outcome *o, uint64_t element)
         else
             low = middle + 1;
     }
-    return o->run[low].ranks;
+    return o->run[low].held;
+}
+
+/* They may be the same. */
+static bool alike(sim_held a, sim_held b)
+{
+    return !(a.ranks & ~(b.ranks | b.unsure)) && !(b.ranks & ~(a.ranks | a.unsure));
 }
 
 /* Who lied in this op, as a mask: what came from it may be another thing on each host. */
-static uint32_t lied_of(const sim_world *w, uint32_t job, uint32_t op)
+static uint64_t lied_of(const sim_world *w, uint32_t job, uint32_t op)
 {
     return op < w->plan.job[job].ops ? sim_liar_of(w, &w->job[job]) : 0;
 }
@@ -40,14 +46,14 @@ static void compare_shard(sim_world *w, uint32_t job_number, uint32_t op, uint32
 {
     sim_job *job = &w->job[job_number];
     const sim_outcome *a = &job->outcome[op][owner], *b = &job->outcome[op][other];
-    uint32_t own = job->contributed[op][other];
+    sim_held own = {job->contributed[op][other], job->contributed[op][other] ? 0 : job->host_ranks[other]};
     for (uint64_t i = from; i < to;) {
-        uint32_t theirs = ranks_at(a, i), ours = ranks_at(b, i);
-        if (ours != theirs && ours != own)
+        sim_held theirs = held_at(a, i), ours = held_at(b, i);
+        if (!alike(ours, theirs) && !alike(ours, own))
             sim_fail(w, "O4 agreement", job->plan->host[other],
-                     "job %u op_seq %" PRIu64 " element %" PRIu64
-                     ": the owner, host %u of the job, has ranks %#x, host %u has %#x",
-                     job_number, job->plan->base + op, i, owner, theirs, other, ours);
+                     "job %u op_seq %" PRIu64 " element %" PRIu64 ": the owner, host %u of the job, has ranks %#" PRIx64
+                     ", host %u has %#" PRIx64,
+                     job_number, job->plan->base + op, i, owner, theirs.ranks, other, ours.ranks);
         /* On to where either changes. */
         uint64_t next = to;
         for (uint32_t k = 0; k < a->runs; k++)

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fingerprint payloads. Rank r contributes unit * 4^r to each element of a sum, where the unit is a signed prime that
- * depends on job, op and element. A sum then reads like a base-4 number whose digits say how often each rank is in it:
- * digit 2 is a double fold, a remainder against the unit is data of another op or another place. An average is the same
- * sum over the number of ranks in it; it is read by looking for the set that gives exactly its bits.
+ * Fingerprint payloads. An element of a sum tells of a group of ranks: rank r of the group contributes unit * 4^r,
+ * where the unit is a signed prime that depends on job, op and element. The sum then reads like a base-4 number whose
+ * digits say how often each rank of the group is in it: digit 2 is a double fold, a remainder against the unit is data
+ * of another op or another place. An average is the same sum over the number of ranks in it.
  *
- * All values are exact in the dtype, so the order of folding cannot matter; that bounds the ranks of a job per dtype.
- * MIN, MAX and PROD take values from which the exact result is computed again.
+ * Where the dtype has room for all ranks there is one group. Else the elements take turns, each for the group after
+ * that of the element before, and the other ranks contribute zero to it. All elements of a slot (what one packet
+ * carries) hold the same ranks, so as many elements in a row as there are groups prove all ranks of their slot, and the
+ * others must agree. A slot with fewer elements (the end of a shard) leaves the ranks of some groups unsure. Zero, and
+ * not a constant that would be counted, because an average of constants says nothing of how many they were, and because
+ * a count takes six bits, in float32 three ranks of each element.
+ *
+ * All values are exact in the dtype, so the order of folding cannot matter. MIN, MAX and PROD take values from which
+ * the exact result of all ranks is computed again.
  */
 #include "sim/sim.h"
 
@@ -40,63 +47,100 @@ static unsigned exact_bits(unsigned dtype)
     }
 }
 
-/* 64 values are summed, by every rank. */
+/* In a transform 64 values are summed, by every rank. */
 static unsigned code_bits(const sim_code *code)
 {
     return exact_bits(code->dtype) - (code->narrow ? 6 : 0);
 }
 
-/* Averages need the room that keeps two sets from rounding to the same quotient; sim_selftest proves these. */
-uint32_t sim_code_ranks_max(unsigned dtype, unsigned redop)
+/* Ranks of which one element can tell. Alone, without a look at its neighbours; averages need the room that keeps two
+ * sets from rounding to the same quotient (sim_selftest proves these). */
+static uint32_t ranks_alone(unsigned dtype, bool average)
 {
-    bool avg = redop == UT_AVG;
-    switch (dtype) {
-    case UT_FLOAT32:
-        return avg ? 7 : 10;
-    case UT_FLOAT64:
-        return avg ? 10 : SIM_RANKS_DRAWN;
-    case UT_FLOAT16:
-        return 4;
-    case UT_BFLOAT16:
-        return avg ? 2 : 3;
-    case UT_INT32:
-        return avg ? 9 : 12;
-    default:
-        return avg ? 10 : SIM_RANKS_DRAWN;
+    static const uint8_t most[][2] = {[UT_FLOAT32] = {10, 7}, [UT_FLOAT64] = {16, 10}, [UT_FLOAT16] = {4, 4},
+                                      [UT_BFLOAT16] = {3, 2}, [UT_INT32] = {12, 9},    [UT_INT64] = {16, 10}};
+    return dtype < UT_DTYPES_END && dtype != UT_BYTES ? most[dtype][average] : SIM_RANKS;
+}
+
+/* And together with its neighbours. */
+static uint32_t ranks_in_turn(unsigned dtype, bool average)
+{
+    static const uint8_t most[][2] = {[UT_FLOAT32] = {8, 7},  [UT_FLOAT64] = {22, 20}, [UT_FLOAT16] = {4, 4},
+                                      [UT_BFLOAT16] = {3, 3}, [UT_INT32] = {11, 10},   [UT_INT64] = {26, 20}};
+    return most[dtype][average];
+}
+
+/* How an op's elements are made. */
+typedef struct form {
+    uint32_t groups, per; /* ranks of a group; the last may be smaller */
+    uint32_t turn;        /* group of element 0 */
+    uint32_t first, last; /* primes that may be units: [first, last) */
+} form;
+
+static uint64_t op_bits(const sim_code *code)
+{
+    return sim_mix(code->op_seq ^ (uint64_t)code->job << 56);
+}
+
+static form form_of(const sim_code *code)
+{
+    bool average = code->redop == UT_AVG, whole = code->dtype == UT_INT32 || code->dtype == UT_INT64;
+    uint32_t alone = code->narrow ? 7 : ranks_alone(code->dtype, average), ranks = UT_MAX2(code->ranks, 1u);
+    form f = {.groups = 1, .per = ranks};
+    if (ranks > alone && code->redop <= UT_AVG) {
+        uint32_t most = code->narrow ? 7 : ranks_in_turn(code->dtype, average);
+        f.groups = (ranks + most - 1) / most;
+        f.per = (ranks + f.groups - 1) / f.groups;
+        f.turn = (uint32_t)(op_bits(code) % f.groups);
     }
-}
-
-static uint64_t element_bits(const sim_code *code, uint64_t element)
-{
-    return sim_mix(code->seed ^ sim_mix(code->op_seq ^ (uint64_t)code->job << 56) ^ element * 0x9e3779b97f4a7c15u);
-}
-
-/* The primes that may be units: [first, last). */
-static void bounds(const sim_code *code, uint32_t *ret_first, uint32_t *ret_last)
-{
-    uint64_t sum_max = 0;
-    for (uint32_t r = 0; r < code->ranks; r++)
+    uint64_t sum_max = 0, least = 0;
+    for (uint32_t r = 0; r < f.per && code->redop <= UT_AVG; r++)
         sum_max = sum_max << 2 | 1;
     uint64_t limit = (UINT64_C(1) << code_bits(code)) / (sum_max ? sum_max : 1);
-    uint64_t least = 0;
-    if (code->redop == UT_AVG && (code->dtype == UT_INT32 || code->dtype == UT_INT64))
-        least = (uint64_t)code->ranks * code->ranks;
-    uint32_t first = 0, last = PRIMES;
-    while (first + 1 < PRIMES && prime[first] <= least)
-        first++;
-    while (last > first + 1 && prime[last - 1] >= limit)
-        last--;
-    *ret_first = first;
-    *ret_last = last;
+    if (average && whole) /* quotients of different sums are different integers; in turn: for each number of ranks */
+        least = f.groups == 1 ? (uint64_t)ranks * ranks : ranks;
+    f.last = PRIMES;
+    while (f.first + 1 < PRIMES && prime[f.first] <= least)
+        f.first++;
+    while (f.last > f.first + 1 && prime[f.last - 1] >= limit)
+        f.last--;
+    return f;
+}
+
+static uint32_t group_of(const form *f, uint64_t element)
+{
+    return (uint32_t)((element + f->turn) % f->groups);
+}
+
+/* Its ranks. */
+static uint64_t members(const sim_code *code, const form *f, uint32_t group)
+{
+    return sim_first(f->per) << group * f->per & sim_first(code->ranks);
+}
+
+bool sim_code_tells_alone(unsigned dtype, unsigned redop, uint32_t ranks)
+{
+    return ranks <= ranks_alone(dtype, redop == UT_AVG);
+}
+
+uint32_t sim_code_groups(const sim_code *code)
+{
+    return form_of(code).groups;
+}
+
+static uint64_t element_bits(const sim_code *code, uint64_t op, uint64_t element)
+{
+    return sim_mix(code->seed ^ op ^ element * 0x9e3779b97f4a7c15u);
 }
 
 static void reckon_marks(const sim_code *code, uint64_t from, uint64_t to, uint8_t *ret)
 {
-    uint32_t first, last;
-    bounds(code, &first, &last);
+    form f = form_of(code);
+    uint64_t op = op_bits(code);
+    uint32_t units = f.last - f.first;
     for (uint64_t i = from; i < to; i++) {
-        uint64_t bits = element_bits(code, i);
-        uint32_t at = first + (uint32_t)(bits % (last - first));
+        uint64_t bits = element_bits(code, op, i);
+        uint32_t at = f.first + (uint32_t)((bits & UINT32_MAX) * units >> 32);
         bool infinite = code->nonfinite && code->dtype <= UT_BFLOAT16 && (bits >> 20) % 13 == 0;
         *ret++ = infinite ? 0 : (uint8_t)(1 + 2 * at + (bits >> 63));
     }
@@ -111,15 +155,10 @@ static uint8_t mark_of(const sim_code *code, uint64_t element)
     return mark;
 }
 
-static int64_t unit_of_mark(uint8_t mark)
+static int64_t unit_of(uint8_t mark)
 {
     int64_t unit = prime[(mark - 1) / 2];
     return (mark - 1) % 2 ? -unit : unit;
-}
-
-bool sim_code_nonfinite(const sim_code *code, uint64_t element)
-{
-    return code->nonfinite && mark_of(code, element) == 0;
 }
 
 /* All hosts and ranks ask for the same elements, so an op's marks are reckoned once. */
@@ -148,102 +187,114 @@ sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *
     return code;
 }
 
-/* What rank r brings. */
-static int64_t value_of(const sim_code *code, uint64_t element, uint32_t rank)
+bool sim_code_nonfinite(const sim_code *code, uint64_t element)
 {
-    switch (code->redop) {
-    case UT_MIN:
-    case UT_MAX:
-        return (int64_t)(sim_mix(element_bits(code, element) + rank) % 255) - 127;
-    case UT_PROD: {
-        static const int64_t factor[4] = {1, -1, 2, -2};
-        return factor[sim_mix(element_bits(code, element) + rank) % 4];
-    }
-    default:
-        return unit_of_mark(mark_of(code, element)) * (int64_t)(UINT64_C(1) << 2 * rank);
-    }
+    return code->nonfinite && mark_of(code, element) == 0;
 }
 
-static uint64_t spread(uint32_t ranks)
+uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to)
 {
-    uint64_t sum = 0;
-    for (uint32_t r = 0; r < SIM_RANKS; r++)
-        if (ranks >> r & 1)
-            sum |= UINT64_C(1) << 2 * r;
+    uint64_t n = 0;
+    for (uint64_t i = from; code->nonfinite && i < to; i++)
+        n += sim_code_nonfinite(code, i);
+    return n;
+}
+
+/* ---- from ranks to values ---- */
+
+/* What rank r brings where nothing is summed. A product of all fits: few double it. */
+static int64_t value_of(const sim_code *code, uint64_t op, uint64_t element, uint32_t rank)
+{
+    uint64_t bits = sim_mix(element_bits(code, op, element) + rank);
+    static const int64_t factor[4] = {1, -1, 2, -2};
+    if (code->redop != UT_PROD)
+        return (int64_t)(bits % 255) - 127;
+    return factor[bits % ((element + rank) % UT_MAX2(code->ranks / 4, 1u) ? 2 : 4)];
+}
+
+/* The digits of |ranks| of a group: 1 for each. */
+static int64_t spread(uint64_t ranks)
+{
+    int64_t sum = 0;
+    for (; ranks; ranks &= ranks - 1)
+        sum |= INT64_C(1) << 2 * __builtin_ctzll(ranks);
     return sum;
 }
 
-void sim_code_expect(const sim_code *code, uint64_t element, uint32_t ranks, void *out)
+static int64_t digits_of(const sim_code *code, const form *f, uint32_t group, uint64_t ranks)
 {
-    if (sim_code_nonfinite(code, element)) {
-        sim_code_put_infinite(code->dtype, out);
-        return;
-    }
-    if (code->redop == UT_SUM || code->redop == UT_AVG) {
-        int64_t sum = unit_of_mark(mark_of(code, element)) * (int64_t)spread(ranks);
-        sim_code_put(code->dtype, sum, code->redop == UT_AVG ? __builtin_popcount(ranks) : 1, out);
-        return;
-    }
+    return spread((ranks & members(code, f, group)) >> group * f->per);
+}
+
+/* The result of all |ranks|, where it is no sum. */
+static void put_other(const sim_code *code, uint64_t op, uint64_t element, uint64_t ranks, void *out)
+{
     int64_t total = 0;
-    bool first = true;
-    for (uint32_t r = 0; r < SIM_RANKS; r++) {
-        if (!(ranks >> r & 1))
-            continue;
-        int64_t x = value_of(code, element, r);
-        if (first)
+    for (uint64_t left = ranks; left; left &= left - 1) {
+        int64_t x = value_of(code, op, element, (uint32_t)__builtin_ctzll(left));
+        bool first = left == ranks;
+        if (code->redop == UT_PROD)
+            total = first ? x : total * x;
+        else if (first || (code->redop == UT_MIN ? x < total : x > total))
             total = x;
-        else if (code->redop == UT_PROD)
-            total *= x;
-        else if (code->redop == UT_MIN ? x < total : x > total)
-            total = x;
-        first = false;
     }
     sim_code_put(code->dtype, total, 1, out);
 }
 
-/* What |ranks| make of an element of each mark. */
+/* What |ranks| make of an element of each group and mark. */
 typedef struct glossary {
-    uint8_t value[MARKS][8];
+    form form;
+    uint8_t value[SIM_RANKS][MARKS][8];
 } glossary;
 
-static void write_glossary(const sim_code *code, uint32_t ranks, glossary *g)
+static void write_glossary(const sim_code *code, uint64_t ranks, glossary *g)
 {
-    int64_t digits = (int64_t)spread(ranks), by = code->redop == UT_AVG ? __builtin_popcount(ranks) : 1;
-    uint32_t first, last;
-    bounds(code, &first, &last);
-    if (code->nonfinite && code->dtype <= UT_BFLOAT16)
-        sim_code_put_infinite(code->dtype, g->value[0]);
-    for (uint32_t mark = 1 + 2 * first; mark < 1 + 2 * last; mark++)
-        sim_code_put(code->dtype, unit_of_mark((uint8_t)mark) * digits, by, g->value[mark]);
+    int64_t by = code->redop == UT_AVG ? sim_ones(ranks) : 1;
+    g->form = form_of(code);
+    for (uint32_t group = 0; group < g->form.groups && code->redop <= UT_AVG; group++) {
+        int64_t digits = digits_of(code, &g->form, group, ranks);
+        for (uint32_t mark = 1 + 2 * g->form.first; mark < 1 + 2 * g->form.last; mark++)
+            sim_code_put(code->dtype, unit_of((uint8_t)mark) * digits, by, g->value[group][mark]);
+        if (code->nonfinite && code->dtype <= UT_BFLOAT16)
+            sim_code_put_infinite(code->dtype, g->value[group][0]);
+    }
 }
 
-/* Writes elements [from, to) as |ranks| make them; |g| if they are sums or averages. */
-static void spell(const sim_code *code, const glossary *g, uint32_t ranks, uint64_t from, uint64_t to, uint8_t *out)
+/* Writes elements [from, to) as the |ranks| of |g| make them. */
+static void spell(const sim_code *code, const glossary *g, uint64_t ranks, uint64_t from, uint64_t to, uint8_t *out)
 {
     size_t bytes = ut_dtype_bytes(code->dtype);
-    if (!code->mark || code->redop > UT_AVG) {
-        for (uint64_t i = from; i < to; i++, out += bytes)
-            sim_code_expect(code, i, ranks, out);
-        return;
-    }
-    const uint8_t *mark = code->mark + from;
-    for (uint64_t i = 0; i < to - from; i++) /* the sizes one by one: each copy is one instruction */
-        if (bytes == 4)
-            memcpy(out + 4 * i, g->value[mark[i]], 4);
+    uint32_t group = group_of(&g->form, from), groups = g->form.groups;
+    uint64_t op = op_bits(code);
+    for (uint64_t i = from; i < to; i++, out += bytes) {
+        uint8_t mark = mark_of(code, i);
+        if (code->redop > UT_AVG && mark)
+            put_other(code, op, i, ranks, out);
+        else if (code->redop > UT_AVG)
+            sim_code_put_infinite(code->dtype, out);
+        else if (bytes == 4) /* the sizes one by one: each copy is one instruction */
+            memcpy(out, g->value[group][mark], 4);
         else if (bytes == 8)
-            memcpy(out + 8 * i, g->value[mark[i]], 8);
+            memcpy(out, g->value[group][mark], 8);
         else
-            memcpy(out + 2 * i, g->value[mark[i]], 2);
+            memcpy(out, g->value[group][mark], 2);
+        group = group + 1 < groups ? group + 1 : 0;
+    }
+}
+
+void sim_code_make(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, void *out)
+{
+    glossary g;
+    write_glossary(code, ranks, &g);
+    spell(code, &g, ranks, from, to, out);
 }
 
 void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count)
 {
-    glossary g;
-    write_glossary(code, 1u << rank, &g);
-    spell(code, &g, 1u << rank, 0, count, out);
+    sim_code_make(code, 0, count, sim_bit(rank), out);
 }
 
-uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint32_t ranks, const void *values)
+uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const void *values)
 {
     const uint8_t *at = values;
     size_t bytes = ut_dtype_bytes(code->dtype);
@@ -263,64 +314,120 @@ uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint32
     return to;
 }
 
-uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to)
+uint64_t sim_code_near(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const float *values)
 {
-    uint64_t n = 0;
-    for (uint64_t i = from; code->nonfinite && i < to; i++)
-        n += sim_code_nonfinite(code, i);
-    return n;
+    glossary g;
+    write_glossary(code, ranks, &g);
+    for (; from < to; from++) {
+        float expected, x = values[from];
+        memcpy(&expected, g.value[group_of(&g.form, from)][mark_of(code, from)], sizeof expected);
+        if (x - x == 0 && !(x > expected - 0.5f && x < expected + 0.5f))
+            break;
+    }
+    return from;
 }
 
-static uint32_t read_sum(const sim_code *code, uint64_t element, const void *value, const char **reason)
+/* ---- from values to ranks ---- */
+
+/* Ranks of the element's group that |digits| hold. */
+static bool read_digits(const form *f, int64_t digits, uint64_t *ret, const char **reason)
 {
-    int64_t x, unit = unit_of_mark(mark_of(code, element));
-    if (!sim_code_whole(code->dtype, value, &x) || x % unit != 0) {
-        *reason = "is no multiple of this element's unit: data of another op, another place, or none";
-        return 0;
-    }
-    int64_t digits = x / unit;
-    if (digits < 0 || digits >> 2 * code->ranks != 0) {
+    *ret = 0;
+    if (digits < 0 || digits >> 2 * f->per != 0) {
         *reason = "holds what no rank of the job contributed";
-        return 0;
+        return false;
     }
-    uint32_t ranks = 0;
-    for (uint32_t r = 0; r < code->ranks; r++) {
+    for (uint32_t r = 0; r < f->per; r++) {
         unsigned digit = digits >> 2 * r & 3;
         if (digit > 1) {
             *reason = "holds a rank more than once";
-            return 0;
+            return false;
         }
-        ranks |= digit << r;
+        *ret |= (uint64_t)digit << r;
     }
-    if (ranks == 0)
-        *reason = "holds nobody's contribution";
-    return ranks;
+    return true;
 }
 
-static bool matches(const sim_code *code, uint64_t element, const void *value, uint32_t ranks)
+static bool read_sum(const sim_code *code, const form *f, uint64_t element, const void *value, uint64_t *ret,
+                     const char **reason)
 {
-    uint8_t expected[8];
-    sim_code_expect(code, element, ranks, expected);
-    return memcmp(expected, value, ut_dtype_bytes(code->dtype)) == 0;
+    int64_t x, unit = unit_of(mark_of(code, element));
+    if (!sim_code_whole(code->dtype, value, &x) || x % unit != 0) {
+        *reason = "is no multiple of this element's unit: data of another op, another place, or none";
+        return false;
+    }
+    return read_digits(f, x / unit, ret, reason);
 }
 
-bool sim_code_near(const sim_code *code, uint64_t element, const void *value, uint32_t ranks)
+/* An average of |n| ranks. */
+static bool read_average(const sim_code *code, const form *f, uint64_t element, const void *value, uint32_t n,
+                         uint64_t *ret, const char **reason)
 {
-    float expected, x;
-    sim_code_expect(code, element, ranks, &expected);
-    memcpy(&x, value, sizeof x);
-    return x > expected - 0.5f && x < expected + 0.5f;
+    int64_t unit = unit_of(mark_of(code, element)), digits, x;
+    uint8_t again[8];
+    *reason = "is the average of no set of ranks";
+    if (code->dtype == UT_INT32 || code->dtype == UT_INT64) { /* cut off towards zero */
+        if (!sim_code_whole(code->dtype, value, &x) || (x < 0) != (unit < 0 && x != 0))
+            return false;
+        unsigned __int128 sum = (unsigned __int128)(x < 0 ? -x : x) * n;
+        uint64_t by = (uint64_t)(unit < 0 ? -unit : unit);
+        if (sum >> 63)
+            return false;
+        digits = (int64_t)(((uint64_t)sum + by - 1) / by);
+    } else {
+        double real = sim_code_real(code->dtype, value) * n / (double)unit;
+        if (!(real > -0.5 && real < 9e15))
+            return false;
+        digits = (int64_t)(real + 0.5);
+    }
+    if (digits >> 2 * f->per != 0)
+        return false;
+    sim_code_put(code->dtype, unit * digits, n, again);
+    return memcmp(again, value, ut_dtype_bytes(code->dtype)) == 0 && read_digits(f, digits, ret, reason);
 }
 
-uint32_t sim_code_read(const sim_code *code, uint64_t element, const void *value, uint32_t hint, const char **reason)
+typedef struct reader {
+    const sim_code *code;
+    form form;
+} reader;
+
+static bool tell(const void *context, uint64_t element, const void *value, uint32_t n, sim_told *ret)
 {
-    if (hint && matches(code, element, value, hint))
-        return hint;
-    if (code->redop == UT_SUM && !sim_code_nonfinite(code, element))
-        return read_sum(code, element, value, reason);
-    for (uint32_t ranks = (1u << code->ranks) - 1; ranks; ranks--)
-        if (matches(code, element, value, ranks))
-            return ranks;
-    *reason = code->redop == UT_AVG ? "is the average of no set of ranks" : "is the result of no set of ranks";
-    return 0;
+    const reader *r = context;
+    const sim_code *code = r->code;
+    const form *f = &r->form;
+    uint32_t group = group_of(f, element);
+    uint64_t ranks = 0;
+    uint8_t infinite[8];
+    *ret = (sim_told){.group = group, .members = members(code, f, group)};
+    if (mark_of(code, element) == 0) {
+        ret->members = 0;
+        ret->reason = "is finite, and is not for anybody";
+        sim_code_put_infinite(code->dtype, infinite);
+        return memcmp(infinite, value, ut_dtype_bytes(code->dtype)) == 0;
+    }
+    bool good = n ? read_average(code, f, element, value, n, &ranks, &ret->reason)
+                  : read_sum(code, f, element, value, &ranks, &ret->reason);
+    ret->ranks = ranks << group * f->per;
+    return good;
+}
+
+bool sim_code_read(const sim_code *code, uint64_t from, uint64_t to, const void *values, sim_held *ret,
+                   sim_wrong *wrong)
+{
+    sim_slot slot = {.from = from, .to = to, .bytes = ut_dtype_bytes(code->dtype), .values = values};
+    slot.ranks = code->ranks;
+    slot.average = code->redop == UT_AVG;
+    reader r = {code, form_of(code)};
+    if (code->redop <= UT_AVG)
+        return sim_read_slot(&slot, tell, &r, ret, wrong);
+    /* Such a result is all ranks', or a rank has its own value back. */
+    *ret = (sim_held){.ranks = sim_first(code->ranks)};
+    *wrong = (sim_wrong){sim_code_agree(code, from, to, ret->ranks, values), "is not the result of all ranks"};
+    for (uint32_t r = 0; wrong->element != to && r < code->ranks; r++) {
+        ret->ranks = sim_bit(r);
+        if (sim_code_agree(code, from, to, ret->ranks, values) == to)
+            return true;
+    }
+    return wrong->element == to;
 }

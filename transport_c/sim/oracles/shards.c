@@ -4,6 +4,13 @@
  */
 #include "sim/sim.h"
 
+#include "core/wire/packets.h"
+
+uint64_t sim_slot_elements(const sim_world *w, size_t element)
+{
+    return ut_wire_payload(w->plan.packet_bytes, 0) / element;
+}
+
 uint32_t sim_least_factor(uint32_t n)
 {
     uint32_t p = 2;

@@ -39,13 +39,13 @@ typedef struct sim_giver {
 /* What is known of one op of a partial job. Gifts by number plus one, 0 for none. */
 typedef struct sim_part_op {
     uint32_t gift[SIM_RANKS], gift_before[SIM_RANKS]; /* before: of an earlier life of its host */
-    uint32_t stale, unsure;                           /* masks of ranks; unsure: fresh or stale, who knows */
+    uint64_t stale, unsure;                           /* masks of ranks; unsure: fresh or stale, who knows */
     ut_ns started[SIM_HOSTS];                         /* world's; UT_NEVER: not */
     uint32_t life[SIM_HOSTS];
-    uint32_t initiators; /* mask of hosts */
+    uint64_t initiators; /* mask of hosts */
     ut_ns first;
     bool complete;
-    uint32_t complete_ranks;
+    uint64_t complete_ranks;
     uint64_t digest;
     /* for the study of skew */
     uint64_t waited_ns, answers;
@@ -103,17 +103,24 @@ static inline bool sim_part_blind(const sim_world *w)
 }
 
 /* partial_code.c: contributions that tell rank and number, element by element. */
+typedef struct sim_gift_form {
+    uint32_t groups, per; /* ranks of a group */
+    unsigned bits;        /* of a rank's digit */
+} sim_gift_form;
 typedef struct sim_gift_code {
     uint64_t seed;
     uint32_t ranks, world; /* world: what a sum is divided by; 0: by those in it */
     uint8_t dtype, redop;
+    sim_gift_form form;
 } sim_gift_code;
-unsigned sim_gift_bits(unsigned dtype, unsigned redop, uint32_t ranks); /* of one rank's digit; below 2 it cannot be */
+/* As many elements in a row tell of all ranks; 0: the dtype cannot be read. */
+uint32_t sim_gift_groups(unsigned dtype, unsigned redop, uint32_t ranks);
 sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job);
 void sim_gift_fill(const sim_gift_code *code, uint32_t rank, uint32_t number, void *out, uint64_t count);
-/* Ranks in an element of op |op|, tried first with |hint|; 0: it is zero. False and a reason: it is none of these. */
-bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t element, const void *value, uint32_t hint,
-                   uint32_t *ret, const char **reason);
+/* Ranks in elements [from, to) of op |op|, all of one slot; nobody: they are zero. False and why: they are no sum of
+ * what was put into it. */
+bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t from, uint64_t to, const void *values,
+                   sim_held *ret, sim_wrong *wrong);
 
 /* partial_trainer.c */
 void sim_part_attach(sim_world *w, sim_rank *r);

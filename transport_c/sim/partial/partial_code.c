@@ -2,7 +2,8 @@
  *
  * Fingerprints of contributions to partial jobs. Each rank has some bits of a number for itself; what stands there
  * says which of its contributions it is, by a digit that differs from element to element. So a sum tells of each of its
- * elements who is in it and with what, whatever op it was given for. All values are exact in the dtype.
+ * elements who is in it and with what, whatever op it was given for. Where there is no room for all ranks, the elements
+ * take turns as in code.c, each for a group of them. All values are exact in the dtype.
  */
 #include "sim/partial/partial.h"
 
@@ -13,13 +14,26 @@ static unsigned exact_bits(unsigned dtype)
     return bits[dtype];
 }
 
+enum { BITS_ALONE = 2, BITS_MOST = 6, BITS_IN_TURN = 3 /* of a digit */ };
+
 /* Three bits less than are exact: then quotients of different sums differ, too. */
-unsigned sim_gift_bits(unsigned dtype, unsigned redop, uint32_t ranks)
+static sim_gift_form form_of(unsigned dtype, unsigned redop, uint32_t ranks)
 {
-    bool whole = dtype == UT_INT32 || dtype == UT_INT64;
-    if (redop == UT_AVG && whole)
-        return 0;
-    return UT_MIN2((exact_bits(dtype) - 3) / ranks, 6u);
+    unsigned room = exact_bits(dtype) - 3;
+    sim_gift_form f = {.groups = 1, .per = ranks, .bits = UT_MIN2(room / ranks, (unsigned)BITS_MOST)};
+    if (redop == UT_AVG && (dtype == UT_INT32 || dtype == UT_INT64))
+        return (sim_gift_form){0};
+    if (f.bits >= BITS_ALONE)
+        return f;
+    f.bits = BITS_IN_TURN;
+    f.groups = (ranks + room / f.bits - 1) / (room / f.bits);
+    f.per = (ranks + f.groups - 1) / f.groups;
+    return f;
+}
+
+uint32_t sim_gift_groups(unsigned dtype, unsigned redop, uint32_t ranks)
+{
+    return form_of(dtype, redop, ranks).groups;
 }
 
 sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job)
@@ -29,7 +43,8 @@ sim_gift_code sim_gift_code_of(const sim_world *w, uint32_t job)
                            .ranks = w->job[job].ranks,
                            .world = p->world ? w->job[job].ranks : 0,
                            .dtype = p->dtype,
-                           .redop = p->redop};
+                           .redop = p->redop,
+                           .form = form_of(p->dtype, p->redop, w->job[job].ranks)};
 }
 
 static int64_t digit(const sim_gift_code *code, unsigned bits, uint64_t element, uint32_t rank, uint32_t number)
@@ -46,83 +61,73 @@ static int64_t sign(const sim_gift_code *code, uint64_t element)
 
 void sim_gift_fill(const sim_gift_code *code, uint32_t rank, uint32_t number, void *out, uint64_t count)
 {
-    unsigned bits = sim_gift_bits(code->dtype, code->redop, code->ranks);
+    const sim_gift_form *f = &code->form;
     size_t bytes = ut_dtype_bytes(code->dtype);
     for (uint64_t i = 0; i < count; i++) {
-        int64_t value = digit(code, bits, i, rank, number) << bits * rank;
+        bool in = rank / f->per == i % f->groups;
+        int64_t value = in ? digit(code, f->bits, i, rank, number) << f->bits * (rank % f->per) : 0;
         sim_code_put(code->dtype, sign(code, i) * value, 1, (uint8_t *)out + i * bytes);
     }
 }
 
-static int64_t divisor(const sim_gift_code *code, uint32_t ranks)
+/* Ranks of the element's group of which |sum| holds the digits, if it holds nothing else. */
+static bool read_digits(const sim_gift_code *code, const sim_part_op *op, uint64_t element, int64_t sum, sim_told *ret)
 {
-    if (code->redop != UT_AVG)
-        return 1;
-    return code->world ? code->world : (uint32_t)__builtin_popcount(ranks);
-}
-
-static bool is_sum_of(const sim_gift_code *code, unsigned bits, const sim_part_op *op, uint64_t element,
-                      const void *value, uint32_t ranks)
-{
-    int64_t sum = 0;
-    for (uint32_t r = 0; r < code->ranks; r++)
-        if (ranks >> r & 1)
-            sum += digit(code, bits, element, r, op->gift[r] - 1) << bits * r;
-    uint8_t expected[8];
-    sim_code_put(code->dtype, sign(code, element) * sum, divisor(code, ranks), expected);
-    return memcmp(expected, value, ut_dtype_bytes(code->dtype)) == 0;
-}
-
-/* The ranks of whom |sum| holds the digits, if it holds nothing else. */
-static bool digits_of(const sim_gift_code *code, unsigned bits, const sim_part_op *op, uint64_t element, int64_t sum,
-                      uint32_t *ret, const char **reason)
-{
-    *ret = 0;
-    for (uint32_t r = 0; r < code->ranks; r++) {
-        int64_t d = sum >> bits * r & ((1 << bits) - 1);
+    const sim_gift_form *f = &code->form;
+    for (uint64_t left = ret->members; left; left &= left - 1) {
+        uint32_t r = (uint32_t)__builtin_ctzll(left);
+        int64_t d = sum >> f->bits * (r % f->per) & ((1 << f->bits) - 1);
         if (d == 0)
             continue;
-        bool now = op->gift[r] && d == digit(code, bits, element, r, op->gift[r] - 1);
-        bool before = op->gift_before[r] && d == digit(code, bits, element, r, op->gift_before[r] - 1);
+        bool now = op->gift[r] && d == digit(code, f->bits, element, r, op->gift[r] - 1);
+        bool before = op->gift_before[r] && d == digit(code, f->bits, element, r, op->gift_before[r] - 1);
         if (!now && !before) {
-            *reason = op->gift[r] ? "holds another contribution of a rank than that which its host put into this op"
-                                  : "holds something of a rank whose host put nothing of it into this op";
+            ret->reason = op->gift[r] ? "holds another contribution of a rank than that which its host put into this op"
+                                      : "holds something of a rank whose host put nothing of it into this op";
             return false;
         }
-        *ret |= 1u << r;
+        ret->ranks |= sim_bit(r);
     }
     return true;
 }
 
-bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t element, const void *value, uint32_t hint,
-                   uint32_t *ret, const char **reason)
+typedef struct reader {
+    const sim_gift_code *code;
+    const sim_part_op *op;
+} reader;
+
+static bool tell(const void *context, uint64_t element, const void *value, uint32_t n, sim_told *ret)
 {
-    unsigned bits = sim_gift_bits(code->dtype, code->redop, code->ranks);
-    *ret = hint;
-    if (hint && is_sum_of(code, bits, op, element, value, hint))
-        return true;
-    *ret = 0;
-    double x = sim_code_real(code->dtype, value) * (double)sign(code, element);
-    *reason = "is no sum of contributions";
-    if (x == 0)
-        return true;
-    bool each = code->redop == UT_AVG && !code->world;
-    for (uint32_t n = 1; n <= (each ? code->ranks : 1); n++) {
-        int64_t by = each ? n : divisor(code, 0);
-        double scaled = x * (double)by;
-        int64_t sum = (int64_t)(scaled + 0.5);
-        uint8_t again[8];
-        if (!(scaled > 0.4 && scaled < 9e18) || sum >> bits * code->ranks)
-            continue;
-        if (code->dtype == UT_INT64) { /* more bits than a double has */
-            memcpy(&sum, value, 8);
-            sum *= sign(code, element);
-        }
-        sim_code_put(code->dtype, sign(code, element) * sum, by, again);
-        if (memcmp(again, value, ut_dtype_bytes(code->dtype)) != 0)
-            continue;
-        if (digits_of(code, bits, op, element, sum, ret, reason) && (!each || (uint32_t)__builtin_popcount(*ret) == n))
-            return true;
+    const sim_gift_code *code = ((const reader *)context)->code;
+    const sim_gift_form *f = &code->form;
+    uint32_t group = (uint32_t)(element % f->groups);
+    *ret = (sim_told){.group = group, .reason = "is no sum of contributions"};
+    ret->members = sim_first(f->per) << group * f->per & sim_first(code->ranks);
+    int64_t by = n ? n : code->redop == UT_AVG ? code->world : 1, sum;
+    double x = sim_code_real(code->dtype, value) * (double)sign(code, element) * (double)by;
+    uint8_t again[8];
+    if (!(x > -0.5 && x < 9e18))
+        return false;
+    sum = (int64_t)(x + 0.5);
+    if (code->dtype == UT_INT64) { /* more bits than a double has */
+        memcpy(&sum, value, 8);
+        sum *= sign(code, element);
     }
-    return false;
+    if (sum < 0 || sum >> f->bits * f->per)
+        return false;
+    sim_code_put(code->dtype, sign(code, element) * sum, by, again);
+    if (memcmp(again, value, ut_dtype_bytes(code->dtype)) != 0)
+        return false;
+    return read_digits(code, ((const reader *)context)->op, element, sum, ret);
+}
+
+bool sim_gift_read(const sim_gift_code *code, const sim_part_op *op, uint64_t from, uint64_t to, const void *values,
+                   sim_held *ret, sim_wrong *wrong)
+{
+    reader r = {code, op};
+    sim_slot slot = {.from = from, .to = to, .bytes = ut_dtype_bytes(code->dtype), .values = values};
+    slot.ranks = code->ranks;
+    slot.average = code->redop == UT_AVG && !code->world;
+    slot.may_be_empty = true;
+    return sim_read_slot(&slot, tell, &r, ret, wrong);
 }

@@ -33,6 +33,8 @@ static void draw_policy(ut_job_options *o, uint32_t ranks, sim_rng *rng)
     o->policy_seed = sim_next(rng);
 }
 
+enum { GROUPS_MOST = 10 /* of ranks, for which elements take turns: then most slots tell of all */ };
+
 static bool draw_kind(sim_part_plan *part, uint32_t ranks, sim_rng *rng)
 {
     uint64_t pick = sim_below(rng, 100);
@@ -41,7 +43,8 @@ static bool draw_kind(sim_part_plan *part, uint32_t ranks, sim_rng *rng)
         part->dtype = (uint8_t)(1 + sim_below(rng, part->mode == UT_BEST_EFFORT ? UT_BFLOAT16 : UT_INT64));
         part->redop = (uint8_t)(sim_chance(rng, 600000) ? UT_AVG : UT_SUM);
         part->world = part->redop == UT_AVG && sim_chance(rng, 500000);
-        if (sim_gift_bits(part->dtype, part->redop, ranks) >= 2)
+        uint32_t groups = sim_gift_groups(part->dtype, part->redop, ranks);
+        if (groups >= 1 && groups <= GROUPS_MOST)
             return true;
     }
     return false;
@@ -58,12 +61,12 @@ static void make_partial(sim_plan *p, sim_job_plan *j, sim_rng *rng)
         part->redop = UT_AVG;
     }
     const sim_op *op = &j->op[0];
-    uint64_t element = ut_dtype_bytes(part->dtype), most = 64 << 10;
+    uint64_t element = ut_dtype_bytes(part->dtype), most = j->hosts > SIM_MANY ? 16 << 10 : 64 << 10;
     part->count = sim_chance(rng, 30000)    ? 0
                   : sim_chance(rng, 150000) ? 1 + sim_below(rng, 2 * j->hosts)
                                             : 1 + sim_octaves(rng, 64, most) / element;
     j->bucket_max = part->count * element + 64;
-    part->steps = (uint32_t)sim_between(rng, 4, ranks > 8 ? 8 : 20);
+    part->steps = (uint32_t)sim_between(rng, 4, ranks > SIM_MANY ? 5 : ranks > 8 ? 8 : 20);
     uint64_t wire = 4 * j->bucket_max * UT_SECOND / UT_MIN2(p->rate_up, p->rate_down);
     part->deadline = 20 * wire + 20 * p->delay_max + sim_between(rng, 300, 1500) * UT_MS;
     if (!p->faultless && op->mode != UT_RELIABLE && sim_chance(rng, 200000))
@@ -90,9 +93,9 @@ static void make_partial(sim_plan *p, sim_job_plan *j, sim_rng *rng)
     }
 }
 
-void sim_plan_draw_partial(sim_plan *p, uint64_t seed)
+void sim_plan_draw_partial(sim_plan *p, uint64_t seed, uint32_t hosts)
 {
-    sim_plan_draw(p, seed);
+    sim_plan_draw(p, seed, hosts);
     sim_rng rng = sim_rng_for(seed, 13);
     p->quiet = false;
     p->partial = true;

@@ -107,7 +107,7 @@ void sim_probe_moved(sim_world *w, sim_host *h, uint32_t job)
 
 static bool is_ready(const sim_world *w, const sim_host *h, uint32_t job, const sim_prober *c, const sim_ask_of *ask)
 {
-    uint32_t place = ask->rank - (uint32_t)__builtin_ctz(w->job[job].host_ranks[w->job[job].index_of[h->index]]);
+    uint32_t place = ask->rank - (uint32_t)__builtin_ctzll(w->job[job].host_ranks[w->job[job].index_of[h->index]]);
     return c->ready_op == ask->op_seq && c->ready >> place & 1;
 }
 

@@ -34,7 +34,7 @@ void sim_part_attach(sim_world *w, sim_rank *r)
     sim_host *h = &w->host[r->host];
     sim_job *job = &w->job[r->job];
     const sim_part_plan *p = sim_part_plan_of(w, r);
-    uint32_t place = r->index - (uint32_t)__builtin_ctz(job->host_ranks[job->index_of[r->host]]);
+    uint32_t place = r->index - (uint32_t)__builtin_ctzll(job->host_ranks[job->index_of[r->host]]);
     r->arena_bytes = (SIM_BUFFERS + 1) * region(p);
     r->arena = sim_alloc(r->arena_bytes);
     memset(r->arena, MARGIN_BYTE, r->arena_bytes);
@@ -436,7 +436,7 @@ void sim_part_collect(sim_world *w, sim_rank *r)
 
 void sim_part_free(sim_job *job)
 {
-    for (uint32_t k = 0; k < SIM_RANKS; k++)
+    for (uint32_t k = 0; k < job->ranks; k++)
         if (job->rank[k].giver) {
             free(job->rank[k].giver->gift);
             free(job->rank[k].giver);

@@ -89,7 +89,7 @@ static void take(sim_world *w, sim_host *h, const ut_event *event, sim_part_op *
         FAIL("O13 slots", "takes contribution %u of rank %u a second time", number, r->index);
     w->cover[SIM_PART_sticky_again] += gift->takes > 0;
     bool stale = gift->given_for < event->op_seq;
-    uint32_t bit = 1u << r->index;
+    uint64_t bit = sim_bit(r->index);
     op->stale = stale ? op->stale | bit : op->stale & ~bit;
     if (gift->sticky || (gift->arrived == UT_NEVER && stale))
         op->unsure |= bit; /* the next op may have been a later one, by what its host had heard */
@@ -148,7 +148,7 @@ static uint32_t arrived_anywhere(const sim_world *w, uint32_t job, const sim_par
             continue;
         bool in = op->gift[k] && sim_part_arrived(r, op->gift[k] - 1, op_seq);
         uint32_t host = w->job[job].index_of[r->host],
-                 place = k - (uint32_t)__builtin_ctz(w->job[job].host_ranks[host]);
+                 place = k - (uint32_t)__builtin_ctzll(w->job[job].host_ranks[host]);
         const sim_prober *said = &w->job[job].part->prober[host]; /* and perhaps it was taken back since */
         in = in || (said->ready_op == op_seq && said->ready >> place & 1);
         n += in || (g->waiting != SIM_NONE && sim_part_arrived(r, g->waiting, op_seq));
@@ -158,7 +158,7 @@ static uint32_t arrived_anywhere(const sim_world *w, uint32_t job, const sim_par
 
 /* A drawn rank before |rank| that was alive, as this host sees it, or UINT32_MAX. */
 static bool may_start(sim_world *w, const sim_host *h, uint32_t job, const ut_job_options *options, uint64_t op_seq,
-                      uint32_t ranks)
+                      uint64_t ranks)
 {
     uint32_t pick[SIM_RANKS], world = w->job[job].ranks, wanted = sim_part_picks(options, world);
     ut_picks(options->policy_seed, op_seq, world, world, pick);
@@ -182,13 +182,13 @@ static void check_initiator(sim_world *w, sim_host *h, const ut_event *event, si
 {
     const ut_job_options *options = sim_part_options(w, event->job, event->op_seq);
     sim_job *job = &w->job[event->job];
-    uint32_t arrived = 0, attached = 0;
+    uint64_t arrived = 0, attached = 0;
     for (uint32_t k = 0; k < job->ranks; k++) {
         if (!(job->host_ranks[self] >> k & 1) || job->rank[k].session == UINT32_MAX)
             continue;
-        attached |= 1u << k;
+        attached |= sim_bit(k);
         if (op->gift[k] && sim_part_arrived(&job->rank[k], op->gift[k] - 1, event->op_seq))
-            arrived |= 1u << k;
+            arrived |= sim_bit(k);
     }
     w->cover[SIM_PART_full + options->policy - UT_POLICY_FULL]++;
     for (uint32_t i = 0; i < job->plan->hosts; i++)
@@ -197,7 +197,7 @@ static void check_initiator(sim_world *w, sim_host *h, const ut_event *event, si
     switch (options->policy) {
     case UT_POLICY_FULL:
         if (arrived != attached)
-            FAIL("O14 policy", "ranks %#x have arrived, %#x are attached", arrived, attached);
+            FAIL("O14 policy", "ranks %#" PRIx64 " have arrived, %#" PRIx64 " are attached", arrived, attached);
         break;
     case UT_POLICY_SOLO:
         if (!arrived)
@@ -206,7 +206,7 @@ static void check_initiator(sim_world *w, sim_host *h, const ut_event *event, si
     case UT_POLICY_MAJORITY:
     case UT_POLICY_SEEDED:
         if (!may_start(w, h, event->job, options, event->op_seq, arrived))
-            FAIL("O14 policy", "ranks %#x have arrived here, none of them is drawn", arrived);
+            FAIL("O14 policy", "ranks %#" PRIx64 " have arrived here, none of them is drawn", arrived);
         break;
     case UT_POLICY_QUORUM: {
         uint32_t k = options->quorum ? options->quorum : (job->ranks + 1) / 2;
@@ -252,8 +252,8 @@ static void started(sim_world *w, sim_host *h, const ut_event *event)
     op->started[self] = w->now;
     op->life[self] = h->life;
     if (own) {
-        op->initiators |= 1u << self;
-        w->cover[SIM_PART_two_initiators] += __builtin_popcount(op->initiators) == 2;
+        op->initiators |= sim_bit(self);
+        w->cover[SIM_PART_two_initiators] += sim_ones(op->initiators) == 2;
         check_initiator(w, h, event, op, self);
     } else {
         w->cover[SIM_PART_dragged_in]++;

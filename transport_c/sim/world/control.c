@@ -43,7 +43,7 @@ static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t hos
     if (error)
         sim_fail(w, "connect", h->index, "job %u host %u: error %d", m->job, host, error);
     sim_seat *seat = &h->seat[m->job];
-    seat->linked |= 1u << host;
+    seat->linked |= sim_bit(host);
     seat->linked_life[host] = m->from_life;
     seat->told_absent[host] = false;
 }
@@ -286,7 +286,7 @@ static void resume(sim_world *w, sim_host *h)
 
 static void set_cut(sim_world *w, const sim_item *item, bool on)
 {
-    uint32_t others = ((1u << w->plan.hosts) - 1) & ~item->hosts;
+    uint64_t others = sim_first(w->plan.hosts) & ~item->hosts;
     w->partitions += on ? 1 : UINT32_MAX;
     if (w->partitions == 0)
         memset(w->cut, 0, sizeof w->cut);

@@ -44,12 +44,12 @@ static void lengthen_calm(sim_job_plan *j)
 }
 
 /* Without the |dying| hosts each job still has one that remembers where it stands. */
-static bool remembered(const sim_plan *p, uint32_t dying)
+static bool remembered(const sim_plan *p, uint64_t dying)
 {
     for (uint32_t n = 0; n < p->jobs; n++) {
-        uint32_t hosts = 0;
+        uint64_t hosts = 0;
         for (uint32_t i = 0; i < p->job[n].hosts; i++)
-            hosts |= 1u << p->job[n].host[i];
+            hosts |= UINT64_C(1) << p->job[n].host[i];
         if (p->job[n].hosts > 1 && !(hosts & ~dying))
             return false;
     }
@@ -75,13 +75,14 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
     for (unsigned i = 0; i < ABOUTS; i++)
         l->about |= (uint32_t)sim_chance(&rng, 350000) << i;
     l->about |= sim_chance(&rng, 300000) ? 1u << OWNERS : 1u << sim_below(&rng, ABOUTS);
-    uint32_t kept = 0, dying = 1u << l->host; /* in the end; until then it is there all the time */
+    uint32_t kept = 0;
+    uint64_t dying = sim_bit(l->host); /* in the end; until then it is there all the time */
     for (uint32_t i = 0; i < p->items; i++) {
         const sim_item *item = &p->item[i];
         bool dies = item->kind == SIM_DAEMON_DEATH;
-        if (dies && (item->host == l->host || !remembered(p, dying | 1u << item->host)))
+        if (dies && (item->host == l->host || !remembered(p, dying | sim_bit(item->host))))
             continue;
-        dying |= dies ? 1u << item->host : 0;
+        dying |= dies ? sim_bit(item->host) : 0;
         p->item[kept++] = *item;
     }
     p->items = kept;

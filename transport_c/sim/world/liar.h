@@ -18,10 +18,10 @@ static inline bool sim_is_liar(const sim_world *w, uint32_t host)
     return w->plan.hostile && w->plan.liar.host == host;
 }
 /* Mask of indices in the job: the hostile host, or nobody. */
-static inline uint32_t sim_liar_of(const sim_world *w, const sim_job *job)
+static inline uint64_t sim_liar_of(const sim_world *w, const sim_job *job)
 {
     uint32_t index = w->plan.hostile ? job->index_of[w->plan.liar.host] : UINT32_MAX;
-    return index == UINT32_MAX ? 0 : 1u << index;
+    return index == UINT32_MAX ? 0 : sim_bit(index);
 }
 
 /* Hosts, by index in the job, that are honest and were there from the first op on. */

@@ -42,8 +42,8 @@ static void expect(const sim_code *code, const sim_op *op, const sim_layout *lay
     uint64_t bytes = op->count * element, shard = bytes / hosts;
     uint8_t *whole = sim_alloc(bytes);
     if (op->collective == UT_REDUCE_SCATTER) {
-        for (uint64_t i = 0; i < layout->dst_bytes / element; i++)
-            sim_code_expect(code, layout->dst_from / element + i, (1u << code->ranks) - 1, ret + i * element);
+        uint64_t first = layout->dst_from / element;
+        sim_code_make(code, first, first + layout->dst_bytes / element, sim_first(code->ranks), ret);
         free(whole);
         return;
     }
@@ -85,12 +85,12 @@ void sim_check_moved(sim_world *w, const sim_rank *rank, const sim_ask *ask, con
     uint32_t self = job->index_of[rank->host], hosts = job->plan->hosts;
     sim_code code = sim_code_of(w, rank->job, ask->entry.op_seq, op);
     sim_layout layout = sim_layout_of(job, self, op);
-    uint64_t missing = 0, differs = 0, all = (UINT64_C(1) << hosts) - 1;
+    uint64_t missing = 0, differs = 0, all = sim_first(hosts);
     size_t element = ut_dtype_bytes(op->dtype);
     if (r->status != UT_COMPLETE || r->weight_min != job->ranks)
         FAIL("status %u, %u ranks in the thinnest byte", r->status, r->weight_min);
-    if (job->submitted[ask->op] != (1u << job->ranks) - 1)
-        FAIL("complete, and only ranks %#x have called it", job->submitted[ask->op]);
+    if (job->submitted[ask->op] != sim_first(job->ranks))
+        FAIL("complete, and only ranks %#" PRIx64 " have called it", job->submitted[ask->op]);
     if (r->full_mask != (op->collective == UT_BROADCAST ? UINT64_C(1) << op->root : all))
         FAIL("hosts %#" PRIx64 " are said to be in it", r->full_mask);
     for (uint32_t h = 0; h < hosts; h++) {

@@ -125,6 +125,7 @@ static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_
 {
     uint64_t most = packet_bytes < 300 ? 16 << 10 : packet_bytes < 1000 ? 64 << 10 : 160 << 10;
     uint64_t pick = sim_below(rng, 100);
+    most = hosts > SIM_MANY ? UT_MIN2(most, UINT64_C(32) << 10) : most; /* each packet costs as much as in few hosts */
     if (pick < 4)
         return 0;
     if (pick < 8)
@@ -135,7 +136,7 @@ static uint64_t draw_count(sim_rng *rng, uint32_t hosts, size_t element, uint32_
         return 1 + sim_below(rng, 300);
     if (pick < 98)
         return sim_octaves(rng, 64, most) / element + sim_below(rng, 3);
-    return (packet_bytes >= 1000 ? 1 << 20 : most) / element - sim_below(rng, 70);
+    return (packet_bytes >= 1000 && hosts <= SIM_MANY ? 1 << 20 : most) / element - sim_below(rng, 70);
 }
 
 static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, sim_op *op, unsigned hurry, bool calm,
@@ -143,13 +144,13 @@ static void draw_op(const sim_plan *p, const sim_job_plan *j, uint32_t ranks, si
 {
     uint64_t pick = sim_below(rng, 100);
     op->mode = pick < 50 ? UT_BOUNDED : pick < 75 && !calm ? UT_BEST_EFFORT : UT_RELIABLE;
-    for (;;) {
+    for (;;) { /* what needs several elements to tell of few ranks is drawn later: draw_widely */
         uint32_t dtypes = op->mode == UT_BEST_EFFORT ? UT_BFLOAT16 : UT_INT64;
         op->dtype = (uint8_t)(1 + sim_below(rng, dtypes));
         op->redop = (uint8_t)(1 + sim_below(rng, op->mode == UT_RELIABLE ? UT_REDOPS_END - 1 : 2));
-        if (ranks <= sim_code_ranks_max(op->dtype, op->redop))
+        if (ranks > SIM_MANY || sim_code_tells_alone(op->dtype, op->redop, ranks))
             break;
-        if (ranks > 10) { /* no average can be read with so many */
+        if (ranks > 10) {
             op->dtype = dtypes == UT_BFLOAT16 || sim_chance(rng, 500000) ? UT_FLOAT64 : UT_INT64;
             op->redop = UT_SUM;
             break;
@@ -179,7 +180,7 @@ static uint64_t draw_time(sim_rng *rng, ut_ns least, ut_ns most)
 
 static void draw_options(sim_job_plan *j, sim_rng *rng)
 {
-    j->options.incast = (uint8_t)sim_below(rng, j->hosts);
+    j->options.incast = (uint8_t)sim_below(rng, UT_MIN2(j->hosts, 16u));
     j->options.early_percent = (uint8_t)(sim_chance(rng, 500000) ? 0 : sim_below(rng, 101));
     j->options.t_b_ns = draw_time(rng, 500 * UT_US, 500 * UT_MS);
     j->options.t_c_ns = draw_time(rng, 100 * UT_US, 100 * UT_MS);
@@ -197,7 +198,7 @@ static void draw_job(sim_plan *p, uint32_t index, bool unbounded, bool wraps, si
     j->hosts = index == 0 ? p->hosts : 1 + (uint32_t)sim_below(rng, p->hosts);
     uint32_t local_max = sim_chance(rng, 250000) ? SIM_LOCAL : 1, ranks = 0;
     for (uint32_t i = 0; i < j->hosts; i++) {
-        uint32_t room = SIM_RANKS_DRAWN - ranks - (j->hosts - 1 - i);
+        uint32_t room = (p->hosts > SIM_MANY ? SIM_RANKS : SIM_MANY) - ranks - (j->hosts - 1 - i);
         j->host[i] = (uint8_t)order[i];
         uint32_t local = 1 + (uint32_t)sim_below(rng, local_max);
         j->local[i] = (uint8_t)UT_MIN2(local, room);
@@ -205,7 +206,7 @@ static void draw_job(sim_plan *p, uint32_t index, bool unbounded, bool wraps, si
     }
     j->ops = 3 + (uint32_t)sim_below(rng, 10);
     if (ranks > 8)
-        j->ops = UT_MIN2(j->ops, 5u);
+        j->ops = UT_MIN2(j->ops, ranks > SIM_MANY ? 3u : 5u);
     bool steady = ranks <= 8 && sim_chance(rng, 120000);
     if (steady)
         j->ops = 22 + (uint32_t)sim_below(rng, 11); /* of one kind, long enough to be measured */
@@ -258,7 +259,7 @@ static void draw_desync(sim_job_plan *j, sim_rng *rng)
 
 /* A daemon may die only if each of its jobs keeps another host that never dies: somebody must remember where the job
  * stands. */
-static bool may_die(const sim_plan *p, uint32_t host, uint32_t dying)
+static bool may_die(const sim_plan *p, uint32_t host, uint64_t dying)
 {
     for (uint32_t j = 0; j < p->jobs; j++) {
         bool member = false, witness = false;
@@ -285,7 +286,7 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
         }
         span = UT_MAX2(span, length);
     }
-    uint32_t dying = 0;
+    uint64_t dying = 0;
     for (unsigned kind = SIM_PAUSE; kind <= SIM_DAEMON_DEATH; kind++) {
         static const unsigned menu[] = {0, PAUSE, PARTITION, TRAINER_DEATH, DAEMON_DEATH};
         if (!on[menu[kind]])
@@ -295,7 +296,7 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
             sim_item item = {
                 .kind = kind, .at = sim_below(rng, span), .lasts = sim_octaves(rng, 100 * UT_US, 400 * UT_MS)};
             item.host = (uint32_t)sim_below(rng, p->hosts);
-            item.hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
+            item.hosts = sim_draw_set(rng, p->hosts);
             item.one_way = sim_chance(rng, 500000);
             item.job = (uint32_t)sim_below(rng, p->jobs);
             item.told = sim_chance(rng, 700000);
@@ -308,9 +309,9 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
                 item.rank = (uint32_t)sim_below(rng, ranks);
             }
             if (kind == SIM_DAEMON_DEATH) {
-                if (!may_die(p, item.host, dying | 1u << item.host))
+                if (!may_die(p, item.host, dying | sim_bit(item.host)))
                     continue;
-                dying |= 1u << item.host;
+                dying |= sim_bit(item.host);
                 item.lasts += item.told_after + 2 * UT_MS;
             }
             if (kind >= SIM_TRAINER_DEATH && sim_chance(rng, 250000))
@@ -322,7 +323,7 @@ static void draw_items(sim_plan *p, sim_rng *rng, const bool *on)
     }
 }
 
-void sim_plan_draw(sim_plan *p, uint64_t seed)
+void sim_plan_draw(sim_plan *p, uint64_t seed, uint32_t hosts)
 {
     memset(p, 0, sizeof *p);
     sim_rng rng = sim_rng_for(seed, 1);
@@ -339,7 +340,12 @@ void sim_plan_draw(sim_plan *p, uint64_t seed)
         on[TRAINER_DEATH] = on[DAEMON_DEATH] = false; /* nobody would know where the job stands */
     }
     uint32_t size = (uint32_t)sim_below(&rng, 100);
-    p->hosts = size < 2 ? 1 : size < 95 ? 2 + (uint32_t)sim_below(&rng, 7) : 9 + (uint32_t)sim_below(&rng, 8);
+    p->hosts = size < 2    ? 1
+               : size < 95 ? 2 + (uint32_t)sim_below(&rng, 7)
+               : size < 98 ? 9 + (uint32_t)sim_below(&rng, 8)
+               : size < 99 ? 17 + (uint32_t)sim_below(&rng, 16)
+                           : 33 + (uint32_t)sim_below(&rng, SIM_HOSTS - 32);
+    p->hosts = hosts ? hosts : p->hosts;
     draw_clocks(p, &rng);
     draw_hosts(p, &rng, on);
     draw_links(p, &rng, on);

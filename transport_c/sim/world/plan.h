@@ -8,14 +8,14 @@
 #include "core/face/engine.h"
 
 enum {
-    SIM_HOSTS = 32, /* hosts of a world; a drawn one has 16 at most */
-    SIM_JOBS = 3,   /* jobs of a world */
-    SIM_LOCAL = 3,  /* ranks of a job on one host */
-    SIM_RANKS = 32, /* ranks of a job; a drawn one has SIM_RANKS_DRAWN at most */
-    SIM_RANKS_DRAWN = 16,
-    SIM_OPS = 34,        /* ops of a job: up to 32 with faults, then those of the calm after them */
-    SIM_CALM_OPS = 2,    /* ops after the faults have stopped: they must be perfect */
-    SIM_CALM_LONG = 24,  /* where hosts died, sometimes so many: in the end those that are there own all */
+    SIM_HOSTS = UT_HOSTS_MAX, /* hosts of a world */
+    SIM_MANY = 16,            /* with more hosts a drawn world has small buckets and few ops */
+    SIM_JOBS = 3,             /* jobs of a world */
+    SIM_LOCAL = 3,            /* ranks of a job on one host, as a rule; seldom UT_LOCAL_MAX */
+    SIM_RANKS = 64,           /* ranks of a job: sets of them are 64-bit masks */
+    SIM_OPS = 34,             /* ops of a job: up to 32 with faults, then those of the calm after them */
+    SIM_CALM_OPS = 2,         /* ops after the faults have stopped: they must be perfect */
+    SIM_CALM_LONG = 24,       /* where hosts died, sometimes so many: in the end those that are there own all */
     SIM_OWNERS_OPS = 20, /* within so many: a host must be known to be gone, or be back and follow, and 8 ops each */
     SIM_AHEAD = 4,       /* submissions of one rank that are out at once, at most; it fills the core's own window */
     SIM_MARKS = 8,       /* ops of a job whose marks are kept */
@@ -33,7 +33,7 @@ typedef struct sim_item {
     uint32_t kind;   /* enum sim_item_kind */
     uint32_t host;
     uint32_t job, rank;
-    uint32_t hosts; /* partition: mask of one side */
+    uint64_t hosts; /* partition: mask of one side */
     bool one_way;
     bool told;     /* daemon death: the others are told that it is absent */
     bool for_good; /* daemon death: not even the calm brings it back; the others are told */
@@ -122,11 +122,11 @@ typedef struct sim_plan {
     uint64_t queue_up, queue_down; /* bytes */
     ut_ns delay_min, delay_max;    /* one way, per pair */
     ut_ns jitter;                  /* and at most so much more, per packet; the order of a pair is kept */
-    uint32_t slow_hosts;           /* mask: their links have the rate divided by slow_by for a while */
+    uint64_t slow_hosts;           /* mask: their links have the rate divided by slow_by for a while */
     uint32_t slow_by;
     ut_ns slow_from, slow_until;
     uint32_t hole_bytes;         /* datagrams above this vanish on the way to `hole_hosts`; 0 for none */
-    uint32_t hole_hosts;         /* mask */
+    uint64_t hole_hosts;         /* mask */
     ut_ns hole_from, hole_until; /* UT_NEVER: the calm has to live with it */
     uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
     bool backpressure;           /* a full up-link blocks the sender instead of dropping */
@@ -155,11 +155,35 @@ typedef struct sim_plan {
     sim_item item[SIM_ITEMS];
 } sim_plan;
 
-/* plan.c: draws a world; and the fixed one of the performance floor. */
-void sim_plan_draw(sim_plan *plan, uint64_t seed);
+/* plan.c: draws a world, of |hosts| (0: drawn, too); and the fixed one of the performance floor. */
+void sim_plan_draw(sim_plan *plan, uint64_t seed, uint32_t hosts);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
-void sim_plan_draw_partial(sim_plan *plan, uint64_t seed);
+void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);
+
+/* A set of one host or rank, and of the first |n|. */
+static inline uint64_t sim_bit(uint32_t i)
+{
+    return UINT64_C(1) << i;
+}
+
+static inline uint64_t sim_first(uint32_t n)
+{
+    return n ? UINT64_MAX >> (64 - n) : 0;
+}
+
+static inline uint32_t sim_ones(uint64_t set)
+{
+    return (uint32_t)__builtin_popcountll(set);
+}
+
+static inline uint32_t sim_ranks_of(const sim_job_plan *j)
+{
+    uint32_t ranks = 0;
+    for (uint32_t i = 0; i < j->hosts; i++)
+        ranks += j->local[i];
+    return ranks;
+}
 
 static inline bool sim_is_partial(const sim_job_plan *j)
 {

@@ -9,13 +9,11 @@
 void sim_plan_draw_hadamard(sim_plan *p, uint64_t seed)
 {
     sim_rng own = sim_rng_for(seed, 5), *rng = &own;
-    enum { RANKS_MAX = 7 /* whose fingerprints stay exact in the sums of 64 elements */ };
+    enum { ALWAYS = 7 }; /* the others: draw_widely */
     for (uint32_t n = 0; n < p->jobs; n++) {
         sim_job_plan *j = &p->job[n];
-        uint32_t ranks = 0;
-        for (uint32_t i = 0; i < j->hosts; i++)
-            ranks += j->local[i];
-        if (ranks > RANKS_MAX || !sim_chance(rng, 600000))
+        uint32_t ranks = sim_ranks_of(j);
+        if ((ranks > ALWAYS && ranks <= SIM_MANY) || !sim_chance(rng, 600000))
             continue;
         j->options.hadamard = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
         if (sim_chance(rng, 500000)) {
@@ -129,7 +127,7 @@ static void draw_hole(sim_plan *p, sim_rng *rng)
     if (!sim_chance(rng, 120000) || p->faultless || p->packet_bytes <= LEAST)
         return;
     p->hole_bytes = (uint32_t)sim_between(rng, LEAST, p->packet_bytes - 1);
-    p->hole_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
+    p->hole_hosts = sim_draw_set(rng, p->hosts);
     p->hole_from = sim_chance(rng, 500000) ? 0 : sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
     p->hole_until = sim_chance(rng, 700000) ? UT_NEVER : p->hole_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
 }
@@ -143,7 +141,7 @@ static void draw_weather(sim_plan *p, sim_rng *rng)
     if (sim_chance(rng, 150000))
         p->jitter = sim_octaves(rng, 5 * UT_US, 5 * UT_MS);
     if (sim_chance(rng, 150000)) {
-        p->slow_hosts = 1 + (uint32_t)sim_below(rng, (1u << p->hosts) - 1);
+        p->slow_hosts = sim_draw_set(rng, p->hosts);
         p->slow_by = (uint32_t)sim_octaves(rng, 2, 50);
         p->slow_from = sim_octaves(rng, 100 * UT_US, 50 * UT_MS);
         p->slow_until = p->slow_from + sim_octaves(rng, UT_MS, 400 * UT_MS);
@@ -187,14 +185,15 @@ void sim_plan_lengthen_calm(sim_job_plan *j)
 static void draw_long_calm(sim_plan *p, uint64_t seed)
 {
     sim_rng rng = sim_rng_for(seed, 15);
-    uint32_t dying = 0, deaths = 0;
+    uint64_t dying = 0;
+    uint32_t deaths = 0;
     for (uint32_t i = 0; i < p->items; i++)
         deaths += p->item[i].kind >= SIM_TRAINER_DEATH;
     if (!deaths && !p->faultless && !p->evil && p->items < SIM_ITEMS && sim_algorithm(&p->job[0]) == UT_TAR &&
         sim_chance(&rng, 350000))
         draw_death(p, &rng);
     for (uint32_t i = 0; i < p->items; i++)
-        dying |= p->item[i].kind == SIM_DAEMON_DEATH ? 1u << p->item[i].host : 0;
+        dying |= p->item[i].kind == SIM_DAEMON_DEATH ? sim_bit(p->item[i].host) : 0;
     for (uint32_t n = 0; n < p->jobs; n++) {
         sim_job_plan *j = &p->job[n];
         bool dies = false;
@@ -207,6 +206,31 @@ static void draw_long_calm(sim_plan *p, uint64_t seed)
     }
 }
 
+/* Worlds whose fingerprints need the turns of code.c (its dtypes have no room for all ranks in one element), and hosts
+ * with as many ranks as the core takes. */
+static void draw_widely(sim_plan *p, uint64_t seed)
+{
+    sim_rng own = sim_rng_for(seed, 18), *rng = &own;
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        sim_job_plan *j = &p->job[n];
+        bool wide = sim_chance(rng, 150000), crowd = p->hosts <= 4 && sim_chance(rng, 20000);
+        for (uint32_t i = 0; crowd && i < j->hosts; i++)
+            j->local[i] = (uint8_t)(1 + sim_below(rng, UT_LOCAL_MAX));
+        if (!wide || j->ops > 20) /* those are of one kind, to be measured */
+            continue;
+        for (uint32_t k = 0; k < j->ops + SIM_CALM_OPS; k++) {
+            sim_op *op = &j->op[k];
+            uint8_t dtype = (uint8_t)(1 + sim_below(rng, op->mode == UT_BEST_EFFORT ? UT_BFLOAT16 : UT_INT64));
+            if (op->odd_rank != UINT32_MAX || ut_dtype_bytes(dtype) > ut_dtype_bytes(op->dtype))
+                continue; /* what is no wider than before fits where that did */
+            op->dtype = dtype;
+            op->nonfinite = op->nonfinite && dtype <= UT_BFLOAT16;
+        }
+        if (sim_chance(rng, 300000))
+            j->options.hadamard = (uint8_t)sim_between(rng, UT_HADAMARD_OFF, UT_HADAMARD_AUTO);
+    }
+}
+
 void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
 {
     sim_rng later = sim_rng_for(seed, 7);
@@ -215,8 +239,9 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     draw_weather(p, &later);
     draw_timer_start(p, seed);
     draw_congestion(p, seed);
+    draw_widely(p, seed);
     draw_collectives(p, seed);
     draw_long_calm(p, seed);
-    if (p->faultless && p->hosts >= 5 && sim_chance(rng, 500000))
+    if (p->faultless && p->hosts >= 5 && p->hosts <= SIM_MANY && sim_chance(rng, 500000))
         make_quiet(p, rng);
 }

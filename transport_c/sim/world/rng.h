@@ -51,6 +51,12 @@ static inline bool sim_chance(sim_rng *rng, uint32_t ppm)
     return ppm != 0 && sim_below(rng, 1000000) < ppm;
 }
 
+/* Some of |n|, as a mask: at least one. */
+static inline uint64_t sim_draw_set(sim_rng *rng, uint32_t n)
+{
+    return 1 + sim_below(rng, n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX);
+}
+
 /* |low| .. |high|, every octave alike: small and large values are tried equally often. |low| >= 1. */
 static inline uint64_t sim_octaves(sim_rng *rng, uint64_t low, uint64_t high)
 {

@@ -75,16 +75,8 @@ void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet)
     r.other = in ? packet->from : packet->to;
     r.head_len = UT_MIN2(packet->len, (uint32_t)sizeof r.head);
     memcpy(r.head, packet->bytes, r.head_len);
-    if (kind == SIM_TR_SEND || packet->flags & SIM_SPOILT) {
-        uint32_t i = 0;
-        for (; i + 8 <= packet->len; i += 8) {
-            uint64_t x;
-            memcpy(&x, packet->bytes + i, 8);
-            r.c = sim_mix(r.c ^ x);
-        }
-        for (; i < packet->len; i++)
-            r.c = sim_mix(r.c ^ packet->bytes[i]);
-    }
+    if (kind == SIM_TR_SEND || packet->flags & SIM_SPOILT)
+        r.c = sim_digest(packet->bytes, packet->len);
     keep(w, &r);
 }
 

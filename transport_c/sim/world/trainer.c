@@ -312,7 +312,7 @@ static void submit(sim_world *w, sim_rank *r)
                                      op.deadline != UT_NEVER && ask.deadline >= UINT64_C(4294967296) * 1000;
     w->cover[SIM_clock_wrap_63] +=
         ask.deadline - op.deadline < UINT64_C(1) << 63 && op.deadline != UT_NEVER && ask.deadline >= UINT64_C(1) << 63;
-    job->submitted[r->next] |= 1u << r->index;
+    job->submitted[r->next] |= sim_bit(r->index);
     r->ask[r->out++] = ask;
     r->next++;
     ring(w, r);
@@ -383,7 +383,7 @@ static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
     sim_code code = sim_code_of(w, r->job, e->op_seq, &ask->as);
     size_t element = ut_dtype_bytes(e->dtype);
     uint64_t from = layout.src_from / element, to = from + layout.src_bytes / element;
-    if (sim_code_agree(&code, from, to, 1u << r->index, r->arena + e->src - layout.src_from) != to)
+    if (sim_code_agree(&code, from, to, sim_bit(r->index), r->arena + e->src - layout.src_from) != to)
         sim_fail(w, "O5 bounded memory", r->host, "op_seq %" PRIu64 " changed its source", e->op_seq);
 }
 

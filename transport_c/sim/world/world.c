@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { EVENTS_MAX = 20000000, LOOK_EVERY = 16 };
+enum { EVENTS_MAX = 20000000, EVENTS_OF_PACKET = 12, LOOK_EVERY = 16 };
 #define LONGEST (UINT64_C(3600) * UT_SECOND)
 #define SETTLE (250 * UT_MS)
 
@@ -24,8 +24,10 @@ static void make_job(sim_world *w, uint32_t number)
         for (uint32_t k = 0; k < job->plan->local[i]; k++) {
             sim_rank *r = &job->rank[job->ranks];
             *r = (sim_rank){.job = number, .index = job->ranks, .host = job->plan->host[i], .session = UINT32_MAX};
-            job->host_ranks[i] |= 1u << job->ranks++;
+            job->host_ranks[i] |= sim_bit(job->ranks++);
         }
+        for (uint32_t op = 0; op < job->plan->ops; op++) /* a study may be large */
+            w->events_most += EVENTS_OF_PACKET * 2 * job->plan->op[op].count / sim_slot_elements(w, 8);
         job->shaken[i] = sim_is_liar(w, job->plan->host[i]);
     }
 }
@@ -41,7 +43,9 @@ void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trac
     w->rng_trainer = sim_rng_for(seed, 4);
     w->rng_liar = sim_rng_for(seed, 17);
     w->cover[plan->partial ? SIM_PART_hostile : SIM_hostile] += plan->hostile;
+    w->cover[plan->partial ? SIM_PART_many_hosts : SIM_many_hosts] += plan->hosts > SIM_MANY;
     w->faults = true;
+    w->events_most = EVENTS_MAX;
     for (uint32_t j = 0; j < w->plan.jobs; j++)
         make_job(w, j);
     for (uint32_t i = 0; i < w->plan.hosts; i++) {
@@ -190,7 +194,7 @@ static void run(sim_world *w)
             fail_stuck(w, phase, "nothing will ever happen again");
         w->now = e.at;
         dispatch(w, &e);
-        if (++w->events_done > EVENTS_MAX || w->now > LONGEST)
+        if (++w->events_done > w->events_most || w->now > LONGEST)
             fail_stuck(w, phase, "no end");
         if (w->events_done % LOOK_EVERY == 0)
             phase = go_on(w, phase);
@@ -233,7 +237,7 @@ void sim_world_free(sim_world *w)
     for (uint32_t i = 0; i < SIM_LIES; i++)
         if (w->lie_before[i])
             sim_packet_free(w->lie_before[i]);
-    for (uint32_t i = 0; i < SIM_HOSTS; i++) {
+    for (uint32_t i = 0; i < w->plan.hosts; i++) {
         sim_host *h = &w->host[i];
         for (unsigned port = 0; port < 2; port++)
             while (h->queue[port]) {
@@ -245,18 +249,18 @@ void sim_world_free(sim_world *w)
             sim_guarded_free(&h->seat[j].memory);
         sim_guarded_free(&h->memory);
     }
-    for (uint32_t j = 0; j < SIM_JOBS; j++) {
+    for (uint32_t j = 0; j < w->plan.jobs; j++) { /* of what was never used not even pages are touched */
         for (uint32_t i = 0; i < SIM_MARKS; i++)
             free(w->marks[j][i].mark);
         sim_part_free(&w->job[j]);
-        for (uint32_t r = 0; r < SIM_RANKS; r++) {
+        for (uint32_t r = 0; r < w->job[j].ranks; r++) {
             sim_rank *rank = &w->job[j].rank[r];
             free(rank->arena);
             free(rank->submissions);
             free(rank->completions);
         }
         for (uint32_t op = 0; op < SIM_OPS; op++)
-            for (uint32_t h = 0; h < SIM_HOSTS; h++)
+            for (uint32_t h = 0; h < w->plan.job[j].hosts; h++)
                 free(w->job[j].outcome[op][h].run);
     }
     free(w->tail);
