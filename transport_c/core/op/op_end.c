@@ -95,7 +95,7 @@ static bool masks_known(const ut_job *j, const ut_op *op)
 /* Stage 1 gave up on something of |host|. */
 static bool was_closed(const ut_op *op, uint32_t host)
 {
-    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i])
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
         if (op->plan.transfer[i].closed)
             return true;
     return false;
@@ -405,6 +405,7 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
     if (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING) {
         /* It never opened: peers still learn of its record while it lingers. */
         memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);
+        memset(op->plan.tx_of, 0xff, sizeof op->plan.tx_of);
         op->plan.schedule.steps = 0;
         op->peers.record_matched = op->peers.record_known = op->peers.rx_done = op->peers.tx_done = 0;
         op->peers.complete_masks = 0;

@@ -97,17 +97,17 @@ uint64_t ut_job_incast_credit(const ut_job *j, uint32_t host, uint64_t credit)
     bool waiting = false;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];
-        for (uint32_t i = 0; op->state == UT_OP_RUNNING && i < op->plan.schedule.steps; i++) {
-            const ut_transfer *t = &op->plan.transfer[i];
-            if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.schedule.step[i].peer != host ||
-                ut_transfer_over(t))
-                continue;
-            waiting = waiting || !t->open_at;
-            if (t->open_at)
-                slots += t->slots - t->done;
-            else
-                slots += UT_TRICKLE_PACKETS - UT_MIN2(t->done, (uint32_t)UT_TRICKLE_PACKETS);
-        }
+        for (unsigned stage = 0; stage < 2 && op->state == UT_OP_RUNNING; stage++)
+            for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
+                const ut_transfer *t = &op->plan.transfer[i];
+                if (ut_transfer_over(t))
+                    continue;
+                waiting = waiting || !t->open_at;
+                if (t->open_at)
+                    slots += t->slots - t->done;
+                else
+                    slots += UT_TRICKLE_PACKETS - UT_MIN2(t->done, (uint32_t)UT_TRICKLE_PACKETS);
+            }
     }
     if (!waiting)
         slots += UT_TRICKLE_PACKETS; /* of an op that has not opened here */

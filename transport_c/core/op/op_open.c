@@ -18,6 +18,7 @@ static void place_transfers(ut_job *j, ut_op *op)
 {
     uint64_t *free_words = op->plan.bitmaps, *end = op->plan.bitmaps + op->plan.bitmap_words;
     memset(op->plan.rx_of, 0xff, sizeof op->plan.rx_of);
+    memset(op->plan.tx_of, 0xff, sizeof op->plan.tx_of);
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         ut_step *s = &op->plan.schedule.step[i];
         if (expects_nothing(j, op, s))
@@ -28,11 +29,11 @@ static void place_transfers(ut_job *j, ut_op *op)
         if (s->kind == UT_STEP_SEND) {
             again = free_words;
             free_words += words;
-        } else {
-            uint32_t *first = &op->plan.rx_of[s->stage - 1][s->peer];
-            op->plan.rx_next[i] = *first;
-            *first = i;
         }
+        uint32_t *first =
+            s->kind == UT_STEP_SEND ? &op->plan.tx_of[s->stage - 1][s->peer] : &op->plan.rx_of[s->stage - 1][s->peer];
+        op->plan.peer_next[i] = *first;
+        *first = i;
         assert(free_words <= end);
         ut_transfer_init(&op->plan.transfer[i], s->bytes, j->payload, bits, again);
         if (!ut_job_host_is_up(j, s->peer)) {

@@ -48,7 +48,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX &&
            !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, len, &slot))
-        i = op->plan.rx_next[i];
+        i = op->plan.peer_next[i];
     if (i == UINT32_MAX || h->owners != op->plan.owners_tag ||
         !(h->flags & UT_FLAG_TRANSFORMED) != !op->memory.travels_encoded ||
         h->coverage > coverage_most(j, op, host, h->stage))
@@ -113,7 +113,7 @@ static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
     bool changed = false;
     op->peers.tx_done |= ut_bit(host);
     for (unsigned stage = 0; stage < 2; stage++)
-        for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+        for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
             if (ut_transfer_over(&op->plan.transfer[i]))
                 continue;
             op->plan.transfer[i].closed = 1;
@@ -128,8 +128,8 @@ static void close_from(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 static void close_to(ut_op *op, uint32_t host)
 {
     op->peers.rx_done |= ut_bit(host);
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
-        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].peer == host)
+    for (unsigned stage = 0; stage < 2 && op->plan.schedule.steps; stage++)
+        for (uint32_t i = op->plan.tx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
             op->plan.transfer[i].closed = 1;
 }
 

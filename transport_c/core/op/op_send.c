@@ -197,7 +197,7 @@ bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host)
 {
-    for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.rx_next[i])
+    for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
         if (!ut_transfer_over(&op->plan.transfer[i]))
             return true;
     return false;
@@ -327,11 +327,9 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage)
 {
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        const ut_step *s = &op->plan.schedule.step[i];
-        if (s->kind == UT_STEP_SEND && s->peer == host && (!stage || s->stage == stage) &&
-            !ut_transfer_over(&op->plan.transfer[i]))
-            return false;
-    }
+    for (unsigned k = 1; k <= 2 && op->plan.schedule.steps; k++)
+        for (uint32_t i = op->plan.tx_of[k - 1][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
+            if ((!stage || k == stage) && !ut_transfer_over(&op->plan.transfer[i]))
+                return false;
     return true;
 }

@@ -179,7 +179,7 @@ void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now)
 {
-    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
         ut_transfer *t = &op->plan.transfer[i];
         if (t->tail || ut_transfer_over(t))
             continue;

@@ -64,7 +64,7 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
                       .oldest_step = r->oldest_step};
     if (part->weight)
         return;
-    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.rx_next[i]) {
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
         ut_transfer *t = &op->plan.transfer[i];
         if (t->done)
             t->why = t->closed ? t->why : UT_MISSING_LOST; /* the record is not true */

@@ -16,7 +16,8 @@ typedef struct ut_op_plan {
     uint8_t owns_nothing; /* 1: this host is not among the owners */
     uint8_t incast;       /* the incast factor in force when the op opened */
     uint32_t rx_of[2][UT_HOSTS_MAX]; /* per stage and host: the first step that receives from it; UINT32_MAX for none */
-    uint32_t rx_next[UT_STEPS_MAX];  /* the next step that receives from the same host in the same stage */
+    uint32_t tx_of[2][UT_HOSTS_MAX]; /* the same of steps that send to it */
+    uint32_t peer_next[UT_STEPS_MAX]; /* the next such step of the same kind, stage and host; UINT32_MAX for none */
     ut_schedule schedule;
     ut_transfer transfer[UT_STEPS_MAX];
     uint64_t *bitmaps; /* memory for the bitmaps of the transfers; given at job_add */
