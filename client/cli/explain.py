@@ -42,15 +42,35 @@ def explain(
 
 
 def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host], int]:
-    """The receipt, the hosts of its job, and the host that made it."""
+    """The receipt, the hosts of its job, and the host that made it. Raises ProtocolError if one is missing."""
+    from ultima.base.errors import ProtocolError
     from ultima.base.receipt import Host
     from ultima.session.decode import decode_receipt
 
+    if not _whole(answer):
+        raise ProtocolError("the daemon's answer is no receipt of a job: different releases?")
     hosts = [Host(host.index, host.address, tuple(sorted(host.ranks))) for host in answer.hosts]
     (raw,) = answer.receipts
     here = raw.self
     mine = hosts[here].ranks if here < len(hosts) else ()
     return decode_receipt(raw, hosts, mine[0] if mine else -1, answer.world_size), hosts, here
+
+
+def _whole(answer: admin_pb2.GetReceiptsResponse) -> bool:
+    """Whether it is one receipt, with a row for each of its hosts and both stages in each."""
+    from ultima.v1.limits import HOSTS_MAX, WORLD_SIZE_MAX
+
+    if len(answer.receipts) != 1 or not 1 <= answer.world_size <= WORLD_SIZE_MAX or len(answer.hosts) > HOSTS_MAX:
+        return False
+    raw = answer.receipts[0]
+    stages = [
+        raw.stage_end,
+        raw.stage_ns,
+        raw.t_c_us,
+        *(part for row in raw.peer for part in (row.expected, row.missing)),
+    ]
+    in_order = all(host.index == index for index, host in enumerate(answer.hosts))
+    return in_order and len(raw.peer) == raw.hosts and all(len(values) == 2 for values in stages)
 
 
 def to_dict(answer: admin_pb2.GetReceiptsResponse, receipt: Receipt, hosts: list[Host], here: int) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _exchange(lifeline: socket.socket, path: str, arena_bytes: int, until_ns: in
 def _checked_reply(data: bytes, fds: list[int], path: str) -> dict[str, Any]:
     try:
         reply = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         reply = None
     if not isinstance(reply, dict) or reply.get("v") != PROTOCOL_VERSION:
         raise ProtocolError(f"the daemon at {path} does not speak version {PROTOCOL_VERSION} of the attach protocol")

@@ -50,7 +50,7 @@ def proof(grpc_socket: str, timeout_s: float) -> Sequence[tuple[str, str]]:
 def _token(data: bytes, path: str) -> str:
     try:
         reply = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         reply = None
     if isinstance(reply, dict) and "error" in reply:
         raise UltimaError(f"the daemon on {path} does not serve this user: {reply.get('message', reply['error'])}")
