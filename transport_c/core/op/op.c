@@ -6,18 +6,6 @@
 
 /* ---- gathering the ranks of this host ---- */
 
-/* A peer has not got all of what this host holds of the op, or has not seen its record. */
-static bool still_needed(const ut_job *j, const ut_op *op)
-{
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->peers.rx_done & ut_bit(h)))
-            continue;
-        if (!ut_op_sent_all(op, h, 0) || !(op->peers.record_known & ut_bit(h)))
-            return true;
-    }
-    return false;
-}
-
 /* A host that is four ops ahead must not take from a slower one what that one still has to get. It is patient for a
  * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
 ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
@@ -27,7 +15,7 @@ ut_ns ut_op_room_at(const ut_job *j, const ut_submission *s, ut_ns since)
         return 0; /* free, its own, or an answer that needs no place */
     if (op->state != UT_OP_LINGERING)
         return UT_NEVER;
-    if (op->account.failed || op->time.stage_end[1] == UT_END_DEADLINE || !still_needed(j, op))
+    if (op->account.failed || op->time.stage_end[1] == UT_END_DEADLINE || !ut_op_still_needed(j, op))
         return 0;
     if (op->what.mode == UT_RELIABLE || s->deadline_ns == UT_NEVER)
         return op->time.linger_until;
@@ -78,47 +66,6 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     return op;
 }
 
-void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
-{
-    op->account.culprit = (uint16_t)host;
-    op->account.field = (uint8_t)field;
-    op->account.value_here = here;
-    op->account.value_there = there;
-    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_DESYNC,
-                                                .job = j->number,
-                                                .session = UINT32_MAX,
-                                                .host = host,
-                                                .op_seq = op->seq,
-                                                .a = field,
-                                                .b = here,
-                                                .c = there});
-    ut_op_fail(j, op, UT_ERR_DESYNC, now);
-}
-
-bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
-{
-    struct {
-        uint8_t field;
-        uint64_t here, there;
-    } rows[] = {
-        {UT_FIELD_COLLECTIVE, op->what.collective, theirs->collective},
-        {UT_FIELD_ROOT, op->what.root, theirs->root},
-        {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
-        {UT_FIELD_REDOP, op->what.redop, theirs->redop},
-        {UT_FIELD_COUNT, op->what.count, theirs->count},
-        {UT_FIELD_MODE, op->what.mode, theirs->mode},
-        {UT_FIELD_AGREE, op->what.agree, theirs->agree},
-        {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
-        {UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
-    };
-    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].here != rows[i].there) {
-            ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
-            return false;
-        }
-    return true;
-}
-
 bool ut_op_is_late(const ut_job *j, const ut_submission *s)
 {
     const ut_op *op = &j->op[s->op_seq % UT_OPS_MAX];
@@ -152,21 +99,6 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
         r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
     }
     j->host->complete(j->host->context, session, &r);
-}
-
-/* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
-bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
-{
-    ut_record theirs = {.count = s->count,
-                        .dtype = s->dtype,
-                        .redop = s->redop,
-                        .mode = s->mode,
-                        .collective = s->collective,
-                        .root = s->root,
-                        .algorithm = (uint8_t)ut_job_algorithm(j),
-                        .agree = s->flags & UT_SUBMIT_AGREE,
-                        .submitted = s->flags & UT_SUBMIT_WORLD};
-    return ut_op_agrees(j, op, j->config.self, &theirs, now);
 }
 
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
@@ -269,7 +201,25 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
             ut_op_time_host(j, op, false, now);
         ut_op_check(j, op, now);
         if (op->state == UT_OP_LINGERING)
-            ut_op_tick(j, op, now);
+            ut_op_linger(j, op, now);
+    }
+}
+
+static void tick_stage(ut_job *j, ut_op *op, ut_ns now)
+{
+    unsigned how;
+    switch (ut_op_stage_over(j, op, now, &how)) {
+    case UT_STAGE_GOES_ON:
+        break;
+    case UT_STAGE_FAILS:
+        ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
+        break;
+    case UT_STAGE_IS_LAST:
+        ut_op_deadline(j, op, now);
+        break;
+    case UT_STAGE_IS_CUT:
+        ut_op_cut(j, op, how, now);
+        break;
     }
 }
 
@@ -282,15 +232,11 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
             ut_op_open(j, op, now);
     }
     if (op->state == UT_OP_RUNNING)
-        ut_op_stage_tick(j, op, now);
+        tick_stage(j, op, now);
     if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op))
         ut_op_cut_round(j, op, now);
-    if (op->state == UT_OP_LINGERING) {
-        if (now < op->time.linger_until && still_needed(j, op))
-            return;
-        op->state = UT_OP_FREE;
-        j->host->room(j->host->context);
-    }
+    if (op->state == UT_OP_LINGERING)
+        ut_op_linger(j, op, now);
 }
 
 ut_ns ut_op_next_wake(const ut_op *op)

@@ -59,6 +59,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
 /* For ut_gathering.gone of ordinary jobs. */
 void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now);
 void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now);
+/* op_agree.c */
 /* Ends the op with UT_ERR_DESYNC: ranks of |host| said |there| for |field|, others |here|. */
 void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now);
 /* Holds what |host| says of the op against ours. False: they differ, and the op has failed with UT_ERR_DESYNC. */
@@ -109,8 +110,10 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
 void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now);
 /* When the present stage ends if nothing more comes, and how (enum ut_stage_end). For a RUNNING op. */
 ut_ns ut_op_stage_due(const ut_op *op, unsigned *ret_how);
-/* Ends the stage, or the op, if that time has come. */
-void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now);
+/* What time asks of a RUNNING op. IS_CUT: its stage ends, |ret_how| says why (enum ut_stage_end); IS_LAST: the op ends
+ * with what it has; FAILS: it must not end so. */
+enum ut_stage_over { UT_STAGE_GOES_ON, UT_STAGE_IS_CUT, UT_STAGE_IS_LAST, UT_STAGE_FAILS };
+enum ut_stage_over ut_op_stage_over(const ut_job *j, ut_op *op, ut_ns now, unsigned *ret_how);
 /* |host| sends nothing more of stage 1: what has not come is lost, or just behind this word. */
 void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now);
 /* A packet that was new came for |t|. */
@@ -184,8 +187,26 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked);
 /* All sends to this peer are acknowledged, given up or closed; of |stage| 1 or 2 alone, or with 0 of both. */
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 
-/* op_open.c: the op as its codec sees it. */
-ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op);
+/* op_linger.c */
+/* A peer that is up has not got all of what this host holds of the op, or has not seen its record. */
+bool ut_op_still_needed(const ut_job *j, const ut_op *op);
+/* A LINGERING op becomes FREE if its time is over or nobody needs it. */
+void ut_op_linger(ut_job *j, ut_op *op, ut_ns now);
+
+/* The op as its codec sees it. */
+static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
+{
+    return (ut_codec_op){.seq = op->seq,
+                         .hosts = j->config.hosts,
+                         .self = j->config.self,
+                         .payload = j->payload,
+                         .ranks = op->local.weight,
+                         .what = &op->what,
+                         .plan = &op->plan,
+                         .memory = &op->memory,
+                         .turn = j->host->turn,
+                         .way = &op->work};
+}
 
 /* op_receipt.c */
 /* Hosts that have started the op, by their newest record. */

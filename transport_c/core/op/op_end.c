@@ -315,7 +315,7 @@ void ut_op_end_on(ut_job *j, ut_op *op, ut_ns now)
     account_loss(j, op);
     hand_out(j, op, now);
     settle(j, op, now);
-    ut_op_tick(j, op, now); /* perhaps there is nobody to linger for */
+    ut_op_linger(j, op, now); /* perhaps there is nobody to linger for */
 }
 
 void ut_op_end_again(ut_op *op)

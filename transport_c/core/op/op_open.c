@@ -72,20 +72,6 @@ static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
     return fits ? j->codec : &ut_codec_none;
 }
 
-ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
-{
-    return (ut_codec_op){.seq = op->seq,
-                         .hosts = j->config.hosts,
-                         .self = j->config.self,
-                         .payload = j->payload,
-                         .ranks = op->local.weight,
-                         .what = &op->what,
-                         .plan = &op->plan,
-                         .memory = &op->memory,
-                         .turn = j->host->turn,
-                         .way = &op->work};
-}
-
 /* Where the host's contribution lies, and all that is made of it. */
 static void place_buffers(ut_job *j, ut_op *op)
 {

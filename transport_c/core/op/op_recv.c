@@ -238,7 +238,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (op->state == UT_OP_RUNNING && op->plan.schedule.lasting)
             ut_op_check(j, op, now); /* what it sends on may have arrived */
         if (op->state == UT_OP_LINGERING)
-            ut_op_tick(j, op, now);
+            ut_op_linger(j, op, now);
     }
     j->gathering->heard(j, now);
 }

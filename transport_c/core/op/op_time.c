@@ -160,21 +160,18 @@ static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
     return on;
 }
 
-void ut_op_stage_tick(ut_job *j, ut_op *op, ut_ns now)
+enum ut_stage_over ut_op_stage_over(const ut_job *j, ut_op *op, ut_ns now, unsigned *ret_how)
 {
-    unsigned how;
-    if (now < ut_op_stage_due(op, &how))
-        return;
+    if (now < ut_op_stage_due(op, ret_how))
+        return UT_STAGE_GOES_ON;
     bool second = op->time.stage_end[0] != UT_END_NONE;
-    if (!second && how == UT_END_DEADLINE && wait_on(j, op, now))
-        return;
-    if (now >= op->time.deadline && op->what.mode == UT_RELIABLE) {
-        ut_op_fail(j, op, UT_ERR_TIMEOUT, now);
-    } else if (now >= op->time.deadline || (second && how == UT_END_DEADLINE)) {
-        ut_op_deadline(j, op, now);
-    } else {
-        ut_op_cut(j, op, how, now);
-    }
+    if (!second && *ret_how == UT_END_DEADLINE && wait_on(j, op, now))
+        return UT_STAGE_GOES_ON;
+    if (now >= op->time.deadline && op->what.mode == UT_RELIABLE)
+        return UT_STAGE_FAILS;
+    if (now >= op->time.deadline || (second && *ret_how == UT_END_DEADLINE))
+        return UT_STAGE_IS_LAST;
+    return UT_STAGE_IS_CUT;
 }
 
 void ut_op_time_sent(ut_op *op, uint32_t host, ut_ns now)

@@ -12,52 +12,6 @@
 
 enum { NO_SESSION = UINT32_MAX };
 
-void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op)
-{
-    const ut_job_options *o = &j->config.options;
-    j->partial = p;
-    j->gathering = &ut_gathering_partial;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        j->op[k].partial = &of_op[k];
-    p->before = (ut_policy_set){o->policy, o->tau, o->quorum, o->probes};
-    p->look_at = UT_NEVER;
-    p->told_seq = p->due_seq = UINT64_MAX;
-    memset(p->present_of, 0xff, sizeof p->present_of);
-    for (unsigned i = 0; i < UT_LOCAL_MAX; i++)
-        p->rank[i].session = NO_SESSION;
-}
-
-void ut_partial_tick(ut_job *j, ut_ns now)
-{
-    if (j->partial && (j->partial->stale || now >= j->partial->look_at))
-        ut_partial_look(j, now);
-}
-
-ut_ns ut_partial_next_wake(const ut_job *j)
-{
-    if (!j->partial)
-        return UT_NEVER;
-    return j->partial->stale ? 0 : j->partial->look_at;
-}
-
-void ut_partial_work_on(ut_job *j, ut_ns now)
-{
-    if (j->partial && j->partial->answering)
-        ut_slots_answer(j, now);
-}
-
-void ut_partial_members_changed(ut_job *j)
-{
-    if (j->partial)
-        j->partial->stale = true;
-}
-
-void ut_partial_host_connects(ut_job *j, uint32_t host)
-{
-    if (j->partial)
-        j->partial->present_of[host] = 0xffff;
-}
-
 /* ---- what lies in the slots ---- */
 
 static uint16_t all_places(const ut_job *j)
@@ -314,12 +268,24 @@ int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
     return UT_OK;
 }
 
+/* The rank |place| of this host has gone before its gift was read: the op opens once more, without it. */
+static void leave(ut_job *j, ut_op *op, uint32_t place)
+{
+    ut_part *own = &op->partial->said[j->config.self];
+    uint16_t bit = (uint16_t)(1u << place);
+    j->partial->rank[place].in_op.there = false;
+    own->weight -= ((own->fresh | own->stale) & bit) != 0;
+    own->fresh &= (uint16_t)~bit;
+    own->stale &= (uint16_t)~bit;
+    ut_op_restart(op);
+}
+
 void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
 {
     ut_rank_slot *r = ut_slot_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING) {
-        ut_op_part_leaves(j, op, (uint32_t)(r - j->partial->rank));
+        leave(j, op, (uint32_t)(r - j->partial->rank));
     } else if (r->in_op.there && op->memory.src == r->in_op.src) {
         /* The op goes on with it: this host still owes others their results. One that is alone owes nothing. */
         if (op->memory.orphan)

@@ -79,17 +79,6 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
     ut_op_check(j, op, now);
 }
 
-void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place)
-{
-    ut_part *own = &op->partial->said[j->config.self];
-    uint16_t bit = (uint16_t)(1u << place);
-    j->partial->rank[place].in_op.there = false;
-    own->weight -= ((own->fresh | own->stale) & bit) != 0;
-    own->fresh &= (uint16_t)~bit;
-    own->stale &= (uint16_t)~bit;
-    ut_op_restart(op);
-}
-
 void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
 {
     ut_op *op = ut_op_gather(j, &a->shape, now);

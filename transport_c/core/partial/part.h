@@ -31,8 +31,6 @@ typedef struct ut_op_partial {
 /* Returns how many ranks are to be in the op, according to the hosts that were heard; |ret_hosts|: the hosts that bring
  * them. */
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts);
-/* The rank |place| of this host has gone before its gift was read: the op opens once more, without it. */
-void ut_op_part_leaves(ut_job *j, ut_op *op, uint32_t place);
 /* What an op of a partial job starts with. */
 typedef struct ut_activation {
     ut_submission shape; /* its op_seq, count, dtype, redop, mode, flags and deadline */
@@ -46,7 +44,7 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now);
 
 extern const ut_gathering ut_gathering_partial;
 
-/* gift.c */
+/* partial.c */
 /* Makes |j|, which was laid out for ut_gathering_partial, a partial job. |p| and an |of_op| for each of UT_OPS_MAX ops
  * are zeroed memory that lasts as long as the job does. */
 void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op);
@@ -58,6 +56,8 @@ void ut_partial_work_on(ut_job *j, ut_ns now);
 void ut_partial_members_changed(ut_job *j);
 /* |host| begins another life: which of its trainers have left is not known. */
 void ut_partial_host_connects(ut_job *j, uint32_t host);
+
+/* gift.c */
 /* Masks of local ranks: those that have a trainer; those whose trainer has not left (or has not come yet); those that
  * have given something for op |seq|. */
 uint16_t ut_slots_attached(const ut_job *j);
@@ -95,7 +95,7 @@ ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session);
 /* Fails all calls that wait, because the job is going away. */
 void ut_slots_close(ut_job *j, ut_ns now);
 
-/* activate.c */
+/* policy.c */
 /* Mask of the hosts that |self| tells at once that an op has started, after |from| told |self| (|from| is |self| where
  * the op was started): its children in the union of the binomial trees of all hosts. In step k each host tells the host
  * whose number differs in bit k (if |hosts| is no power of two: the host that is 2^k further), and only in steps after
@@ -109,6 +109,8 @@ static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
 {
     return (uint16_t)((1u << ut_job_ranks_of(j, host)) - 1);
 }
+
+/* activate.c */
 /* Starts the next op if it is to start now. */
 void ut_partial_look(ut_job *j, ut_ns now);
 /* For ut_engine_activate. */

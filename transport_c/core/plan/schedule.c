@@ -42,23 +42,3 @@ ut_step ut_schedule_step(const ut_schedule *s, enum ut_step_kind kind, unsigned 
                      .offset = s->from[chunk],
                      .bytes = s->from[chunk + 1] - s->from[chunk]};
 }
-
-void ut_schedule_build(ut_schedule *ret, unsigned algorithm, uint32_t hosts, uint32_t self, uint32_t incast,
-                       uint64_t op_seq, uint64_t owners, uint64_t count, size_t element_bytes)
-{
-    ret->placed = ret->apart = false;
-    switch (algorithm) {
-    case UT_RING:
-        ut_schedule_ring(ret, hosts, self, op_seq, count, element_bytes);
-        break;
-    case UT_BCUBE:
-        ut_schedule_bcube(ret, hosts, self, op_seq, count, element_bytes);
-        break;
-    case UT_PS:
-        ut_schedule_ps(ret, hosts, self, count, element_bytes);
-        break;
-    default:
-        ut_schedule_tar(ret, hosts, self, incast, op_seq, owners, count, element_bytes);
-    }
-    ret->lasting = !ret->direct;
-}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rooms of the C core (`transport_c/core/`): which may use which, and how far the files of one may lean on each
+other. An arrow is an include, or a name that one file uses and another defines: a prototype copied into the wrong room
+would hide from whoever looks at includes alone."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
+# Top to bottom. Arrows point down; rooms of one floor do not know each other.
+FLOORS = (
+    ("face",), ("partial",), ("op",), ("account",), ("codec", "fold"), ("plan", "view"), ("path",), ("link",),
+    ("wire",), ("base",),
+)  # fmt: skip
+HEADER_LINES_MAX = 250
+CIRCLE_MAX = 3
+# What still breaks the rules, with the reason. A row that is no longer true fails the test: the lists only shrink.
+UPWARD: dict[tuple[str, str], str] = {
+    ("link/window.c", "op/op.h"): "windows are measured by job; one meter for the whole link takes their place",
+    ("link/window.c", "path/cc.c"): "likewise: what the link carries is shared out among the paths of a job",
+    ("link/window.c", "path/conn.c"): "likewise",
+    ("wire/packets.h", "view/owners.h"): "a feedback carries the owners' plan; it becomes plain fields of the wire",
+}
+CIRCLES: dict[tuple[str, ...], str] = {
+    (
+        "path/cc.c",
+        "path/cc_dctcp.c",
+        "path/cc_swift.c",
+        "path/cc_timely.c",
+    ): "a table of algorithms and what they share",
+}
+
+Arrows = set[tuple[str, str]]
+
+
+def _include_arrows(core: Path) -> Arrows:
+    """(file, file) for each include of one of the core's files by another, as `room/name`."""
+    found = set()
+    for path in [*core.rglob("*.h"), *core.rglob("*.c")]:
+        names = re.findall(r'^\s*#\s*include\s+"core/([^"]+)"', path.read_text(), re.MULTILINE)
+        found |= {(str(path.relative_to(core)), name) for name in names}
+    return found
+
+
+def _compile(core: Path, into: Path) -> dict[str, Path]:
+    """Objects of all C files without optimization: what is inlined away would be an arrow that nobody sees."""
+    into.mkdir()
+
+    def one(source: Path) -> tuple[str, Path]:
+        name = str(source.relative_to(core))
+        target = into / (name.replace("/", "-") + ".o")
+        command = [os.environ.get("CC", "gcc"), "-std=c11", "-O0", "-w", "-c", f"-I{core.parent}", "-o", str(target)]
+        subprocess.run([*command, str(source)], check=True, capture_output=True, timeout=60)
+        return name, target
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(one, sorted(core.rglob("*.c"))))
+
+
+def _symbol_arrows(objects: dict[str, Path]) -> Arrows:
+    """(user, definer) for each name that crosses from one C file to another."""
+    defined: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    for name, path in objects.items():
+        listing = subprocess.run(["nm", "-P", "-g", str(path)], check=True, capture_output=True, text=True).stdout
+        for symbol, kind in (line.split()[:2] for line in listing.splitlines()):
+            if kind == "U":
+                used.setdefault(name, set()).add(symbol)
+            else:
+                defined[symbol] = name
+    return {(name, defined[symbol]) for name, symbols in used.items() for symbol in symbols if symbol in defined}
+
+
+def _all_arrows(core: Path, scratch: Path) -> Arrows:
+    return _include_arrows(core) | _symbol_arrows(_compile(core, scratch / "objects"))
+
+
+def _room(file: str) -> str:
+    return file.split("/")[0]
+
+
+def _upward(arrows: Arrows) -> Arrows:
+    """Arrows between rooms that do not point down."""
+    floor = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+    return {(a, b) for a, b in arrows if _room(a) != _room(b) and floor[_room(a)] >= floor[_room(b)]}
+
+
+def _circles(arrows: Arrows) -> set[tuple[str, ...]]:
+    """The sets of files that all reach each other, two files or more."""
+    after: dict[str, set[str]] = {}
+    for a, b in arrows:
+        after.setdefault(a, set()).add(b)
+
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            more = after.get(todo.pop(), set()) - seen
+            seen |= more
+            todo += more
+        return seen
+
+    reached = {file: reach(file) for file in after}
+    groups = {tuple(sorted(b for b in reached[a] if a in reached.get(b, set()))) for a in reached}
+    return {group for group in groups if len(group) > 1}
+
+
+def _between_rooms(groups: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    return {group for group in groups if len({_room(file) for file in group}) > 1}
+
+
+@pytest.fixture(scope="module")
+def arrows(tmp_path_factory: pytest.TempPathFactory) -> Arrows:
+    found = _all_arrows(CORE, tmp_path_factory.mktemp("core"))
+    assert len(found) > 200, "the listing is of something else"
+    return found
+
+
+def test_rooms__are_those_of_the_floors() -> None:
+    """A new room says where it stands before anybody moves in."""
+    assert {path.name for path in CORE.iterdir() if path.is_dir()} == {room for rooms in FLOORS for room in rooms}
+
+
+def test_rooms__arrows_point_down(arrows: Arrows) -> None:
+    """Whoever reads a room from below has to know nothing above it, and a test needs nothing above it."""
+    assert _upward(arrows) == set(UPWARD)
+
+
+def test_rooms__no_circle_of_files_crosses_rooms(arrows: Arrows) -> None:
+    """Such rooms would be one, whatever their names."""
+    assert _between_rooms(_circles(arrows - set(UPWARD))) == set()
+
+
+def test_rooms__circles_inside_one_are_small(arrows: Arrows) -> None:
+    """More than three files that all need each other are one file that was cut by its length."""
+    assert {group for group in _circles(arrows - set(UPWARD)) if len(group) > CIRCLE_MAX} == set(CIRCLES)
+
+
+def test_headers__stay_small() -> None:
+    """A header that everybody includes and nobody reads to the end is a contract with nobody."""
+    long = {path.name: lines for path in CORE.rglob("*.h")
+            if (lines := len(path.read_text().splitlines())) > HEADER_LINES_MAX}  # fmt: skip
+    assert long == {}
+
+
+def test_partial__three_files_outside_its_room_ask_whether_a_job_is_partial() -> None:
+    """The rest goes through `core/op/gathering.h`. Those three are where shells and trainers say what kind a job is."""
+    asks = re.compile(
+        r"\bpartial\s*(?:\?|\)|&&|\|\||[!=]= *NULL)|!\w+->partial\b|policy\s*(?:[><!]=?|==)\s*UT_POLICY_NONE"
+    )
+    files = {str(path.relative_to(CORE)) for path in CORE.rglob("*.[ch]")
+             if _room(str(path.relative_to(CORE))) != "partial" and asks.search(path.read_text())}  # fmt: skip
+    assert files == {"face/engine.c", "face/submit.c", "face/valid.c"}
+
+
+def _plant(core: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (core / name).parent.mkdir(parents=True, exist_ok=True)
+        (core / name).write_text(text)
+
+
+def test_checker__finds_a_planted_include(tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    _plant(core, {"base/a.h": "", "op/op.h": '#include "core/base/a.h"\n', "base/b.c": "int b;\n"})
+    assert _upward(_all_arrows(core, tmp_path)) == set()
+    _plant(core, {"base/b.c": '  #  include "core/op/op.h"\nint b;\n'})
+    assert _upward(_include_arrows(core)) == {("base/b.c", "op/op.h")}
+    _plant(core, {"codec/c.h": '#include "core/fold/f.h"\n', "fold/f.h": ""})
+    assert ("codec/c.h", "fold/f.h") in _upward(_include_arrows(core)), "rooms of one floor do not know each other"
+
+
+def test_checker__finds_a_name_that_was_declared_by_hand(tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    _plant(
+        core,
+        {"face/door.c": "void ut_door(void) {}\n", "op/op.c": "void ut_door(void);\nvoid f(void) { ut_door(); }\n"},
+    )
+    assert _upward(_all_arrows(core, tmp_path)) == {("op/op.c", "face/door.c")}
+
+
+def test_checker__finds_circles(tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    ring = {f"op/r{i}.c": f"void f{(i + 1) % 4}(void);\nvoid f{i}(void) {{ f{(i + 1) % 4}(); }}\n" for i in range(4)}
+    _plant(core, ring)
+    assert _circles(_all_arrows(core, tmp_path)) == {tuple(sorted(ring))}
+    assert _between_rooms(_circles({("op/a.c", "plan/b.c"), ("plan/b.c", "op/a.c"), ("op/c.c", "op/a.c")})) == {
+        ("op/a.c", "plan/b.c")
+    }

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Do all ranks mean the same op? What another host or rank says of it is held against what the op is here.
+ */
+#include "core/op/op.h"
+
+void ut_op_desync(ut_job *j, ut_op *op, uint32_t host, unsigned field, uint64_t here, uint64_t there, ut_ns now)
+{
+    op->account.culprit = (uint16_t)host;
+    op->account.field = (uint8_t)field;
+    op->account.value_here = here;
+    op->account.value_there = there;
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_DESYNC,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = host,
+                                                .op_seq = op->seq,
+                                                .a = field,
+                                                .b = here,
+                                                .c = there});
+    ut_op_fail(j, op, UT_ERR_DESYNC, now);
+}
+
+bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, ut_ns now)
+{
+    struct {
+        uint8_t field;
+        uint64_t here, there;
+    } rows[] = {
+        {UT_FIELD_COLLECTIVE, op->what.collective, theirs->collective},
+        {UT_FIELD_ROOT, op->what.root, theirs->root},
+        {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
+        {UT_FIELD_REDOP, op->what.redop, theirs->redop},
+        {UT_FIELD_COUNT, op->what.count, theirs->count},
+        {UT_FIELD_MODE, op->what.mode, theirs->mode},
+        {UT_FIELD_AGREE, op->what.agree, theirs->agree},
+        {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
+        {UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].here != rows[i].there) {
+            ut_op_desync(j, op, host, rows[i].field, rows[i].here, rows[i].there, now);
+            return false;
+        }
+    return true;
+}
+
+/* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
+bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
+{
+    ut_record theirs = {.count = s->count,
+                        .dtype = s->dtype,
+                        .redop = s->redop,
+                        .mode = s->mode,
+                        .collective = s->collective,
+                        .root = s->root,
+                        .algorithm = (uint8_t)ut_job_algorithm(j),
+                        .agree = s->flags & UT_SUBMIT_AGREE,
+                        .submitted = s->flags & UT_SUBMIT_WORLD};
+    return ut_op_agrees(j, op, j->config.self, &theirs, now);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long an op whose trainers have their receipts is kept for peers.
+ */
+#include "core/op/op.h"
+
+/* A peer has not got all of what this host holds of the op, or has not seen its record. */
+bool ut_op_still_needed(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self || !ut_job_host_is_up(j, h) || (op->peers.rx_done & ut_bit(h)))
+            continue;
+        if (!ut_op_sent_all(op, h, 0) || !(op->peers.record_known & ut_bit(h)))
+            return true;
+    }
+    return false;
+}
+
+void ut_op_linger(ut_job *j, ut_op *op, ut_ns now)
+{
+    if (now < op->time.linger_until && ut_op_still_needed(j, op))
+        return;
+    op->state = UT_OP_FREE;
+    j->host->room(j->host->context);
+}
