@@ -8,8 +8,8 @@
 
 #include "core/base/ut.h"
 
-/* What 0 stands for in some options, and how far others go. ultima.v1.job_options holds the same for Python; a test
- * compares them. */
+/* The value for which 0 stands in some options, and the upper limits of others. ultima.v1.job_options holds the same
+ * for Python; a test compares them. */
 enum {
     UT_INCAST_MAX = 15,
     UT_EARLY_PERCENT = 10,
@@ -26,15 +26,15 @@ typedef struct ut_job_options {
     uint8_t hadamard;         /* enum ut_hadamard; 0: off */
     uint8_t incast;           /* factor I, 1 .. UT_INCAST_MAX: senders that a host hears at once; 0: dynamic */
     uint8_t early_percent;    /* x: share of t_C to wait after the tail was seen; 0: UT_EARLY_PERCENT */
-    uint8_t policy;           /* enum ut_policy; 0: NONE. From NONE to others and back it cannot be changed */
-    uint8_t tau;              /* ops that a rank may be absent from in a row before one waits for it; 0: UT_TAU */
-    uint8_t eta;              /* not the engine's: trainers' bound on what they combine, told in receipts; 0: UT_ETA */
+    uint8_t policy;           /* enum ut_policy; 0: NONE. It cannot be changed from NONE to another policy or back */
+    uint8_t tau;              /* ops in a row that a rank may miss before an op waits for it; 0: UT_TAU */
+    uint8_t eta;              /* trainers' bound on what they combine, which receipts tell; 0: UT_ETA */
     uint64_t t_b_ns;          /* hard bound of a stage; 0: measured, UT_NEVER: off */
     uint64_t t_c_ns;          /* expected time of a stage; 0: measured, UT_NEVER: no early end */
     uint64_t delay_target_ns; /* queueing that Swift and TIMELY aim for; 0: their own choice */
     uint32_t quorum;          /* k of QUORUM, 1 .. ranks of the job; 0: half of them, rounded up */
     uint32_t probes;          /* q of PROBE and SEEDED, 1 .. ranks of the job; 0: UT_PROBES, or 1 of one */
-    uint64_t policy_seed;     /* of the picks of MAJORITY and SEEDED */
+    uint64_t policy_seed;     /* seed of the draws of MAJORITY and SEEDED */
     uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
     uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
     uint8_t reserved[7];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every file of the core shares: time, limits, errors, and the words of the wire that also cross to Python.
+ * What every file of the core shares: time, limits, errors, and the numbers of the wire that also cross to Python.
  *
- * The core is sans-I/O. It makes no system call, reads no clock, allocates nothing and logs nothing: packets and `now`
- * come in as arguments; bursts to send, a next wake-up and events go out. The UDP driver and the simulator are its two
- * shells.
+ * The core does no I/O. It makes no system call, reads no clock, allocates nothing and logs nothing: packets and the
+ * present time come in as arguments, and bursts to send, the next time to wake up and events go out. The UDP driver and
+ * the simulator are its two shells, which drive it.
  */
 #ifndef UT_H
 #define UT_H
@@ -29,11 +29,11 @@ enum {
     UT_LOCAL_MAX = 16,                     /* ranks of one job on one host */
     UT_SESSIONS_MAX = 64,                  /* attached trainers of one engine; wake-ups are a 64-bit mask */
     UT_OPS_MAX = 4,                        /* ops of one job that are open or lingering at once */
-    UT_RECEIPTS_KEPT = 64,                 /* newest receipts of a job, for who asks afterwards */
+    UT_RECEIPTS_KEPT = 64,                 /* newest receipts of a job that are kept for questions afterwards */
     UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */
     UT_STEPS_MAX = 4 * (UT_HOSTS_MAX - 1), /* steps of one schedule */
     UT_SENT_MAX = 4096,                    /* packets in flight to one peer; a power of two */
-    UT_REPLAY_BITS = 8192,                 /* packet numbers below the highest that a receiver tells apart */
+    UT_REPLAY_BITS = 8192,                 /* how far below the highest packet number a receiver tells numbers apart */
     UT_ACK_BITS = 1024,                    /* packet numbers that one feedback reports on */
     UT_SEGMENTS_MAX = 64,                  /* packets in one burst */
     UT_PACKET_MIN = 96,                    /* bytes of a full data packet: its header and 64 of payload at least */
@@ -41,24 +41,24 @@ enum {
     UT_BURST_BYTES = 65507,                /* bytes of one burst: what one message of UDP holds */
     UT_PATH_MIN = 1232,                    /* bytes of a datagram that every path carries: 1280 less IPv6 and UDP */
     UT_RECEIVE_BUFFER_MIN = 4 * UT_PACKET_MAX, /* bytes of the kernel's buffer: less leaves no room for credit */
-    UT_EVENTS_MAX = 256,                       /* events waiting for the daemon; older ones win, the rest are counted */
+    UT_EVENTS_MAX = 256,                       /* events that wait for the daemon; newer ones are dropped and counted */
 };
-/* Windows around what is known. A number from outside that lies beyond its window is not believed: one packet, forged
- * or from a peer that lies, must not move anything so far that the truth cannot catch up. */
+/* Ranges around what is known. A number from outside that lies beyond its range is not believed: one packet, forged or
+ * from a peer that lies, must not move anything so far that the truth cannot catch up. */
 enum {
-    UT_LAG_MAX = 1 << 20,          /* ops between this host's next one and the newest that a peer may speak of */
-    UT_EARLY_MAX = 4 * UT_OPS_MAX, /* the same of data that is kept until its op opens, unless the job is partial */
-    UT_NUMBER_JUMP_MAX = 1 << 16,  /* feedbacks that may be lost one after the other */
-    UT_PACKET_JUMP_MAX = 1 << 20,  /* data packets that may be */
-    UT_GRANT_AHEAD_MAX = 64 << 20, /* bytes that a peer may let us send beyond what we have sent */
+    UT_LAG_MAX = 1 << 20,          /* ops between this host's next op and the newest of which a peer may speak */
+    UT_EARLY_MAX = 4 * UT_OPS_MAX, /* the same for data that is kept until its op opens, unless the job is partial */
+    UT_NUMBER_JUMP_MAX = 1 << 16,  /* feedbacks in a row that may be lost */
+    UT_PACKET_JUMP_MAX = 1 << 20,  /* data packets in a row that may be lost */
+    UT_GRANT_AHEAD_MAX = 64 << 20, /* bytes beyond what this host has sent that a peer may let it send */
     UT_OVERTAKEN_MAX = 64, /* old feedbacks in a row, over a round trip, before the newest is taken for forged */
 };
 #define UT_BUCKET_MAX UINT32_MAX /* bytes of one bucket: the ULTIMA header's offset has 32 bits */
 
-/* Errors. 0 is success; a malformed packet is never an assert, our own mistakes always are. */
+/* Errors. 0 is success. A malformed packet is an error and never fails an assert; a mistake of our own always does. */
 enum ut_error {
     UT_OK = 0,
-    UT_ERR_ARGUMENT = -1,   /* a value outside its range, from the caller's side of the house */
+    UT_ERR_ARGUMENT = -1,   /* the caller gave a value outside its range */
     UT_ERR_MALFORMED = -2,  /* a datagram too short, of another version, or inconsistent in itself */
     UT_ERR_CHECKSUM = -3,   /* CRC32C does not match */
     UT_ERR_UNKNOWN = -4,    /* no such job, host, session or connection id */
@@ -85,8 +85,8 @@ enum ut_dtype {
     UT_BFLOAT16,
     UT_INT32,
     UT_INT64,
-    UT_DTYPES_END,           /* of those that can be reduced */
-    UT_BYTES = UT_DTYPES_END /* whatever it is: moved, never reduced */
+    UT_DTYPES_END,           /* the end of the dtypes that can be reduced */
+    UT_BYTES = UT_DTYPES_END /* bytes of any meaning: they are moved, never reduced */
 };
 enum ut_redop { UT_SUM = 1, UT_AVG, UT_MIN, UT_MAX, UT_PROD, UT_REDOPS_END };
 enum ut_mode { UT_BOUNDED = 1, UT_BEST_EFFORT, UT_RELIABLE, UT_MODES_END };
@@ -115,23 +115,24 @@ enum ut_collective {
 /* The schedule of a job's allreduces. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };
 /* What starts the ops of a job (activate.c). NONE: every rank calls every op. All others make the job partial: an op
- * takes what lies in the ranks' slots when it is activated, and goes on without those who have given nothing. */
+ * takes what the ranks have given when it starts, and goes on without ranks that have given nothing. */
 enum ut_policy {
     UT_POLICY_NONE = 1,
-    UT_POLICY_FULL,     /* nobody but the ranks themselves: each host joins when all its ranks have given */
+    UT_POLICY_FULL,     /* only the ranks themselves: each host joins when all its ranks have given */
     UT_POLICY_SOLO,     /* the first rank that has given */
     UT_POLICY_MAJORITY, /* one rank, drawn anew for each op from the job's seed */
     UT_POLICY_QUORUM,   /* k ranks that have given */
-    UT_POLICY_PROBE,    /* whom the job's controller finds ready first among q (the daemon: ut_engine_activate) */
+    UT_POLICY_PROBE,    /* the first of q ranks that the job's controller, a daemon, finds ready */
     UT_POLICY_SEEDED,   /* the first ready of q ranks drawn from the job's seed; no controller */
     UT_POLICIES_END
 };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
-/* From when t_B bounds an op: when all hosts that are up were heard to have called it, or the own call. */
+/* When t_B begins to run: when all hosts that are up were heard to have called the op, or at this host's own call. */
 enum ut_timer_start { UT_TIMER_RENDEZVOUS = 1, UT_TIMER_LOCAL, UT_TIMER_END };
 
-/* |dtype| must be valid. Bytes of one element, and of one element of its accumulator (float32 for the half types). */
+/* Bytes of one element of |dtype|, which must be valid; and of one element of its accumulator (float32 for the halves).
+ */
 size_t ut_dtype_bytes(unsigned dtype);
 size_t ut_dtype_acc_bytes(unsigned dtype);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine: all jobs, connections and ops of one data port. This is the face that both shells drive.
+ * The engine: all jobs, connections and ops of one data port. This is the interface that both shells drive.
  *
- * Life of a call, as the UDP driver does it (the simulator does the same in virtual time), all from one thread or under
- * one lock:
+ * One turn, as the UDP driver does it (the simulator does the same in virtual time), all from one thread or under one
+ * lock:
  *
  *     ut_engine_input(packets ...)         as long as the socket gives any
  *     ut_engine_submissions(session ...)   when a trainer rang
@@ -41,7 +41,7 @@ typedef struct ut_session_memory {
     ut_completion_ring *completions;
     uint8_t *arena;
     uint64_t arena_bytes;
-    uint32_t place; /* of the rank among those of its job on this host, < local_ranks */
+    uint32_t place; /* the local rank: the rank's number among those of its job on this host, < local_ranks */
     uint32_t reserved;
 } ut_session_memory;
 
@@ -52,12 +52,12 @@ typedef struct ut_peer_stats {
     uint64_t srtt_ns; /* smoothed round trip; 0: not known */
     uint64_t sent_bytes, received_bytes, lost_bytes;
     uint64_t window_bytes; /* congestion window; UINT64_MAX: none */
-    uint64_t base_rtt_ns;  /* least round trip of late; 0: not known */
-    uint64_t ce_packets;   /* of those sent, marked on the way */
+    uint64_t base_rtt_ns;  /* least round trip of the last seconds; 0: not known */
+    uint64_t ce_packets;   /* packets sent that were marked on the way (ECN) */
     uint64_t window_cuts;
 } ut_peer_stats;
 
-/* Bytes of memory for an engine or a job with this configuration; 0 if the configuration is out of range. */
+/* Bytes of memory for an engine, or for a job, with this configuration; 0 if a value of it is out of range. */
 size_t ut_engine_bytes(const ut_engine_config *config);
 size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config);
 
@@ -67,61 +67,63 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret);
 /* |job| is the caller's number, < UT_JOBS_MAX. |mem| holds ut_job_bytes(), zeroed (fresh anonymous pages) and 64-byte
  * aligned. */
 int ut_engine_job_add(ut_engine *engine, uint32_t job, const ut_job_config *config, void *mem);
-/* Hosts of the job; 0 if there is no such job. */
+/* Number of hosts of the job; 0 if there is no such job. */
 uint32_t ut_engine_hosts(const ut_engine *engine, uint32_t job);
-/* Its ranks; 0 likewise. */
+/* Number of ranks of the job; 0 if there is no such job. */
 uint32_t ut_engine_world(const ut_engine *engine, uint32_t job);
-/* Changes what may change while the job runs; all zero until then. UT_ERR_ARGUMENT, and nothing changed, if a value is
- * out of range. */
+/* Changes the options that may change while the job runs. UT_ERR_ARGUMENT, and nothing is changed, if a value is out of
+ * range. */
 int ut_engine_job_tune(ut_engine *engine, uint32_t job, const ut_job_options *options);
-/* Fails what is open, forgets the connections. After it the job's memory is the caller's again. */
+/* Fails the ops that are open and forgets the connections. Afterwards the job's memory is the caller's again. */
 void ut_engine_job_remove(ut_engine *engine, uint32_t job, ut_ns now);
 
-/* A fresh connection id for packets from |host| to us, for the peer's daemon to be told; it replaces an earlier one,
- * and with it all state of the path from that host. Call it once per incarnation of the peer. */
+/* Makes a fresh connection id for packets from |host| to this host, which the peer's daemon must be told. It replaces
+ * an earlier id, and with it all state of the path from that host. To be called once per incarnation of the peer. */
 int ut_engine_peer_listen(ut_engine *engine, uint32_t job, uint32_t host, uint32_t *ret_cid);
 /* Jobs with a cipher: the keys of both directions of the path, which stay the caller's and must hold until they are
  * replaced, or the job is removed. Before the path is connected. UT_ERR_ARGUMENT if the job has no cipher. */
 int ut_engine_peer_keys(ut_engine *engine, uint32_t job, uint32_t host, void *out, void *in);
-/* The other half: where |host| listens, and the id that it chose for packets from us. Makes it present. */
+/* The other half: sets where |host| listens, and the id that it chose for packets from this host. |host| is then up. */
 int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
                            uint32_t cid, ut_ns now);
-/* |host| is known to be gone, or to be back: open ops stop waiting for it at once. */
+/* |host| is known to be gone, or to begin anew: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
 int ut_engine_peer_stats(const ut_engine *engine, uint32_t job, uint32_t host, ut_peer_stats *ret);
-/* The receipt of the |back|-th newest op that ended here, 0 for the newest; of UT_RECEIPTS_KEPT they are kept. Rows of
- * `peer` beyond `hosts` are unspecified. UT_ERR_UNKNOWN if there is none. */
+/* Copies the receipt of the |back|-th newest op that ended here, 0 for the newest; UT_RECEIPTS_KEPT of them are kept.
+ * Rows of `peer` beyond `hosts` are unspecified. UT_ERR_UNKNOWN if there is no such receipt. */
 int ut_engine_receipt(const ut_engine *engine, uint32_t job, uint32_t back, ut_receipt *ret);
 /* Partial jobs: starts op |op_seq| with this host as the initiator. Nothing happens if it has started already.
- * UT_ERR_SEQUENCE if it is not the next one here, UT_ERR_ABSENT if no rank of this host has given anything for it. */
+ * UT_ERR_SEQUENCE if it is not the next op here, UT_ERR_ABSENT if no rank of this host has given anything for it. */
 int ut_engine_activate(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns now);
-/* op_seq of the newest op that this job has seen here or heard of from a peer, plus one. */
+/* op_seq of the newest op that this job has seen here or heard of from a peer, plus one: the number of the next op. */
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 
 /* Attaches a trainer; |first_op_seq| is the number of its first submission. |ret_session| < UT_SESSIONS_MAX. */
 int ut_engine_session_add(ut_engine *engine, uint32_t job, const ut_session_memory *memory, uint64_t first_op_seq,
                           uint32_t *ret_session);
-/* The trainer is gone: its buffers are not touched from here on; ops that waited for it go on without it. */
+/* The trainer is gone: its buffers are not touched any more, and ops that waited for it go on without it. */
 void ut_engine_session_remove(ut_engine *engine, uint32_t session, ut_ns now);
 /* Takes all that the session has submitted. */
 void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 
-/* One datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or >= len:
- * one). Zero-length and garbage are fine: they are counted. |data| is written to where a cipher opens it in place.
- * |ce|: the kernel saw congestion marked. */
+/* Takes one datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or
+ * >= len: it is one). Empty datagrams and garbage are only counted. A cipher opens |data| in place, and so writes to
+ * it. |ce|: the kernel saw congestion marked. */
 void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
-/* The kernel's drop counter of this engine's sockets, cumulative. */
+/* Takes the kernel's drop counter of this engine's sockets, which counts from the start. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
 void ut_engine_tick(ut_engine *engine, ut_ns now);
 /* Fills |burst| and returns true, or returns false when there is nothing to send now. The burst's payload pointers are
- * good until the next session_remove or job_remove: send it, or throw it away (it is then repaired like any loss). */
+ * good until the next session_remove or job_remove. The shell sends the burst or throws it away; in that case it is
+ * repaired like any loss. */
 bool ut_engine_output(ut_engine *engine, ut_ns now, ut_burst *burst);
-/* The same, feedback only: for a shell whose data socket is blocked. */
+/* The same for feedback only, for a shell whose data socket is blocked. */
 bool ut_engine_output_feedback(ut_engine *engine, ut_ns now, ut_burst *burst);
 ut_ns ut_engine_next_wake(const ut_engine *engine);
-/* Passes over whole buckets were cut short: there is more to do at once, whatever holds up the sockets. */
+/* Whether passes over whole buckets were cut short, so that the next turn must come at once, whatever the sockets do.
+ */
 bool ut_engine_has_work(const ut_engine *engine);
-/* Sessions with new completions since the last call, bit per session. */
+/* Mask of the sessions that have new completions since the last call. */
 uint64_t ut_engine_take_wakeups(ut_engine *engine);
 bool ut_engine_poll_event(ut_engine *engine, ut_event *ret);
 void ut_engine_stats(const ut_engine *engine, ut_stats *ret);
