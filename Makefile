@@ -22,9 +22,9 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
-	@echo "make test       all quick tests; what needs root is skipped without it, and says so"
-	@echo "make check      the long simulations, which CI runs after the tests"
-	@echo "make test-long  the slow ones too"
+	@echo "make test       the tests of all that a user is promised, two at a time (5 minutes on two cores); ARGS=\"-k desync\""
+	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (20 minutes)"
+	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
@@ -66,6 +66,7 @@ test: setup
 	@$(PYTEST) -q $(BESIDE) -m "not long and not check" --durations=15 $(ARGS)
 
 check: setup
+	@.ci/lint
 	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 
 test-long: setup

@@ -57,7 +57,7 @@ def test_extension__is_one_stable_abi_module() -> None:
     assert Path(ultima._native.__file__).name == "_native.abi3.so"
 
 
-@pytest.mark.long
+@pytest.mark.check
 def test_wheel__holds_every_package(tmp_path: Path) -> None:
     """Built from a copy, as a source archive would hold it: a build in the tree would leave its own behind."""
     tree = tmp_path / "tree"

@@ -18,7 +18,7 @@ def free_gib() -> float:
     return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) / 2**20
 
 
-@pytest.mark.long
+@pytest.mark.check
 @pytest.mark.skipif(free_gib() < NEEDED_GIB, reason=f"needs {NEEDED_GIB} GiB of free memory")
 def test_allreduce__of_more_than_two_gib() -> None:
     size = 4 * COUNT

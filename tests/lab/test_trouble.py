@@ -112,7 +112,7 @@ def test_black_hole__that_opens_while_the_job_runs() -> None:
         assert min(pieces_sent(cluster)) > 0
 
 
-@pytest.mark.long
+@pytest.mark.check
 def test_black_hole__that_closes_is_left() -> None:
     """Every 10 s one packet goes whole, to see whether it gets through."""
     with Lab(2, unit="packet") as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:

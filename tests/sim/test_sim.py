@@ -2,7 +2,7 @@
 """The simulator: whole clusters in virtual time around the same core objects as the UDP driver.
 
 A seed is a world with its own hosts, links, jobs and faults; transport_c/sim says what is checked in each. Here the
-worlds become tests: 500 of them under sanitizers, every kind of fault really struck, the same seed gives the same trace
+worlds become tests: 1000 of them under sanitizers, every kind of fault really struck, the same seed gives the same trace
 at every optimisation level, planted bugs are found, and a transfer keeps its performance floor.
 
 A failing seed prints `replay: ...`, which runs that world alone; add `--trace` for all its events.
@@ -19,13 +19,13 @@ from tests.making import BUILD, TRANSPORT, make
 
 ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_SEEDS = 100, 12
-SEEDS, SEEDS_LONG = 500, 5000
+SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
-# Worlds beyond the first 500 that once showed a bug, and which. A change of plan.c draws other worlds for them.
+# Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.
 ONCE_FAILED = {
     600: "an op that nobody could make room for stayed in the ring past its deadline",
     1527: "two hosts died, one came back, and who saw it kept the other one among the owners",

@@ -112,8 +112,8 @@ def test_report__is_the_same_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.check
+@pytest.mark.timeout(500)
 def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
     """Digits, two steps a model: that each part speaks to the next, not what comes of it."""
     pytest.importorskip("torch", reason="torch is not installed")
