@@ -7,6 +7,7 @@ transport_c/Makefile knows how to build them; here they become tests that are co
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,22 @@ THREADED = ["test_driver", "test_driver_trouble"]
 pytestmark = pytest.mark.timeout(600)
 
 
+@cache
+def made(targets: tuple[str, ...]) -> bool:
+    """Whether all |targets| could be built; those that can be are, in any case."""
+    try:
+        make("--keep-going", *targets)
+    except RuntimeError:
+        return False
+    return True
+
+
 def build(program: str, where: str, request: pytest.FixtureRequest) -> Path:
     """A program under build/|where|, made together with those that this run will ask for in the same test."""
     function = request.node.originalname
     same = [item for item in request.session.items if getattr(item, "originalname", "") == function]
-    try:
-        make(*(f"build/{where}{item.callspec.params['program']}" for item in same))  # type: ignore[attr-defined]
-    except RuntimeError:  # of one of them: that is its own test's to say
+    programs = tuple(f"build/{where}{item.callspec.params['program']}" for item in same)  # type: ignore[attr-defined]
+    if not made(programs):  # not all of them: which, their own tests say
         make(f"build/{where}{program}")
     return BUILD / f"{where}{program}"
 

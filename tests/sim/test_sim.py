@@ -2,8 +2,8 @@
 """The simulator: whole clusters in virtual time around the same core objects as the UDP driver.
 
 A seed is a world with its own hosts, links, jobs and faults; transport_c/sim says what is checked in each. Here the
-worlds become tests: 1000 of them under sanitizers, every kind of fault really struck, the same seed gives the same trace
-at every optimisation level, planted bugs are found, and a transfer keeps its performance floor.
+worlds become tests: 1000 of them under sanitizers, every kind of fault really struck, the same seed gives the same
+trace at every optimisation level, planted bugs are found, and a transfer keeps its performance floor.
 
 A failing seed prints `replay: ...`, which runs that world alone; add `--trace` for all its events.
 """
