@@ -2,15 +2,15 @@
  *
  * The simulator: whole clusters in one process and in virtual time, driving the same core objects as the UDP driver.
  *
- * A seed draws a world (plan.c): hosts, links, jobs, ops, and a subset of the fault menu. Events in a heap (event.c)
- * move it: packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect, die and
- * come back (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against
- * fingerprint payloads (code.c, shards.c, check.c), and at the end the books must balance (account.c). Everything is an
- * integer function of the seed, so a failing seed replays exactly; what happened is folded into a trace hash that must
- * not depend on the compiler (trace.c).
+ * A seed draws a world (plan.c): hosts, links, jobs, ops, and some of the possible faults. Events in a heap (event.c)
+ * move the world: packets through the network (net.c), hosts that serve their engine (host.c), daemons that connect,
+ * die and come back (control.c), trainers that submit and take receipts (trainer.c). Every receipt is checked against
+ * payloads that are fingerprints of their ranks (code.c, shards.c, check.c), and at the end the books must balance
+ * (books.c). Everything is an integer function of the seed, so a failing seed replays exactly. All that happens goes
+ * into a trace hash, which must not depend on the compiler (trace.c).
  *
- * Every host has a clock of its own: nothing in the protocol may compare the clocks of two hosts. Times called `at` or
- * `now` are the world's; `local` times have the host's offset added.
+ * Every host has a clock of its own, because nothing in the protocol may compare the clocks of two hosts. Times called
+ * `at` or `now` are the world's; `local` times have the host's offset added.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -27,10 +27,10 @@
 /* ---- packets ---- */
 
 enum {
-    SIM_SPOILT = 1, /* bits flipped, cut, extended or made up: nobody may take it in or answer */
+    SIM_SPOILT = 1, /* bits flipped, cut, extended or made up: no host may use it or answer it */
     SIM_STRAY = 2,  /* whole, but for another host or another port */
     SIM_AGAIN = 4,  /* a copy: duplicate or replay */
-    SIM_EVIL = 8,   /* authentic, and a lie: its fields were changed and the check made good again */
+    SIM_EVIL = 8,   /* authentic, and a lie: its fields were changed, and its checksum was made right again */
 };
 typedef struct sim_packet {
     struct sim_packet *next; /* in a host's receive queue */
@@ -40,8 +40,8 @@ typedef struct sim_packet {
     uint8_t port;      /* enum ut_port */
     uint8_t flags;     /* SIM_SPOILT ... */
     bool ce;
-    uint32_t life; /* of the host `to` when it was first sent */
-    uint32_t age;  /* receipts of the world when it was first sent; tells replays of earlier ops */
+    uint32_t life; /* life of the host `to` when the packet was first sent */
+    uint32_t age;  /* the world's number of receipts at that time; it tells replays of earlier ops */
 } sim_packet;
 
 /* Packets and bytes that took one of the ways out of, or into, the network. */
@@ -62,7 +62,7 @@ typedef struct sim_guarded {
 
 struct sim_world;
 
-/* What a rank asked for and has no receipt of yet. */
+/* What a rank has asked for and has no receipt for yet. */
 typedef struct sim_ask {
     ut_submission entry;
     uint32_t op;      /* index in the job */
@@ -79,8 +79,8 @@ typedef struct sim_rank {
     uint32_t session;          /* UINT32_MAX: none */
     bool dead;                 /* the trainer died and has not come back */
     bool planned_return;
-    uint32_t next; /* op to submit next; plan.ops + calm ops when all done */
-    uint32_t out;  /* asks */
+    uint32_t next; /* the op to submit next; plan.ops + calm ops when all are done */
+    uint32_t out;  /* number of asks without a receipt */
     sim_ask ask[SIM_AHEAD + 1];
     ut_submission_ring *submissions;
     ut_completion_ring *completions;
@@ -88,7 +88,7 @@ typedef struct sim_rank {
     uint64_t arena_bytes, slot_bytes;
     bool rung;
     bool ready_pending; /* an EV_READY is in the heap */
-    uint32_t born;      /* counts its sessions; events of an earlier one are void */
+    uint32_t born;      /* counts its sessions; events of an earlier session are void */
     uint64_t taken_seen;
     struct sim_giver *giver; /* of a partial job: partial.h */
 } sim_rank;
@@ -97,11 +97,11 @@ typedef struct sim_rank {
 typedef struct sim_seat {
     sim_guarded memory;
     bool open;
-    uint64_t linked;                 /* mask of job indices that we have connected to, in this life */
-    uint32_t linked_life[SIM_HOSTS]; /* of those, which life */
-    uint32_t called_life[SIM_HOSTS]; /* a call to that life is under way or done */
+    uint64_t linked;                 /* mask of the job indices that the host has connected to, in this life */
+    uint32_t linked_life[SIM_HOSTS]; /* to which life of each of them */
+    uint32_t called_life[SIM_HOSTS]; /* the life of each to which a call is under way or done */
     bool told_absent[SIM_HOSTS];
-    uint32_t broken[SIM_HOSTS]; /* how often our path to it was torn down, because of what it said */
+    uint32_t broken[SIM_HOSTS]; /* how often the path to each was torn down because of what that host said */
 } sim_seat;
 
 typedef struct sim_host {
@@ -117,11 +117,11 @@ typedef struct sim_host {
     /* receive side */
     sim_packet *queue[2], **queue_end[2];
     uint64_t queued_bytes[2];
-    uint64_t drops;                    /* of this life */
+    uint64_t drops;                    /* datagrams dropped in this life */
     uint64_t given;                    /* datagrams given to ut_engine_input in this life */
-    uint64_t given_spoilt;             /* of those: SIM_SPOILT */
-    uint64_t given_evil;               /* of those: SIM_EVIL */
-    uint64_t given_foreign;            /* of those: stray, or for an earlier life */
+    uint64_t given_spoilt;             /* how many of those were SIM_SPOILT */
+    uint64_t given_evil;               /* how many of those were SIM_EVIL */
+    uint64_t given_foreign;            /* how many of those were stray, or for an earlier life */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
     uint64_t ended[5];                 /* ops that ended here in this life, by status */
     uint64_t used_bytes;               /* sum over their receipts */
@@ -132,10 +132,10 @@ typedef struct sim_host {
     /* links */
     ut_ns up_free, down_free;
     sim_rank *by_session[UT_SESSIONS_MAX];
-    uint32_t sessions; /* all of this life are below */
+    uint32_t sessions; /* all sessions of this life have lower numbers */
 } sim_host;
 
-/* What elements show of who is in them: ranks that are, and ranks of which they tell nothing. */
+/* What elements show of the ranks in them: ranks that are in them, and ranks of which they tell nothing. */
 typedef struct sim_held {
     uint64_t ranks, unsure;
 } sim_held;
@@ -145,7 +145,7 @@ typedef struct sim_wrong {
 } sim_wrong;
 /* Which ranks one element range of one host's result holds. */
 typedef struct sim_run {
-    uint64_t end; /* exclusive; starts where the previous one ends */
+    uint64_t end; /* the first element behind it; the range starts where the previous one ends */
     sim_held held;
 } sim_run;
 /* One op on one host, as its receipt told and as its bytes showed. */
@@ -166,7 +166,7 @@ typedef struct sim_job {
     uint64_t host_ranks[SIM_HOSTS];           /* by index in the job: mask of ranks */
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
     sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
-    uint64_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks that were seen from that host; 0 not seen */
+    uint64_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks of that host that were seen in results; 0: none were */
     bool thinned;                             /* some receipt told that not all hosts owned a shard */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
@@ -261,12 +261,12 @@ typedef struct sim_world {
     sim_host host[SIM_HOSTS];
     sim_job job[SIM_JOBS];
     sim_marks marks[SIM_JOBS][SIM_MARKS]; /* of the newest ops */
-    bool faults;                          /* still on */
-    bool calming;                         /* faults are off; the last ops are being done */
+    bool faults;                          /* faults still happen */
+    bool calming;                         /* faults have stopped; the last ops are being done */
     ut_ns calm_since;
     bool ended;
     uint64_t cut[SIM_HOSTS]; /* mask of hosts to which packets from that host vanish */
-    uint32_t partitions;     /* open */
+    uint32_t partitions;     /* number of partitions that last */
     bool burst_bad[SIM_HOSTS][SIM_HOSTS];
     ut_ns delay[SIM_HOSTS][SIM_HOSTS], last_at[SIM_HOSTS][SIM_HOSTS];
     sim_packet *saved[SIM_SAVED];
@@ -274,7 +274,7 @@ typedef struct sim_world {
     sim_packet *lie_before[SIM_LIES]; /* what the hostile host may send again */
     sim_net_books books;
     uint64_t receipts;
-    uint64_t ops; /* of which a receipt was checked, host by host */
+    uint64_t ops; /* number of ops of which a receipt was checked, counted per host */
     uint64_t cover[SIM_COVERS];
     /* trace */
     uint64_t hash;
@@ -285,16 +285,16 @@ typedef struct sim_world {
     jmp_buf failed;
     char failure[512];
     sim_hearing hearing[SIM_HOSTS][SIM_HOSTS]; /* by receiver, sender */
-    uint64_t heard_packets, heard_senders;     /* packets past a trickle; and summed over them, who was heard */
+    uint64_t heard_packets, heard_senders;     /* packets beyond a trickle; and the sum of senders heard at each */
     uint64_t perf_elapsed;                     /* longest op, for the performance scenario */
 } sim_world;
 
 /* event.c */
 void sim_push(sim_world *w, ut_ns at, uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint64_t d, void *p);
 bool sim_pop(sim_world *w, sim_event *ret);
-sim_event *sim_event_in(const sim_world *w, uint32_t i); /* one of the w->events that are still to come */
+sim_event *sim_event_in(const sim_world *w, uint32_t i); /* the |i|-th of the w->events that are still to come */
 
-/* trace.c. Names of oracles are those of the file heads of check.c and account.c. */
+/* trace.c. The names of oracles are those at the heads of check.c and books.c. */
 void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c);
 void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet);
 void sim_trace_tail(const sim_world *w, FILE *out);

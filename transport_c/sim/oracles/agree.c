@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hosts held against each other, when all receipts are there.
+ * Hosts compared with each other, when all receipts are there.
  *
- *   O4 agreement   all hosts that report COMPLETE hold the same bytes; and each element of a shard is, on every host,
- * what the shard's owner has there, or that host's own value (where no third host's hands come between)
- *   O11 digest     two receipts hold the same digest if and only if the results hold the same bytes; and what a receipt
- * says of who differs in an earlier op is so
+ * - O4 agreement: all hosts that report COMPLETE hold the same bytes. Each element of a shard is, on every host, what
+ * the shard's owner has there, or that host's own value (where the result comes straight from its owner).
+ * - O11 digest: two receipts hold the same digest if and only if the results hold the same bytes. What a receipt says
+ *   about the hosts whose result of an earlier op differs is true.
  */
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"

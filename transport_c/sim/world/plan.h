@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a seed draws: the plan of a world, before anything of it lives.
+ * What a seed draws: the plan of a world, before any part of that world lives.
  */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H
@@ -29,14 +29,14 @@ enum {
 
 enum sim_item_kind { SIM_PAUSE = 1, SIM_PARTITION, SIM_TRAINER_DEATH, SIM_DAEMON_DEATH };
 typedef struct sim_item {
-    ut_ns at, lasts; /* lasts: pause and partition; after a death, until the return; UT_NEVER: not before the calm */
+    ut_ns at, lasts; /* lasts: of a pause or partition; of a death, until the return (UT_NEVER: not before the calm) */
     uint32_t kind;   /* enum sim_item_kind */
     uint32_t host;
     uint32_t job, rank;
     uint64_t hosts; /* partition: mask of one side */
     bool one_way;
-    bool told;     /* daemon death: the others are told that it is absent */
-    bool for_good; /* daemon death: not even the calm brings it back; the others are told */
+    bool told;     /* daemon death: the other hosts are told that it is absent */
+    bool for_good; /* daemon death: not even the calm brings it back, and the other hosts are told */
     ut_ns told_after;
 } sim_item;
 
@@ -46,7 +46,7 @@ typedef struct sim_op {
     bool nonfinite;    /* some elements are Inf on all ranks */
     bool agree;        /* UT_SUBMIT_AGREE */
     ut_ns deadline;    /* after the submission; UT_NEVER for none */
-    uint32_t odd_rank; /* the rank that calls it differently; UINT32_MAX for nobody */
+    uint32_t odd_rank; /* the rank that calls the op differently; UINT32_MAX for none */
     uint8_t odd_field; /* enum ut_field */
 } sim_op;
 
@@ -54,8 +54,8 @@ typedef struct sim_op {
 enum sim_style {
     SIM_EAGER,  /* gives and waits, op after op, as eager-SGD does */
     SIM_RNA,    /* gives and goes on; takes a result when there is one */
-    SIM_STICKY, /* as RNA, but what it gave stays in the slot */
-    SIM_READER, /* only ever takes results */
+    SIM_STICKY, /* as SIM_RNA, but ops take again and again what it gave */
+    SIM_READER, /* takes results and gives nothing */
     SIM_SLEEPER /* calls nothing before the calm */
 };
 /* One change of policy while the job runs. */
@@ -71,7 +71,7 @@ typedef struct sim_part_plan {
     ut_ns deadline; /* of every call */
     uint32_t steps; /* calls of each rank with faults; then those of the calm */
     uint8_t style[SIM_RANKS];
-    ut_ns late[SIM_RANKS]; /* what a rank takes longer than the others for each step */
+    ut_ns late[SIM_RANKS]; /* how much longer than the others a rank takes for each step */
     ut_ns period;          /* not 0: all begin each step together, so far apart; `late` after that it calls (skew.c) */
     sim_part_change change;
     uint32_t probe_lost, probe_twice, probe_lie; /* ppm */
