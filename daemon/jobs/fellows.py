@@ -15,9 +15,9 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refu
 from ultima.daemon.base.options import from_proto
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, State, target
 from ultima.daemon.hosts.peers import Peers, Place
-from ultima.daemon.hosts.rendezvous import Coordinator
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.v1 import peer_pb2

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
 from ultima.daemon.engine.engine import JobConfig
+from ultima.daemon.hosts.coordinator import check_options
 from ultima.daemon.hosts.host import Host, Membership, State, fresh_number
-from ultima.daemon.hosts.rendezvous import check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.observe.partial_stats import PartialStats

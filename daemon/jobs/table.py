@@ -21,10 +21,10 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotF
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.coordinator import Coordinator, Registration
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
-from ultima.daemon.hosts.rendezvous import Coordinator, Registration
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links

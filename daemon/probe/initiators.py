@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where PROBE meets the rest of the daemon: the jobs that have their controller here, and what others' are told.
 
-A controller (initiator.py) begins when this daemon finds that it has the role in a job whose next op is under PROBE,
+A controller (controller.py) begins when this daemon finds that it has the role in a job whose next op is under PROBE,
 and ends when either is over; so a change of policy, and the death of the controller's host, need nothing else.
 """
 
@@ -17,7 +17,7 @@ from ultima.daemon.hosts.host import Host
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.readiness import COMING
-from ultima.daemon.probe.initiator import Calls, Controller, has_role
+from ultima.daemon.probe.controller import Calls, Controller, has_role
 from ultima.v1 import peer_pb2
 
 SPARE_SECONDS = 1.0  # that a probe may stay open at the other end, beyond the time after which it is taken back

@@ -22,9 +22,9 @@ from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
-from ultima.daemon.hosts.rendezvous import Coordinator
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers

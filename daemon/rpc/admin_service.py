@@ -17,7 +17,7 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.observe.partial_stats import NOBODY
 from ultima.daemon.observe.recorder import selected
-from ultima.daemon.probe.initiator import controller_of
+from ultima.daemon.probe.controller import controller_of
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 

@@ -13,8 +13,8 @@ from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.ranges import INT64_MAX, whole
 from ultima.daemon.hosts import membership
+from ultima.daemon.hosts.coordinator import Coordinator, Registration
 from ultima.daemon.hosts.host import address_of_peer
-from ultima.daemon.hosts.rendezvous import Coordinator, Registration
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers

@@ -15,7 +15,7 @@ import pytest
 
 from tests.daemon.helpers import House, eventually, peer
 from tests.hostile.peer import ADDRESS, host, restore
-from ultima.daemon.hosts import rendezvous as coordinators
+from ultima.daemon.hosts import coordinator as coordinators
 from ultima.daemon.jobs import watchers
 from ultima.v1 import peer_pb2, types_pb2
 

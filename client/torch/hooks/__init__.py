@@ -3,7 +3,7 @@
 
 from ultima.torch.hooks.allreduce import allreduce_hook, average_hook, guard, hook_fsdp
 from ultima.torch.hooks.bucket_options import LAST, Bucket, BucketOptions, Policy
-from ultima.torch.hooks.budget import LossBudget
+from ultima.torch.hooks.loss_budget import LossBudget
 from ultima.torch.hooks.state import HookState, HookSummary
 
 __all__ = [

@@ -30,7 +30,7 @@ from ultima.torch.backend.group import UltimaProcessGroup, group_of
 from ultima.torch.backend.work import UltimaWork
 from ultima.torch.hooks import hadamard
 from ultima.torch.hooks.bucket_options import Bucket, BucketOptions, Policy, check_table, options_of
-from ultima.torch.hooks.budget import Account, BucketKey, LossBudget
+from ultima.torch.hooks.loss_budget import Account, BucketKey, LossBudget
 from ultima.torch.hooks.staging import CudaDevice, Stage, StagedWork
 
 

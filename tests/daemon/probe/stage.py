@@ -17,7 +17,7 @@ from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.links import Links
-from ultima.daemon.probe.initiator import Calls, Controller
+from ultima.daemon.probe.controller import Calls, Controller
 from ultima.v1 import peer_pb2, types_pb2
 
 PROBE = Options(policy=types_pb2.POLICY_PROBE, policy_seed=42)

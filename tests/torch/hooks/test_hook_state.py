@@ -14,7 +14,7 @@ import ultima  # noqa: E402  # only where torch is
 from tests.torch.fake_group import FakeGroup, on_all  # noqa: E402
 from ultima.testing import FakeDaemon  # noqa: E402
 from ultima.torch.hooks import BucketOptions, HookState  # noqa: E402
-from ultima.torch.hooks.budget import Account, BucketKey, LossBudget  # noqa: E402
+from ultima.torch.hooks.loss_budget import Account, BucketKey, LossBudget  # noqa: E402
 
 SHORT = "100ms"
 

@@ -15,7 +15,7 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refu
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.readiness import EXPIRED, READY, UNKNOWN_RANK
-from ultima.daemon.probe.initiator import Calls, has_role
+from ultima.daemon.probe.controller import Calls, has_role
 from ultima.v1 import types_pb2
 
 # SPEC 3c: the first two draws for t = 0, 1, ... of seed 42 and 8 ranks.

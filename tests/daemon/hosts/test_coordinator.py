@@ -17,9 +17,9 @@ from ultima.daemon.base.errors import (
     ResourceExhausted,
 )
 from ultima.daemon.base.waiting import Changes, numbers
-from ultima.daemon.hosts import rendezvous
+from ultima.daemon.hosts import coordinator as module
+from ultima.daemon.hosts.coordinator import Coordinator, Record, Registration, form
 from ultima.daemon.hosts.host import Host, Membership, State
-from ultima.daemon.hosts.rendezvous import Coordinator, Record, Registration, form
 
 
 def registration(rank: int, world_size: int = 2, host: int | None = None, life: int = 1, **fields: Any) -> Registration:
@@ -92,7 +92,7 @@ async def test_register__out_of_range(coordinator: Coordinator, rank: int, world
 async def test_register__deadline_names_the_missing_ranks(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "GAVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "GAVE_UP_SECONDS", 0.0)
     waiting = asyncio.ensure_future(coordinator.register(registration(4, 8), soon()))
     with pytest.raises(DeadlineExceeded, match=r"'job': ranks 0-1, 3, 5-7 of world_size 8 have not joined"):
         await coordinator.register(registration(2, 8), soon(0.1))
@@ -137,7 +137,7 @@ async def test_register__after_a_conflict_the_name_is_free_again(coordinator: Co
 
 
 async def test_register__conflict_is_forgotten(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CONFLICT_SECONDS", 0.0)
     waiting = asyncio.ensure_future(coordinator.register(registration(0, 3), soon()))
     await asyncio.sleep(0)
     with pytest.raises(FailedPrecondition):
@@ -284,7 +284,7 @@ async def test_register__over_a_limit_is_told_to_every_rank(coordinator: Coordin
 
 
 async def test_register__jobs_that_form_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "FORMING_MAX", 24)
+    monkeypatch.setattr(module, "FORMING_MAX", 24)
     coordinator = Coordinator(lambda: None)
 
     def forming(number: int, source: str) -> asyncio.Future[Membership]:
@@ -312,13 +312,13 @@ async def test_register__job_that_never_came_up_is_forgotten(
     record = await formed(coordinator, registration(0), registration(1))
     up(coordinator, record, 0)
     assert coordinator.record("ghost") is not None
-    monkeypatch.setattr(rendezvous, "UNCONFIRMED_SECONDS", -1.0)
+    monkeypatch.setattr(module, "UNCONFIRMED_SECONDS", -1.0)
     await coordinator.register(registration(0), soon())
     assert coordinator.record("ghost") is None and coordinator.record("job") is record
 
 
 async def test_register__jobs_under_way_are_limited(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "RECORDS_MAX", 2)
+    monkeypatch.setattr(module, "RECORDS_MAX", 2)
     for name in ("a", "b"):
         await coordinator.register(replace(registration(0, 1), job=name), soon())
     with pytest.raises(ResourceExhausted, match="2 are under way already"):
