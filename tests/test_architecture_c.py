@@ -27,14 +27,7 @@ UPWARD: dict[tuple[str, str], str] = {
     ("link/window.c", "path/conn.c"): "likewise",
     ("wire/packets.h", "view/owners.h"): "a feedback carries the owners' plan; it becomes plain fields of the wire",
 }
-CIRCLES: dict[tuple[str, ...], str] = {
-    (
-        "path/cc.c",
-        "path/cc_dctcp.c",
-        "path/cc_swift.c",
-        "path/cc_timely.c",
-    ): "a table of algorithms and what they share",
-}
+CIRCLES: dict[tuple[str, ...], str] = {}
 
 Arrows = set[tuple[str, str]]
 

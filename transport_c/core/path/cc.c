@@ -1,27 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/path/cc.h"
 
-static const ut_cc_ops *ops_of(unsigned congestion)
-{
-    static const ut_cc_ops *const table[UT_CC_END] = {
-        [0] = &ut_cc_swift,           [UT_CC_SWIFT] = &ut_cc_swift,
-        [UT_CC_DCTCP] = &ut_cc_dctcp, [UT_CC_TIMELY] = &ut_cc_timely,
-        [UT_CC_NONE] = &ut_cc_none,
-    };
-    assert(congestion < UT_CC_END);
-    return table[congestion];
-}
-
-void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit)
-{
-    memset(cc, 0, sizeof *cc);
-    cc->packet = packet;
-    cc->peers = peers;
-    cc->credit = credit;
-    ut_cc_share(cc, 0);
-    ut_cc_tune(cc, congestion, target);
-}
-
 void ut_cc_share(ut_cc *cc, uint64_t share)
 {
     uint64_t least = (uint64_t)UT_CC_PACKETS_MIN * cc->packet;
@@ -30,16 +9,6 @@ void ut_cc_share(ut_cc *cc, uint64_t share)
     cc->window = cc->share ? UT_MAX2(cc->window * share / cc->share, least) : share;
     cc->share = share;
     cc->floor = cc->peers > 1 ? share : least;
-}
-
-void ut_cc_tune(ut_cc *cc, unsigned congestion, ut_ns target)
-{
-    cc->target = target;
-    if (cc->ops == ops_of(congestion))
-        return;
-    cc->ops = ops_of(congestion);
-    memset(&cc->as, 0, sizeof cc->as);
-    cc->ops->init(cc);
 }
 
 static void note_rtt(ut_cc *cc, const ut_cc_sample *s)
