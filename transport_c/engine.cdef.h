@@ -245,11 +245,14 @@ int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *
 
 /* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
+struct ut_link;
 typedef struct ut_engine_config {
     uint32_t packet_bytes;
     uint32_t segments_max;
     uint32_t receive_buffer;
     uint64_t seed;
+    struct ut_link *link;
+    uint32_t lane;
 } ut_engine_config;
 
 typedef struct ut_job_options {
@@ -376,6 +379,7 @@ typedef struct ut_driver_config {
     int32_t gso;
     int32_t gro;
     uint64_t seed;
+    ut_driver *beside;
 } ut_driver_config;
 
 typedef struct ut_driver_info {

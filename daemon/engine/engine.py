@@ -62,6 +62,8 @@ class EngineConfig:
     packet_bytes: int = 0
     gso: bool = True
     gro: bool = True
+    beside: Engine | None = None
+    """An open engine of this host, of the same kind: the two share the host's link. None: this one is the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,8 @@ class Engine(Protocol):
 class NativeEngine:
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
+    _driver: Any  # declared here, because one instance reads another's
+
     def __init__(self, config: EngineConfig) -> None:
         """Opens and starts it. Raises StartupError with the driver's own sentence."""
         try:
@@ -268,6 +272,7 @@ class NativeEngine:
                 "gso": int(config.gso),
                 "gro": int(config.gro),
                 "seed": 0,
+                "beside": config.beside._driver if isinstance(config.beside, NativeEngine) else ffi.NULL,
             },
         )
         why = ffi.new("char[]", 256)

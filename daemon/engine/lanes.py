@@ -70,7 +70,8 @@ class Lanes:
         self._session_of: list[dict[int, int]] = [{} for _ in configs]
         try:
             for config in configs:
-                self.engines.append(open_engine(config))
+                first = self.engines[0] if self.engines else None
+                self.engines.append(open_engine(replace(config, beside=first)))
         except StartupError:
             self.close()
             raise

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cluster in one process, for the driver's tests: up to three drivers with real sockets and threads over loopback,
+ * A cluster in one process, for the driver's tests: up to four drivers with real sockets and threads over loopback,
  * one trainer each, played by the test with the rings and bells that the daemon would pass. Waits are bounded and
  * generous.
  */
@@ -18,7 +18,7 @@
 #include "check.h"
 #include "udp/driver.h"
 
-enum { ARENA = 4 << 20, PATIENCE_MS = 20000, HOSTS_MAX = 3 };
+enum { ARENA = 4 << 20, PATIENCE_MS = 20000, HOSTS_MAX = 4 };
 
 typedef struct trainer {
     ut_submission_ring *submissions;
@@ -41,16 +41,21 @@ static int32_t gso = 1, gro = 1;
 
 /* ---- playing a cluster ---- */
 
-__attribute__((unused)) static ut_driver *open_driver(void)
+__attribute__((unused)) static ut_driver *open_driver_beside(ut_driver *first)
 {
     char error[256];
-    const ut_driver_config config = {.bind = address, .gso = gso, .gro = gro};
+    const ut_driver_config config = {.bind = address, .gso = gso, .gro = gro, .beside = first};
     ut_driver *d = ut_driver_open(&config, error, sizeof(error));
     if (!d) {
         fprintf(stderr, "%s: open: %s\n", check_run.test, error);
         exit(1);
     }
     return d;
+}
+
+__attribute__((unused)) static ut_driver *open_driver(void)
+{
+    return open_driver_beside(NULL);
 }
 
 __attribute__((unused)) static void *map_memfd(size_t bytes)
@@ -108,11 +113,13 @@ __attribute__((unused)) static ut_job_config job_config(uint32_t n, uint32_t sel
                            .bucket_bytes_max = ARENA};
 }
 
-__attribute__((unused)) static void cluster_open(uint32_t n)
+/* |n| drivers of as many hosts, each for one lane of a job. Those from hosts[n] on are second lanes: each shares its
+ * link with the driver |n| before it. */
+__attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool second)
 {
     uint32_t cid[HOSTS_MAX][HOSTS_MAX] = {0};
     for (uint32_t i = 0; i < n; i++) {
-        hosts[i].driver = open_driver();
+        hosts[i].driver = open_driver_beside(second ? hosts[(int)i - (int)n].driver : NULL);
         ut_driver_get_info(hosts[i].driver, &hosts[i].info);
         const ut_job_config config = job_config(n, i);
         hosts[i].job = ut_driver_job_add(hosts[i].driver, &config);
@@ -129,6 +136,11 @@ __attribute__((unused)) static void cluster_open(uint32_t n)
                 CHECK_EQ(ut_driver_peer_connect(hosts[i].driver, (uint32_t)hosts[i].job, k, address,
                                                 hosts[k].info.data_port, hosts[k].info.feedback_port, cid[k][i]),
                          UT_OK);
+}
+
+__attribute__((unused)) static void cluster_open(uint32_t n)
+{
+    lane_open(hosts, n, false);
 }
 
 __attribute__((unused)) static void cluster_close(uint32_t n)

@@ -154,6 +154,36 @@ static int choose_packet_bytes(ut_driver *d, const ut_driver_config *c, char *er
     return UT_OK;
 }
 
+/* The link is the host's, whichever of its drivers was opened first. */
+static int open_link(ut_driver *d, ut_driver *beside, char *error, size_t len)
+{
+    ut_shared_link *link = beside ? beside->link : ut_driver_map(d, sizeof(*link));
+    if (!link) {
+        snprintf(error, len, "map %zu bytes for the link: %s", sizeof(*link), strerror(errno));
+        return UT_ERR_SYSTEM;
+    }
+    for (uint32_t lane = 0; lane < UT_LANES_MAX; lane++) {
+        const uint32_t bit = 1u << lane;
+        if (__atomic_fetch_or(&link->lanes, bit, __ATOMIC_SEQ_CST) & bit)
+            continue;
+        d->link = link;
+        d->engine_config.link = &link->link;
+        d->engine_config.lane = lane;
+        return UT_OK;
+    }
+    snprintf(error, len, "beside: %d drivers share that link already", UT_LANES_MAX);
+    return UT_ERR_FULL;
+}
+
+static void close_link(ut_driver *d)
+{
+    if (!d->link)
+        return;
+    const uint32_t rest = __atomic_and_fetch(&d->link->lanes, ~(1u << d->engine_config.lane), __ATOMIC_SEQ_CST);
+    if (rest == 0)
+        munmap(d->link, sizeof(*d->link));
+}
+
 static int open_engine(ut_driver *d, const ut_driver_config *c, char *error, size_t len)
 {
     d->engine_config.receive_buffer = d->sockets[UT_PORT_DATA].receive_buffer;
@@ -212,7 +242,9 @@ static int open_parts(ut_driver *d, const ut_driver_config *c, char *error, size
         return UT_ERR_SYSTEM;
     }
     ut_kernels_init(UT_ISA_AVX512);
-    result = open_engine(d, c, error, len);
+    result = open_link(d, c->beside, error, len);
+    if (result == UT_OK)
+        result = open_engine(d, c, error, len);
     if (result != UT_OK)
         return result;
     ut_sender_init(&d->sender, d->sockets);
@@ -282,6 +314,7 @@ void ut_driver_close(ut_driver *d)
             munmap(d->job_memory[i], d->job_bytes[i]);
     if (d->engine_memory)
         munmap(d->engine_memory, d->engine_bytes);
+    close_link(d);
     ut_socket_close(&d->sockets[0]);
     ut_socket_close(&d->sockets[1]);
     close_fd(d->wake_fd);

@@ -24,6 +24,7 @@ typedef struct ut_driver_config {
     int32_t gso;             /* 1: probe and use, 0: off */
     int32_t gro;             /* 1: probe and use, 0: off */
     uint64_t seed;           /* of connection ids; 0 asks the kernel for a random one */
+    ut_driver *beside;       /* an open driver of the same host, whose link this one shares; NULL: it is the first */
 } ut_driver_config;
 
 typedef struct ut_driver_info {

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "core/link/link.h"
 #include "driver.h"
 #include "recv.h"
 #include "send.h"
@@ -38,6 +39,12 @@ typedef struct ut_event_queue {
     ut_event entries[UT_EVENTS_MAX];
 } ut_event_queue;
 
+/* What the drivers of one host share. The last one that closes unmaps it. */
+typedef struct ut_shared_link {
+    ut_link link;
+    uint32_t lanes; /* bit per lane that is in use; atomic */
+} ut_shared_link;
+
 struct ut_driver {
     pthread_mutex_t lock;
     pthread_cond_t stood_back; /* signalled by a caller on its way out */
@@ -50,6 +57,7 @@ struct ut_driver {
     int bells_fd; /* epoll: the submit_fd of every session */
 
     ut_engine *engine;
+    ut_shared_link *link; /* of the host */
     void *engine_memory;
     size_t engine_bytes;
     ut_engine_config engine_config;

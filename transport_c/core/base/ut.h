@@ -28,6 +28,7 @@ enum {
     UT_HOSTS_MAX = 64,                     /* hosts of one job, this one included; host sets travel as 64-bit masks */
     UT_LOCAL_MAX = 16,                     /* ranks of one job on one host */
     UT_SESSIONS_MAX = 64,                  /* attached trainers of one engine; wake-ups are a 64-bit mask */
+    UT_LANES_MAX = 4,                      /* engines of one host that share its link, each with a thread of its own */
     UT_OPS_MAX = 4,                        /* ops of one job that are open or lingering at once */
     UT_RECEIPTS_KEPT = 64,                 /* newest receipts of a job that are kept for questions afterwards */
     UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */

@@ -118,6 +118,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     e->config = *config;
     e->random = config->seed;
     e->host = host_of(e);
+    ut_uplink_init(&e->uplink, config->link, config->lane);
     ut_work_begin_turn(&e->work);
     ut_kernels_init(UT_ISA_AVX512);
     *ret = e;
@@ -142,6 +143,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     ut_op_partial *of_op;
     lay_out(&e->config, config, mem, &j, &partial, &of_op);
     ut_job_init(j, job, config, &e->host);
+    ut_uplink_join(&e->uplink, job, &j->flow, config->rate_bytes_per_s);
     if (partial)
         ut_partial_init(j, partial, of_op);
     e->job[job] = j;
@@ -187,6 +189,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
     if (!j)
         return;
     e->job[job] = NULL; /* first: a failing op must not take new submissions */
+    ut_uplink_leave(&e->uplink, job);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);

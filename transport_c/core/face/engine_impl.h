@@ -35,6 +35,7 @@ struct ut_engine {
     uint32_t turn; /* the job that sends next, so that jobs share the link */
     ut_host host;  /* what is handed to each job */
     ut_work work;
+    ut_uplink uplink;
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
     ut_engine_session session[UT_SESSIONS_MAX];

@@ -136,6 +136,48 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         take_data(e, j, host, &h, whole, p.whole, ce, now);
 }
 
+/* No job has data in flight, or data that waits for tokens alone. */
+static bool nothing_to_carry(const ut_engine *e)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        const ut_job *j = e->job[n];
+        if (j && j->flow.tokens.held)
+            return false;
+        for (uint32_t h = 0; j && h < j->config.hosts; h++)
+            if (h != j->config.self && j->conn[h].tx.flying)
+                return false;
+    }
+    return true;
+}
+
+/* What holds for us holds for the peer, as far as anybody knows: its windows are about as large as ours. */
+static void set_share(ut_conn *c, uint64_t bytes)
+{
+    ut_cc_share(&c->cc, bytes);
+    ut_conn_expect(c, c->cc.share);
+}
+
+/* Applies what the link has shown since the last pulse to all jobs, if a pulse has passed. |news|: a feedback came. */
+static void look_at_link(ut_engine *e, bool news, ut_ns now)
+{
+    ut_pulse p;
+    if (!ut_uplink_look(&e->uplink, news, news && nothing_to_carry(e), now, &p))
+        return;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        if (!j)
+            continue;
+        for (uint32_t h = 0; h < j->config.hosts; h++)
+            if (h != j->config.self && ut_job_host_is_up(j, h))
+                set_share(&j->conn[h], j->flow.window);
+        /* If peers kept their turn and much less came through than the link has shown that it can, the ops that are
+         * open send to whoever takes data from now on. */
+        if (j->sending.turn_kept && p.acked < e->uplink.meter.best / 8 * 5)
+            j->sending.spread_below = j->next_open;
+        j->sending.turn_kept = false;
+    }
+}
+
 /* Credit that did not wait for a feedback. */
 static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
 {
@@ -199,7 +241,7 @@ static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
         return;
     ut_fate fate = {j, host, now};
     ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
-    ut_window_look(j, now, true);
+    look_at_link(e, true, now);
     ut_op_feedback(j, host, f, now);
 }
 
@@ -322,7 +364,10 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
         return true;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
-        if (j && ut_op_output(j, now, b)) {
+        if (!j)
+            continue;
+        look_at_link(e, false, now);
+        if (ut_op_output(j, now, b)) {
             ut_burst_finish(b);
             e->turn = (j->number + 1) % UT_JOBS_MAX;
             e->stats.progress++;
@@ -349,8 +394,9 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
-        wake = UT_MIN2(UT_MIN2(wake, UT_MIN2(ut_pace_wake(&j->pace, j->config.packet_bytes), j->turn_until)),
-                       ut_job_incast_next_wake(j));
+        wake = UT_MIN2(
+            UT_MIN2(wake, UT_MIN2(ut_tokens_wake(&j->flow.tokens, j->config.packet_bytes), j->sending.turn_until)),
+            ut_job_incast_next_wake(j));
         wake = UT_MIN2(wake, ut_partial_next_wake(j));
     }
     return wake;

@@ -8,7 +8,8 @@
 bool ut_engine_config_valid(const ut_engine_config *c)
 {
     return ut_wire_packet_valid(c->packet_bytes, 0) && c->segments_max >= 1 && c->segments_max <= UT_SEGMENTS_MAX &&
-           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= UT_RECEIVE_BUFFER_MIN;
+           c->packet_bytes * c->segments_max <= UT_BURST_BYTES && c->receive_buffer >= UT_RECEIVE_BUFFER_MIN &&
+           c->lane < UT_LANES_MAX;
 }
 
 /* What does not go together with a policy: others would forward what is not there, or mix it with what is. */

@@ -80,9 +80,8 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     j->config = *config;
     j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
-    ut_pace_init(&j->pace, config->rate_bytes_per_s);
     ut_job_incast_init(j);
-    j->turn_until = UT_NEVER;
+    j->sending.turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
     ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);

@@ -12,8 +12,7 @@
 #include "core/base/options.h"
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
-#include "core/link/pace.h"
-#include "core/link/window.h"
+#include "core/link/uplink.h"
 #include "core/op/claims.h"
 #include "core/op/gathering.h"
 #include "core/op/parts.h"
@@ -26,6 +25,13 @@
 #include "core/wire/pieces.h"
 
 typedef struct ut_job ut_job;
+
+/* To which peers this host sends fresh data: op_send.c. */
+typedef struct ut_job_sending {
+    ut_ns turn_until;      /* when a peer that keeps its turn loses it; UT_NEVER if none does */
+    bool turn_kept;        /* one kept its turn in the pulse that runs */
+    uint64_t spread_below; /* ops below this op_seq send to all peers at once */
+} ut_job_sending;
 
 struct ut_job {
     uint32_t number;
@@ -40,9 +46,8 @@ struct ut_job {
     ut_timing timing;
     ut_incast incast;
     uint64_t sessions; /* mask of the engine's sessions that belong to the job */
-    ut_pace pace;
-    ut_window window;
-    ut_ns turn_until; /* when a peer that keeps its turn loses it; UT_NEVER if none does */
+    ut_flow flow;      /* its use of the host's link; whoever adds the job lets it join */
+    ut_job_sending sending;
     ut_hadamard_switch hadamard;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
     ut_owners owners;

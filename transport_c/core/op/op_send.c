@@ -22,7 +22,7 @@ static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer
 static uint32_t allowance(ut_job *j, ut_conn *c, ut_ns now)
 {
     uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
-    n = ut_pace_take(&j->pace, n, j->config.packet_bytes, now);
+    n = ut_flow_take(&j->flow, n, j->config.packet_bytes, now);
     return ut_pacer_take(&c->pacer, n, j->config.packet_bytes, now);
 }
 
@@ -108,7 +108,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
-    ut_pace_sent(&j->pace, b->bytes);
+    ut_tokens_sent(&j->flow.tokens, b->bytes);
     ut_stats *stats = j->host->counters;
     stats->bursts_sent++;
     stats->data_sent += b->segments;
@@ -140,7 +140,7 @@ static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns
     for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
         if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->peers.record_matched & ut_bit(h)))
             return false;
-    return op->seq >= j->window.spread_below && c->tx.flying && c->tx.pto_doublings == 0 && now < turn_ends(c);
+    return op->seq >= j->sending.spread_below && c->tx.flying && c->tx.pto_doublings == 0 && now < turn_ends(c);
 }
 
 /* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
@@ -155,7 +155,6 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
     uint64_t first = ut_job_tx_floor(j);
     uint64_t waiting = 0; /* peers that keep their turn */
     bool taken = false;   /* by as many as there may be: the others are only asked for credit where they lack it */
-    ut_window_look(j, now, false);
     for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || !ut_op_sends(op))
@@ -171,14 +170,14 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
                 return true;
             if (most)
                 continue;
-            j->window.full = true;
-            if (!j->pace.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP && c->tx.flying == 0 &&
-                c->tx.blocked_since == UT_NEVER)
+            j->flow.full = true;
+            if (!j->flow.tokens.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP &&
+                c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
                 c->tx.blocked_since = now;
             if (!repairs && keeps_turn(j, op, c, now)) {
                 waiting |= ut_bit(op->plan.schedule.step[i].peer);
-                j->window.held = true;
-                j->turn_until = UT_MIN2(j->turn_until, turn_ends(c));
+                j->sending.turn_kept = true;
+                j->sending.turn_until = UT_MIN2(j->sending.turn_until, turn_ends(c));
             }
             taken = (unsigned)__builtin_popcountll(waiting) >= peers_at_once(j);
         }
@@ -188,8 +187,8 @@ static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b
 
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 {
-    ut_pace_look(&j->pace);
-    j->turn_until = UT_NEVER;
+    ut_tokens_look(&j->flow.tokens);
+    j->sending.turn_until = UT_NEVER;
     return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
 }
 
@@ -298,8 +297,7 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
-    j->window.acked += acked ? sent->bytes : 0;
-    j->window.gone += sent->bytes;
+    ut_flow_fate(&j->flow, sent->bytes, acked);
     ut_conn *c = &j->conn[fate->host];
     if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US)))
         j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_PATH,

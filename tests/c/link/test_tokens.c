@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A token bucket lets through what it says, no more and no less, and wakes nobody in vain.
+ */
+#include "check.h"
+
+#include "core/link/tokens.h"
+
+enum { PACKET = 1472 };
+
+static ut_tokens t;
+
+static void ut_tokens_take__lets_through_what_it_says(void)
+{
+    static const struct {
+        uint64_t limit, part, force;
+    } rows[] = {{10000000, 0, 10000000}, {0, 119000000, 119000000}, {50000000, 119000000, 50000000}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_tokens_init(&t, rows[i].limit);
+        t.part = rows[i].part;
+        ut_ns now = UT_SECOND;
+        uint64_t sent = 0, wakes = 0;
+        while (now < 3 * UT_SECOND) {
+            ut_tokens_look(&t);
+            uint32_t n = ut_tokens_take(&t, 44, PACKET, now);
+            if (n) {
+                CHECK(!t.held);
+                CHECK_EQ(ut_tokens_wake(&t, PACKET), UT_NEVER);
+                ut_tokens_sent(&t, n * PACKET);
+                sent += n * PACKET;
+                continue;
+            }
+            CHECK(t.held);
+            ut_ns wake = ut_tokens_wake(&t, PACKET);
+            CHECK(wake > now && wake < now + 5 * UT_MS);
+            now = wake;
+            wakes++;
+        }
+        uint64_t due = 2 * rows[i].force + UT_TOKENS_MAX;
+        CHECK_MSG(sent <= due + 44 * PACKET && sent >= due - due / 200, "row %zu: %zu of %zu", i, (size_t)sent,
+                  (size_t)due);
+        CHECK_MSG(wakes <= 8100, "row %zu: %zu wakes in two seconds", i, (size_t)wakes); /* each 250 us at most */
+    }
+}
+
+/* Data that went away must not leave a timer behind, or the thread would never sleep again. */
+static void ut_tokens_wake__forgets_with_the_next_look(void)
+{
+    ut_tokens_init(&t, 1000000);
+    while (ut_tokens_take(&t, 44, PACKET, UT_SECOND))
+        ut_tokens_sent(&t, 44 * PACKET);
+    CHECK(ut_tokens_wake(&t, PACKET) != UT_NEVER);
+    ut_tokens_look(&t);
+    CHECK_EQ(ut_tokens_wake(&t, PACKET), UT_NEVER);
+}
+
+static void ut_tokens_take__without_a_bound_all_may_go(void)
+{
+    ut_tokens_init(&t, 0);
+    for (ut_ns now = UT_SECOND; now < UT_SECOND + UT_MS; now += UT_US) {
+        CHECK_EQ(ut_tokens_take(&t, 40, PACKET, now), 40);
+        ut_tokens_sent(&t, 40 * PACKET);
+    }
+    CHECK(!t.held && !t.was_held);
+}
+
+int main(void)
+{
+    RUN(ut_tokens_take__lets_through_what_it_says);
+    RUN(ut_tokens_take__without_a_bound_all_may_go);
+    RUN(ut_tokens_wake__forgets_with_the_next_look);
+    return check_end();
+}
