@@ -260,25 +260,47 @@ static void write_glossary(const sim_code *code, uint64_t ranks, glossary *g)
     }
 }
 
+/* Sums or averages of elements whose marks are at |mark|. |bytes| is known to the compiler: each copy is one
+ * instruction. */
+static inline __attribute__((always_inline)) void spell_sums(const glossary *g, uint32_t group, const uint8_t *mark,
+                                                             uint64_t count, size_t bytes, uint8_t *out)
+{
+    uint32_t groups = g->form.groups;
+    if (groups == 1) {
+        for (uint64_t i = 0; i < count; i++)
+            memcpy(out + i * bytes, g->value[0][mark[i]], bytes);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(out + i * bytes, g->value[group][mark[i]], bytes);
+        group = group + 1 < groups ? group + 1 : 0;
+    }
+}
+
 /* Writes elements [from, to) as the |ranks| of |g| make them. */
 static void spell(const sim_code *code, const glossary *g, uint64_t ranks, uint64_t from, uint64_t to, uint8_t *out)
 {
     size_t bytes = ut_dtype_bytes(code->dtype);
-    uint32_t group = group_of(&g->form, from), groups = g->form.groups;
     uint64_t op = op_bits(code);
+    if (code->redop <= UT_AVG && code->mark) {
+        uint32_t group = group_of(&g->form, from);
+        const uint8_t *mark = code->mark + from;
+        if (bytes == 4)
+            spell_sums(g, group, mark, to - from, 4, out);
+        else if (bytes == 8)
+            spell_sums(g, group, mark, to - from, 8, out);
+        else
+            spell_sums(g, group, mark, to - from, 2, out);
+        return;
+    }
     for (uint64_t i = from; i < to; i++, out += bytes) {
         uint8_t mark = mark_of(code, i);
-        if (code->redop > UT_AVG && mark)
+        if (code->redop <= UT_AVG)
+            memcpy(out, g->value[group_of(&g->form, i)][mark], bytes);
+        else if (mark)
             put_other(code, op, i, ranks, out);
-        else if (code->redop > UT_AVG)
-            sim_code_put_infinite(code->dtype, out);
-        else if (bytes == 4) /* the sizes one by one: each copy is one instruction */
-            memcpy(out, g->value[group][mark], 4);
-        else if (bytes == 8)
-            memcpy(out, g->value[group][mark], 8);
         else
-            memcpy(out, g->value[group][mark], 2);
-        group = group + 1 < groups ? group + 1 : 0;
+            sim_code_put_infinite(code->dtype, out);
     }
 }
 
