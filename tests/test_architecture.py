@@ -216,7 +216,7 @@ def test_wire__nobody_else_knows_how_long_a_header_is() -> None:
     assert not [str(path.relative_to(transport)) for path in outside if secret.search(path.read_text())]
 
 
-@pytest.mark.parametrize("level", ["-O0", "-O3"])
+@pytest.mark.parametrize("level", ["-O0", pytest.param("-O3", marks=pytest.mark.check)])
 def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
     """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""
     sources = sorted((ROOT / "transport_c/core").rglob("*.c"))
