@@ -24,21 +24,21 @@ PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
         "21 00 40 01 0a0b0c0d 00000007 c41e5762 0005 0006 abcdef  1234 89abcdc0 0102 02",
-        dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, owners=6,
+        dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, view=6,
              sent_us=0xABCDEF, checksum=0xC41E5762, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
         "21 01 bf ff ffffffff fffffffe b4cd2265 0000 0000 000000  0000 00000000 ffff ff",
-        dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, owners=0,
+        dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, view=0,
              sent_us=0, checksum=0xB4CD2265, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
         "data__many_missing_and_highest_bucket",
         "21 00 bf 00 00000001 00000000 a50af6bc 0001 ffff 123456  ffff fffffff8 0000 10",
-        dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, owners=0xFFFF,
+        dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, view=0xFFFF,
              sent_us=0x123456, checksum=0xA50AF6BC, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
@@ -49,32 +49,32 @@ PACKETS = [
         " 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
         dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0x46A795EC, grant=65536,
              received=0, receive_floor=0, send_floor=0, highest=0, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=255, word_count=0, owners_from=0,
-             owners_before=0, options_before=0, owners_after=0, options_after=0,
-             decides=0, transform=0, transform_from=0),
+             decider=255, word_count=0, view_from=0, missed=0,
+             owners_before=0, codec_before=0, option1_before=0, option3_before=0,
+             owners_after=0, codec_after=0, option1_after=0, option3_after=0),
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "22 00 02 03 deadbeef 80000000 24d5da64 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
-        " 00000041 00000011 00000022 00abcdef 000003e8 03 02 d234 0000000000000010"
-        " 000000000000000f 0000000000000000 000000000000000d 0000000000000000"
+        "22 00 02 03 deadbeef 80000000 067d26c7 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        " 00000041 00000011 00000022 00abcdef 000003e8 03 02 1234 0000000000000010"
+        " 000000000000000f 0000 0000 0000 0000 000000000000000d 0001 0000 0000 0000"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
         "   0000 0000 00000000 0000 00 00 0000 0002 0000 00 00 00000000"
         "  ffffffff00000006 0000000000000000 06 05 03 0e 0001 0040 ffffffff 00000000 0000000000000000 0000000000000000"
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000"
         "  8000000000000003 0000000000000001",
-        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x24D5DA64,
+        dict(kind=2, flags=0, record_count=2, incast=3, connection=0xDEADBEEF, number=2**31, checksum=0x067D26C7,
              grant=0x0123456789ABCDEF, received=0x100000002, receive_floor=5, send_floor=4, highest=65, marked=17,
              drops=34, echo_us=0xABCDEF, hold_us=1000, decider=3, word_count=2,
-             owners_from=16,
-             owners_before=15, options_before=0, owners_after=13, options_after=0,
-             decides=1, transform=1, transform_from=0x1234),
+             view_from=16, missed=0x1234,
+             owners_before=15, codec_before=0, option1_before=0, option3_before=0,
+             owners_after=13, codec_after=1, option1_after=0, option3_after=0),
         records=(
             dict(op_seq=5, count=6553600, dtype=1, reduction=2, mode=1, flags=0x31, weight=4, algorithm=1,
                  collective=0, agree=1,
-                 left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15, owners=2),
+                 left_us=250000, digest=0xCAFE0123, full_mask=7, any_mask=15, view=2),
             dict(op_seq=0xFFFFFFFF00000006, count=0, dtype=6, reduction=5, mode=3, flags=0x0E, weight=1,
-                 algorithm=4, collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0, owners=0),
+                 algorithm=4, collective=0, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0, view=0),
         ),
         words=(0x8000000000000003, 1),
     ),
@@ -89,9 +89,9 @@ PACKETS = [
         "   0000 0000 00000000 0000 00 00 0000 0000 0000 00 00 00000000",
         dict(kind=2, flags=0, record_count=2, incast=1, connection=17, number=2, checksum=0x6048DFD6, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, owners_from=0,
-             owners_before=7, options_before=0, owners_after=7, options_after=0,
-             decides=0, transform=0, transform_from=0),
+             decider=0, word_count=0, view_from=0, missed=0,
+             owners_before=7, codec_before=0, option1_before=0, option3_before=0,
+             owners_after=7, codec_after=0, option1_after=0, option3_after=0),
         records=(
             dict(op_seq=9, count=1001, dtype=7, reduction=5, mode=3, flags=1, weight=1, field=0, algorithm=1,
                  collective=3, agree=0, left_us=2**32 - 1, digest=0, full_mask=0, any_mask=0),
@@ -110,9 +110,9 @@ PACKETS = [
         "   0009 0000 00000000 ffff 05 00 000b 0000 0000 00 00 00000000",
         dict(kind=2, flags=0, record_count=2, incast=2, connection=18, number=3, checksum=0x723E2311, grant=131072,
              received=1024, receive_floor=9, send_floor=8, highest=3, marked=0, drops=0, echo_us=2**32 - 1, hold_us=0,
-             decider=0, word_count=0, owners_from=0,
-             owners_before=7, options_before=0, owners_after=7, options_after=0,
-             decides=0, transform=0, transform_from=0),
+             decider=0, word_count=0, view_from=0, missed=0,
+             owners_before=7, codec_before=0, option1_before=0, option3_before=0,
+             owners_after=7, codec_after=0, option1_after=0, option3_after=0),
         records=(
             dict(op_seq=8, count=2**20, dtype=1, reduction=2, mode=1, flags=0x51, weight=3, field=0, algorithm=1,
                  collective=0, agree=0, left_us=50000, digest=0, full_mask=5, any_mask=7, fresh=5, stale=2,

@@ -51,6 +51,7 @@ ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded"}
 TAR, SUM, AVG = 1, 1, 2
+CODECS = {0: "none", 1: "hadamard"}
 
 
 def _crc32c_table() -> list[int]:
@@ -92,14 +93,14 @@ class UltimaData(_Checked):
     fields_desc = [
         BitField("version", VERSION, 4),
         BitField("kind", KIND_DATA, 4),
-        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "phase", "transformed", "bit6", "bit7"]),
+        FlagsField("flags", 0, 8, ["repair", "stale", "null", "ce", "bit4", "bit5", "bit6", "bit7"]),
         BitField("stage", 1, 2),
         BitField("coverage", 1, 14),
         XIntField("connection", 0),
         IntField("number", 0),
         XIntField("checksum", None),
         ShortField("op_high", 0),
-        XShortField("owners", 0),
+        XShortField("view", 0),
         ThreeBytesField("sent_us", 0),
         ShortField("bucket", 0),
         IntField("offset", 0),
@@ -143,7 +144,7 @@ class UltimaRecord(Packet):
         ByteEnumField("policy", 0, POLICIES),
         XByteField("submitted", 0),
         XShortField("attached", 0),
-        XShortField("owners", 0),
+        XShortField("view", 0),
         ShortField("group", 0),
         XByteField("form", 0),
         ByteField("reserved", 0),
@@ -178,21 +179,25 @@ class UltimaFeedback(_Checked):
         IntField("hold_us", 0),
         ByteField("decider", NOBODY),
         FieldLenField("word_count", None, fmt="B", count_of="words"),
-        BitField("decides", 0, 1),
-        BitField("transform", 0, 1),
-        BitField("transform_from", 0, 14),
-        LongField("owners_from", 0),
+        ShortField("missed", 0),
+        LongField("view_from", 0),
         XLongField("owners_before", 0),
-        XLongField("options_before", 0),
+        ShortField("codec_before", 0),
+        *(ShortField(f"option{i}_before", 0) for i in range(1, 4)),
         XLongField("owners_after", 0),
-        XLongField("options_after", 0),
+        ShortField("codec_after", 0),
+        *(ShortField(f"option{i}_after", 0) for i in range(1, 4)),
         PacketListField("records", [], UltimaRecord, count_from=lambda packet: packet.record_count),
         FieldListField("words", [], XLongField("", 0), count_from=lambda packet: packet.word_count),
     ]
 
-    def loss(self) -> float | None:
-        """Share of its bytes that the sender still misses after repair; None from the host that decides."""
-        return None if self.decides else (self.transform << 14 | self.transform_from) / 2**15
+    def loss(self) -> float:
+        """Share of its bytes that the sender still misses after repair."""
+        return int(self.missed) / 2**15
+
+    def options(self, when: str) -> list[int]:
+        """The options that hold `before` the change of the view, or `after` it."""
+        return [int(self.getfieldval(f"{name}_{when}")) for name in ("codec", "option1", "option2", "option3")]
 
     def acknowledged(self) -> list[int]:
         """Packet numbers (mod 2^32) that came, newest first."""
@@ -296,7 +301,7 @@ def problems(data: bytes) -> list[str]:
 
 def _data_problems(packet: UltimaData) -> list[str]:
     rules = [
-        (packet.flags & ~0x21 == 0, f"flags {int(packet.flags):#04x}: only 0x01 and 0x20 are used yet"),
+        (packet.flags & ~0x01 == 0, f"flags {int(packet.flags):#04x}: only 0x01 is used yet"),
         (packet.stage in (1, 2), f"stage {packet.stage}: 1 or 2"),
         (packet.stage != 1 or packet.coverage >= 1, "coverage 0 in stage 1: 1 to 16383"),
         (packet.last in (0, 1, 15), f"last%ile {packet.last}: 0, 1 or 15"),
@@ -321,7 +326,9 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
         (packet.word_count <= WORDS_MAX, f"{packet.word_count} acknowledgement words: 0 to {WORDS_MAX}"),
         (packet.decider in (*range(HOSTS_MAX), NOBODY), f"decider {packet.decider}: a host, or 255"),
         (packet.decider == NOBODY or (packet.owners_before and packet.owners_after), "owners: nobody"),
-        (not packet.options_before and not packet.options_after, "options: none are agreed yet"),
+        (all(packet.options(when)[0] in CODECS for when in ("before", "after")), f"codec: 0 to {max(CODECS)}"),
+        (not any(packet.options("before")[1:] + packet.options("after")[1:]), "options: none but the codec yet"),
+        (packet.missed <= 2**15, f"loss {packet.missed}: 32768 at most"),
         (echo < 2**24 or none, f"echoed time {echo:#x}: 24 bits, or all ones"),
         (length == expected, f"{length} bytes: {expected} with these records and words"),
     ]
@@ -349,7 +356,7 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
     rules = [
         (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
         (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
-        (record.stale == 0 and record.submitted == 0 and record.owners == 0, "what only a started op can say"),
+        (record.stale == 0 and record.submitted == 0 and record.view == 0, "what only a started op can say"),
         (record.group == 0 and record.form == 0 and record.hint == 0, "what only sparse ops say"),
     ]
     return [complaint for holds, complaint in rules if not holds]
@@ -384,7 +391,7 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
         (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
-        (record.owners == 0 or spares_some, f"owners {record.owners:#06x}: 0 but in TAR's allreduce, not reliable"),
+        (record.view == 0 or spares_some, f"view {record.view:#06x}: 0 but in TAR's allreduce, not reliable"),
         (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),

@@ -43,7 +43,7 @@ static void print_hex(const uint8_t *bytes, size_t len)
 static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
 {
     printf("data %u %u %u %u %u %u %u %u %u %u %u %u %u ", h->flags, h->stage, h->coverage, h->cid, h->pn, h->op_seq,
-           h->owners, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
+           h->view, h->time_us, h->ultima.bucket, h->ultima.offset, h->ultima.timeout, h->ultima.last,
            h->ultima.incast);
     uint8_t again[UT_PACKET_MAX];
     CHECK_PLACE(h->payload == packet + UT_DATA_HEADER && h->payload_len == len - UT_DATA_HEADER);
@@ -52,13 +52,22 @@ static void show_data(const ut_data *h, const uint8_t *packet, size_t len)
     print_hex(again, len);
 }
 
+static void show_state(const ut_view_state *s)
+{
+    printf(" %" PRIu64, s->owners);
+    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
+        printf(" %u", s->option[i]);
+}
+
 static void show_feedback(const ut_feedback *f)
 {
     printf("feedback %u %u %u %u %" PRIu64, f->flags, f->records, f->incast, f->cid, f->number);
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, f->grant, f->received, f->rx_floor, f->tx_floor);
     printf(" %u %u %u %u %u %u %u", f->highest_pn, f->ce_packets, f->kernel_drops, f->echo_us, f->hold_us,
-           f->owners.decider, f->ack_words);
-    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, f->owners.plan.from, f->owners.plan.before, f->owners.plan.after);
+           f->view.decider, f->ack_words);
+    printf(" %u %" PRIu64, f->loss, f->view.plan.from);
+    show_state(&f->view.plan.before);
+    show_state(&f->view.plan.after);
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];
         unsigned reduction = r->collective == UT_BROADCAST ? r->root : r->redop;
@@ -67,7 +76,7 @@ static void show_feedback(const ut_feedback *f)
         printf(" %u %u", r->time_left_us, r->digest);
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
-               r->attached, r->owners);
+               r->attached, r->view);
         printf(" %u %u %u", r->group, r->form, r->hint);
     }
     for (unsigned i = 0; i < f->ack_words; i++)

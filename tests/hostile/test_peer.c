@@ -62,11 +62,26 @@ static void record_ahead(ut_feedback *f) /* it would block every fourth op until
 }
 static void owners_alone(ut_feedback *f)
 {
-    f->owners = (ut_owners_word){.plan = {1u << LIAR, 1u << LIAR, UINT64_MAX}, .decider = LIAR};
+    ut_view_state alone = {.owners = 1u << LIAR};
+    f->view = (ut_view_word){.plan = {alone, alone, UINT64_MAX}, .decider = LIAR};
 }
 static void owners_soon(ut_feedback *f)
 {
-    f->owners = (ut_owners_word){.plan = {7, 1u << LIAR, 4}, .decider = 0};
+    f->view = (ut_view_word){.plan = {{.owners = 7}, {.owners = 1u << LIAR}, 4}, .decider = 0};
+}
+static void codec_at_once(ut_feedback *f) /* of an op that runs; nobody may add what is mixed to what is not */
+{
+    f->view.plan.after.option[0] ^= 1;
+    f->view.plan.from = 2;
+}
+static void codec_that_is_none(ut_feedback *f)
+{
+    f->view.plan.after.option[0] = UINT16_MAX;
+    f->view.plan.from = 4;
+}
+static void option_that_is_none(ut_feedback *f)
+{
+    f->view.plan.before.option[3] = 1;
 }
 static void held_for_ever(ut_feedback *f)
 {
@@ -117,6 +132,9 @@ static struct lie rows[] = {
     {"a record some ops ahead", UT_PORT_FEEDBACK, record_ahead, NULL, false},
     {"itself the owner of all, for good", UT_PORT_FEEDBACK, owners_alone, NULL, false},
     {"itself the owner of all, soon", UT_PORT_FEEDBACK, owners_soon, NULL, false},
+    {"another codec at once", UT_PORT_FEEDBACK, codec_at_once, NULL, false},
+    {"a codec that does not exist", UT_PORT_FEEDBACK, codec_that_is_none, NULL, false},
+    {"an option that does not exist", UT_PORT_FEEDBACK, option_that_is_none, NULL, false},
     {"a feedback held for an hour", UT_PORT_FEEDBACK, held_for_ever, NULL, false},
     {"all packets marked and dropped", UT_PORT_FEEDBACK, marked_for_ever, NULL, false},
     {"a packet number half of all numbers on", UT_PORT_DATA, NULL, number_of_packet, true},

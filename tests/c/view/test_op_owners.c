@@ -4,7 +4,7 @@
  */
 #include "engines.h"
 
-#include "core/wire/packets.h"
+#include "core/view/view.h"
 
 enum { AHEAD = 8, SETTLED = 3 * AHEAD };
 static uint64_t seq;  /* the next op */
@@ -299,16 +299,17 @@ static void owners__transformed(void)
 
 /* ---- words that do not arrive ---- */
 
-static uint32_t mute;         /* bit per host: what it has to say of owners does not reach host 2 */
-static bool seems_to_follow;  /* and nobody hears that host 2 does not know of it */
-static ut_owners_plan newest; /* that host 0 has said */
+static uint32_t mute;        /* bit per host: what it has to say of owners does not reach host 2 */
+static bool seems_to_follow; /* and nobody hears that host 2 does not know of it */
+static ut_view_plan newest;  /* that host 0 has said */
+static uint16_t without_4;   /* tag of the view in which host 4 of five owns nothing */
 
 static void follow_seemingly(uint32_t from, ut_feedback *f)
 {
     if (from == 0)
-        newest = f->owners.plan;
+        newest = f->view.plan;
     if (from == 2)
-        f->owners.plan = newest;
+        f->view.plan = newest;
 }
 
 static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
@@ -319,7 +320,8 @@ static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packe
     if (seems_to_follow)
         follow_seemingly(from, &f);
     if (to == 2 && mute >> from & 1)
-        f.owners = (ut_owners_word){.plan = {15, 15, 0}, .decider = mute == 1 ? UT_DECIDER_NONE : f.owners.decider};
+        f.view = (ut_view_word){.plan = {.before = {.owners = 15}, .after = {.owners = 15}},
+                                .decider = mute == 1 ? UT_DECIDER_NONE : f.view.decider};
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
 
@@ -371,7 +373,7 @@ static void owners__words_lost_on_all_paths(void)
     op();
     change = take_words;
     seems_to_follow = true;
-    newest = (ut_owners_plan){15, 15, 0};
+    newest = (ut_view_plan){.before = {.owners = 15}, .after = {.owners = 15}};
     mute = 0xb;
     die(3);
     for (int k = 0; k < AHEAD; k++)
@@ -408,9 +410,9 @@ static void hide_cuts(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet
         return;
     follow_seemingly(from, &f);
     if (to == 2)
-        f.owners.plan = (ut_owners_plan){31, 31, 0};
+        f.view.plan = (ut_view_plan){.before = {.owners = 31}, .after = {.owners = 31}};
     for (unsigned i = 0; i < f.records && (to == 2 || from == 2); i++) /* each reads what it said itself */
-        f.record[i].owners = to == 2 || f.record[i].op_seq < 1 + AHEAD ? 0 : 0x10;
+        f.record[i].view = to == 2 || f.record[i].op_seq < 1 + AHEAD ? 0 : without_4;
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
 
@@ -420,7 +422,9 @@ static void owners__packets_tell_alone(void)
 {
     begin_tar(5, (ut_job_options){0});
     op();
-    newest = (ut_owners_plan){31, 31, 0};
+    newest = (ut_view_plan){.before = {.owners = 31}, .after = {.owners = 31}};
+    static ut_view of_five = {.all = 31};
+    without_4 = ut_view_tag(&of_five, &(ut_view_state){.owners = 15});
     change = hide_cuts;
     die(4);
     for (int k = 0; k < AHEAD; k++)

@@ -41,7 +41,7 @@ static size_t some_data(uint8_t *packet, ut_data *h, size_t payload)
                    .cid = (uint32_t)check_random(),
                    .pn = (uint32_t)check_random(),
                    .op_seq = (uint32_t)check_random(),
-                   .owners = (uint16_t)check_random(),
+                   .view = (uint16_t)check_random(),
                    .time_us = (uint32_t)check_random() & 0xffffff};
     h->ultima = (ut_ultima){.bucket = (uint16_t)h->op_seq,
                             .offset = (uint32_t)check_random(),
@@ -66,7 +66,7 @@ static void ut_data__golden(void)
                  .cid = 0xa1b2c3d4,
                  .pn = 0x01020304,
                  .op_seq = 0x00051234,
-                 .owners = 0x9876,
+                 .view = 0x9876,
                  .time_us = 0x00abcdef,
                  .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
     static const uint8_t want[UT_DATA_HEADER] = {0x21, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
@@ -95,7 +95,7 @@ static void ut_data__round_trip(void)
         CHECK_HEX(back.cid, h.cid);
         CHECK_HEX(back.pn, h.pn);
         CHECK_HEX(back.op_seq, h.op_seq);
-        CHECK_HEX(back.owners, h.owners);
+        CHECK_HEX(back.view, h.view);
         CHECK_HEX(back.ultima.bucket, h.ultima.bucket);
         CHECK_HEX(back.time_us, h.time_us);
         CHECK_HEX(back.ultima.offset, h.ultima.offset);
@@ -154,6 +154,14 @@ static void ut_data__inconsistent_is_malformed(void)
     CHECK_EQ(ut_data_decode(&back, packet, UT_DATA_HEADER, UT_CHECK_SUM), UT_ERR_MALFORMED); /* no payload */
 }
 
+static ut_view_state some_state(void)
+{
+    ut_view_state s = {.owners = check_random()};
+    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
+        s.option[i] = (uint16_t)check_random();
+    return s;
+}
+
 static ut_feedback some_feedback(void)
 {
     ut_feedback f = {.flags = UT_FEEDBACK_ASK,
@@ -170,8 +178,8 @@ static ut_feedback some_feedback(void)
                      .kernel_drops = 6,
                      .echo_us = UINT32_MAX,
                      .hold_us = 77,
-                     .hadamard = (uint16_t)check_random(),
-                     .owners = {{check_random(), check_random(), check_random()}, (uint8_t)check_random()},
+                     .loss = (uint16_t)check_random(),
+                     .view = {{some_state(), some_state(), check_random()}, (uint8_t)check_random()},
                      .ack_words = (uint8_t)check_below(UT_ACK_WORDS + 1)};
     for (unsigned i = 0; i < f.records; i++)
         f.record[i] = (ut_record){.op_seq = check_random(),
@@ -194,7 +202,7 @@ static ut_feedback some_feedback(void)
                                   .policy = UT_POLICY_QUORUM,
                                   .submitted = UT_SUBMIT_WORLD,
                                   .attached = (uint16_t)check_random(),
-                                  .owners = (uint16_t)check_random(),
+                                  .view = (uint16_t)check_random(),
                                   .group = (uint16_t)check_random(),
                                   .form = (uint8_t)check_random(),
                                   .hint = (uint32_t)check_random()};
@@ -213,15 +221,16 @@ static void ut_feedback__round_trip_and_damage(void)
         CHECK_EQ(ut_feedback_decode(&back, packet, len, UT_CHECK_SUM), UT_OK);
         CHECK_EQ(ut_feedback_encode(again, &back), len);
         CHECK_BYTES(again, packet, len);
-        CHECK_EQ(back.owners.decider, f.owners.decider);
-        CHECK_HEX(back.owners.plan.before, f.owners.plan.before);
-        CHECK_HEX(back.owners.plan.after, f.owners.plan.after);
-        CHECK_HEX(back.owners.plan.from, f.owners.plan.from);
+        CHECK_EQ(back.loss, f.loss);
+        CHECK_EQ(back.view.decider, f.view.decider);
+        CHECK_HEX(back.view.plan.from, f.view.plan.from);
+        CHECK_BYTES(&back.view.plan.before, &f.view.plan.before, sizeof f.view.plan.before);
+        CHECK_BYTES(&back.view.plan.after, &f.view.plan.after, sizeof f.view.plan.after);
         for (unsigned i = 0; i < f.records; i++) {
             CHECK_EQ(back.record[i].stale, f.record[i].stale);
             CHECK_EQ(back.record[i].oldest_step, f.record[i].oldest_step);
             CHECK_EQ(back.record[i].attached, f.record[i].attached);
-            CHECK_EQ(back.record[i].owners, f.record[i].owners);
+            CHECK_EQ(back.record[i].view, f.record[i].view);
             CHECK_EQ(back.record[i].group, f.record[i].group);
             CHECK_EQ(back.record[i].form, f.record[i].form);
             CHECK_EQ(back.record[i].hint, f.record[i].hint);

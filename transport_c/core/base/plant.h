@@ -16,6 +16,7 @@ enum ut_plant {
     UT_PLANT_AGREE_WITH_HOLES,        /* an op of UT_SUBMIT_AGREE ends although a result has holes */
     UT_PLANT_DOUBLE_FOLD,             /* a slot that came twice is folded twice */
     UT_PLANT_HOLES_NOT_IN_DIGEST,     /* what stands in the place of a missing result does not count for the digest */
+    UT_PLANT_HOSTILE_CODEC_UNTAGGED,  /* packets do not say which codec they travel in */
     UT_PLANT_HOSTILE_DECIDER,         /* a host that decides may take away owners that are up */
     UT_PLANT_HOSTILE_OWNERS,          /* any host may */
     UT_PLANT_LEAVES_EARLY,            /* a host ends its op although others wait for what goes through it */

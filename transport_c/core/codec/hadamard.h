@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which packets a randomized Hadamard transform mixes, and when a job uses it. Pure: no op, no connection;
- * op_hadamard.c does the work on an op's buffers, kernels/hadamard.h on rows.
+ * hadamard_codec.c does the work on an op's buffers, kernels/hadamard.h on rows.
  *
  * Rows are packets. A shard's slots are dealt to groups such that neighbours on the wire belong to different groups: a
  * burst of 44 lost packets costs 44 groups a row each, not one group nearly all of them. Padding would be bytes on the
@@ -38,23 +38,12 @@ float ut_hadamard_decode_scale(uint32_t rows);
 
 /* ---- off, on, auto ----
  *
- * All hosts must do the same in an op, so one decides for all: the lowest host that is up and knows where the job
- * stands. Each of its feedbacks says "from this op_seq on: so", far enough ahead that all have heard it when they get
- * there; the others' feedbacks say how much they lose. Where hosts differ for a moment, a packet's flag tells, and it
- * is refused: bytes are missing then, never wrong.
- *
- * A change that is said for an op more than 16 ahead is not believed. After one of its own the deciding host makes no
- * other for 8 ops, then 16, ... 256, if they come one after the other: losses are what the others say of themselves. */
-typedef struct ut_hadamard_switch {
-    uint64_t from; /* ops from this op_seq on are transformed if |on|, those before if not */
-    bool on;
-    uint64_t sure_from;  /* before this op_seq a host that joined a running job knows nothing; 0 once it was told */
-    uint64_t keep_until; /* op_seq before which we do not change it again */
-    uint8_t changes;     /* of ours that came one soon after the other */
-    uint64_t deciders;   /* hosts whose newest word was a decision */
-    uint32_t loss;       /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
-    uint16_t peer_loss[UT_HOSTS_MAX]; /* the same, as the others say */
-} ut_hadamard_switch;
+ * Whether this host would have ops transformed, by what it and the others say that they lose. What the hosts do is
+ * agreed on in the view (core/view/view.h), where this is one host's wish. */
+typedef struct ut_hadamard_losses {
+    uint32_t own; /* what is still missing after repair, moving average, in units of 2^-15 of what was due */
+    uint16_t of[UT_HOSTS_MAX]; /* the same, as the others say */
+} ut_hadamard_losses;
 
 enum {
     UT_HADAMARD_LOSS_UNIT = 1 << 15,
@@ -62,23 +51,11 @@ enum {
     UT_HADAMARD_OFF_BELOW = UT_HADAMARD_LOSS_UNIT / 400, /* 0.25 %: far enough below that it does not flap */
 };
 
-/* |option|: enum ut_hadamard, 0 for off. |first_op_seq|: where the job stands; 0 for a new one. */
-void ut_hadamard_switch_init(ut_hadamard_switch *s, unsigned option, uint64_t first_op_seq);
-static inline bool ut_hadamard_is_on(const ut_hadamard_switch *s, uint64_t op_seq)
-{
-    return op_seq >= s->from ? s->on : !s->on;
-}
 /* An op ended with |missing| of |expected| bytes, over the paths on which something came: no transform helps where all
  * is missing. */
-void ut_hadamard_lost(ut_hadamard_switch *s, uint64_t missing, uint64_t expected);
-/* Op |next_open| is about to open on host |self|: if it is this host that decides, looks whether |option| and the
- * losses ask for a change. |up|: mask of the other hosts that are up. */
-void ut_hadamard_decide(ut_hadamard_switch *s, unsigned option, uint32_t self, uint64_t up, uint64_t next_open);
-/* The 16 bits for a feedback. |tx_floor|: op_seq below which this host sends nothing more. */
-uint16_t ut_hadamard_word(const ut_hadamard_switch *s, uint32_t self, uint64_t up, uint64_t next_open,
-                          uint64_t tx_floor);
-/* |host| sent |word|. */
-void ut_hadamard_hear(ut_hadamard_switch *s, uint32_t host, uint16_t word, uint32_t self, uint64_t up,
-                      uint64_t next_open);
+void ut_hadamard_lost(ut_hadamard_losses *l, uint64_t missing, uint64_t expected);
+/* |option|: enum ut_hadamard, 0 for off. |on|: whether ops are transformed now. |up|: mask of the other hosts that are
+ * up. */
+bool ut_hadamard_wanted(const ut_hadamard_losses *l, unsigned option, bool on, uint64_t up);
 
 #endif

@@ -253,7 +253,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
         (c->seal.cipher && !c->seal.keys_out))
         return UT_ERR_ARGUMENT;
     ut_partial_host_connects(e->job[job], host);
-    ut_owners_forget(&e->job[job]->owners, host);
+    ut_view_forget(&e->job[job]->view, host);
     if (c->state == UT_CONN_UP)
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
@@ -273,7 +273,7 @@ void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     if (!c || c->state != UT_CONN_UP)
         return;
     ut_conn_absent(c);
-    ut_owners_forget(&e->job[job]->owners, host);
+    ut_view_forget(&e->job[job]->view, host);
     members_changed(e->job[job]);
     ut_op_host_absent(e->job[job], host, now);
     e->stats.progress++;

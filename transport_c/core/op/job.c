@@ -84,8 +84,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     j->sending.turn_until = UT_NEVER;
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
-    ut_hadamard_switch_init(&j->hadamard, config->options.hadamard, config->first_op_seq);
-    ut_owners_init(&j->owners, config->hosts, config->first_op_seq);
+    ut_job_view_init(j);
     j->account.host = host;
     j->account.conn = j->conn;
     j->account.job = number;

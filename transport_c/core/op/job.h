@@ -21,7 +21,7 @@
 #include "core/path/incast.h"
 #include "core/plan/schedule.h"
 #include "core/plan/transfer.h"
-#include "core/view/owners.h"
+#include "core/view/view.h"
 #include "core/wire/pieces.h"
 
 typedef struct ut_job ut_job;
@@ -48,9 +48,9 @@ struct ut_job {
     uint64_t sessions; /* mask of the engine's sessions that belong to the job */
     ut_flow flow;      /* its use of the host's link; whoever adds the job lets it join */
     ut_job_sending sending;
-    ut_hadamard_switch hadamard;
+    ut_hadamard_losses losses;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
-    ut_owners owners;
+    ut_view view;
     const ut_gathering *gathering;
     struct ut_partial *partial; /* what only a partial job knows; NULL in other jobs */
     ut_job_account account;

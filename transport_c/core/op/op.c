@@ -50,8 +50,8 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->time.start = now;
     op->time.deadline = op->time.latest = s->deadline_ns;
     op->time.gather_until = op->time.cut = UT_NEVER;
-    op->plan.owners = j->owners.all;
-    op->plan.owners_tag = op->plan.owns_nothing = 0;
+    op->plan.owners = j->view.all;
+    op->plan.view_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = 0;
     op->memory.travels_encoded = false;
     op->codec = &ut_codec_none;

@@ -208,6 +208,17 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
                          .way = &op->work};
 }
 
+/* op_view.c: what the hosts have agreed on. */
+/* The job, as its view sees it. */
+ut_view_here ut_job_here(const ut_job *j);
+void ut_job_view_init(ut_job *j);
+/* The op is about to open: what is due to be decided is, and its bucket has its owners. */
+void ut_op_view_open(ut_job *j, ut_op *op);
+/* enum ut_codec_id, for ops that fit it. */
+unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op);
+/* Names on the wire under which view the op runs, by its owners and its codec. */
+void ut_op_view_tag(ut_job *j, ut_op *op);
+
 /* op_receipt.c */
 /* Hosts that have started the op, by their newest record. */
 uint64_t ut_op_started(const ut_job *j, const ut_op *op);

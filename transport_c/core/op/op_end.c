@@ -288,7 +288,7 @@ static void account_loss(ut_job *j, const ut_op *op)
         expected += op->plan.schedule.step[i].bytes;
     }
     if (op->what.mode != UT_RELIABLE)
-        ut_hadamard_lost(&j->hadamard, missing, expected);
+        ut_hadamard_lost(&j->losses, missing, expected);
 }
 
 static bool end_step(ut_job *j, ut_op *op)

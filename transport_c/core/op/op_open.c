@@ -67,7 +67,7 @@ static bool combine(ut_job *j, ut_op *op)
 
 static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 {
-    bool agreed = j->gathering->encodes && ut_hadamard_is_on(&j->hadamard, op->seq);
+    bool agreed = j->gathering->encodes && ut_op_agreed_codec(j, op) == j->codec->id;
     bool fits = agreed && j->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j));
     return fits ? j->codec : &ut_codec_none;
 }
@@ -79,9 +79,8 @@ static void place_buffers(ut_job *j, ut_op *op)
     op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
     op->memory.own = op->memory.src;
-    if (j->gathering->encodes)
-        ut_hadamard_decide(&j->hadamard, j->config.options.hadamard, j->config.self, ut_job_up(j), op->seq);
     op->codec = codec_of(j, op);
+    ut_op_view_tag(j, op);
     op->memory.travels_encoded = op->codec->id != UT_CODEC_NONE;
     if (op->memory.travels_encoded)
         op->memory.src = op->memory.dst = op->memory.encoded;
@@ -106,18 +105,6 @@ static bool clear_own(ut_job *j, ut_op *op)
     return true;
 }
 
-/* A reliable op cannot do without anybody, so it need not be cut otherwise. */
-static void find_owners(ut_job *j, ut_op *op)
-{
-    if (ut_job_algorithm(j) != UT_TAR)
-        return;
-    ut_owners_decide(&j->owners, j->config.self, ut_job_up(j), ut_job_lost(j), op->seq);
-    if (op->what.collective == UT_ALLREDUCE && op->what.mode != UT_RELIABLE)
-        op->plan.owners = ut_owners_of(&j->owners, op->seq);
-    op->plan.owners_tag = ut_owners_tag(&j->owners, op->plan.owners);
-    op->plan.owns_nothing = !(op->plan.owners & ut_bit(j->config.self));
-}
-
 /* Who sends what to whom, and from where. */
 static void plan(ut_job *j, ut_op *op, ut_ns now)
 {
@@ -134,7 +121,7 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     ut_op_time_open(j, op, now);
     if (ut_flow_begin(&j->flow, now))
         j->sending.turn_kept = false;
-    find_owners(j, op);
+    ut_op_view_open(j, op);
     if (op->what.collective == UT_ALLREDUCE)
         ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
                           op->seq, op->plan.owners, op->what.count, op->what.element);

@@ -110,7 +110,7 @@ void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)
 {
     ut_op *op = ut_job_op(j, theirs->op_seq);
     if ((theirs->flags & UT_RECORD_DIGEST) && op->seq == theirs->op_seq && op->account.replica.known &&
-        theirs->owners == op->plan.owners_tag) /* else it is another sum, whatever the bytes are */
+        theirs->view == op->plan.view_tag) /* else it is another sum, whatever the bytes are */
         ut_replica_compare(&op->account, op->seq, host, theirs->digest);
 }
 

@@ -49,9 +49,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
     while (i != UINT32_MAX &&
            !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, len, &slot))
         i = op->plan.peer_next[i];
-    if (i == UINT32_MAX || h->owners != op->plan.owners_tag ||
-        !(h->flags & UT_FLAG_TRANSFORMED) != !op->memory.travels_encoded ||
-        h->coverage > coverage_most(j, op, host, h->stage))
+    if (i == UINT32_MAX || h->view != op->plan.view_tag || h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
@@ -133,7 +131,8 @@ static void close_to(ut_op *op, uint32_t host)
             op->plan.transfer[i].closed = 1;
 }
 
-/* |host| has cut the bucket otherwise: what is sent between us would be refused, and nobody must wait for it. */
+/* |host| has opened the op under another view: what is sent between us would be refused, and nobody must wait for it.
+ */
 static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
 {
     close_to(op, host);
@@ -154,8 +153,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         }
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
-        ut_owners_opens(&j->owners, host);
-        if (r->owners != op->plan.owners_tag)
+        ut_view_opens(&j->view, host);
+        if (r->view != op->plan.view_tag)
             part_ways(j, op, host, now);
         bool first = !(op->peers.record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->peers.record_matched |= ut_bit(host);
@@ -200,8 +199,9 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     c->peer.incast = f->incast;
     j->claims[host].rx_floor = is_too_far(j, f->rx_floor) ? j->claims[host].rx_floor : f->rx_floor;
     j->claims[host].tx_floor = is_too_far(j, f->tx_floor) ? j->claims[host].tx_floor : f->tx_floor;
-    ut_owners_hear(&j->owners, j->config.self, host, &f->owners, ut_job_up(j), j->next_open);
-    ut_hadamard_hear(&j->hadamard, host, f->hadamard, j->config.self, ut_job_up(j), j->next_open);
+    ut_view_here here = ut_job_here(j);
+    ut_view_hear(&j->view, host, &f->view, &here);
+    j->losses.of[host] = f->loss;
     bool unseen = false;
     for (unsigned i = 0; i < f->records; i++) {
         const ut_record *r = &f->record[i];

@@ -46,14 +46,13 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead), now);
-    unsigned flags = (repair ? UT_FLAG_REPAIR : 0) | (op->memory.travels_encoded ? UT_FLAG_TRANSFORMED : 0);
-    ut_data h = {.flags = (uint8_t)flags,
+    ut_data h = {.flags = repair ? UT_FLAG_REPAIR : 0,
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,
                  .pn = (uint32_t)pn,
                  .op_seq = (uint32_t)op->seq,
-                 .owners = op->plan.owners_tag,
+                 .view = op->plan.view_tag,
                  .time_us = (uint32_t)(now / UT_US) & 0xffffff,
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
@@ -217,14 +216,15 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ut_conn *c = &j->conn[host];
     ut_record next;
     bool announce = j->gathering->readiness(j, &next);
-    bool waits = ut_owners_unsure(&j->owners, j->next_open), unseen = announce;
+    bool waits = ut_view_unsure(&j->view, j->next_open), unseen = announce;
     ret->incast = ut_job_incast_own(j);
     if (j->incast.gated)
         ret->grant = c->rx.bytes - c->rx.stash_bytes + ut_job_incast_credit(j, host, c->rx.window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
-    ret->hadamard = ut_hadamard_word(&j->hadamard, j->config.self, ut_job_up(j), j->next_open, ret->tx_floor);
-    ret->owners = ut_owners_say(&j->owners, j->config.self, ut_job_up(j), j->next_open);
+    ut_view_here here = ut_job_here(j);
+    ret->view = ut_view_say(&j->view, &here);
+    ret->loss = (uint16_t)UT_MIN2(j->losses.own, UINT16_MAX);
     ret->records = 0;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
@@ -261,7 +261,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .digest = over && op->account.replica.known ? ut_digest_word(op->account.replica.digest) : 0,
                          .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
                          .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
-                         .owners = op->plan.owners_tag};
+                         .view = op->plan.view_tag};
         j->gathering->tell(j, op, r);
         if (op->account.failed && op->account.field && op->account.culprit == j->config.self) {
             /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */

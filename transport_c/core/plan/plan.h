@@ -12,7 +12,7 @@
 /* Laid out by op_open.c; the transfers then belong to op_recv.c and op_send.c. */
 typedef struct ut_op_plan {
     uint64_t owners;      /* mask of the hosts among which the bucket is cut: all, but in TAR only those not gone */
-    uint16_t owners_tag;  /* names the owners on the wire */
+    uint16_t view_tag;    /* names on the wire the view under which the op runs */
     uint8_t owns_nothing; /* 1: this host is not among the owners */
     uint8_t incast;       /* the incast factor in force when the op opened */
     uint32_t rx_of[2][UT_HOSTS_MAX]; /* per stage and host: the first step that receives from it; UINT32_MAX for none */

@@ -108,7 +108,7 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payloa
 {
     put_common(out, UT_KIND_DATA, h->flags, (uint16_t)(h->stage << 14 | h->coverage), h->cid, h->pn);
     put16(out + 16, (uint16_t)(h->op_seq >> 16));
-    put16(out + 18, h->owners);
+    put16(out + 18, h->view);
     out[20] = (uint8_t)(h->time_us >> 16);
     put16(out + 21, (uint16_t)h->time_us);
     ut_ultima_encode(out + ULTIMA_AT, &h->ultima);
@@ -132,7 +132,7 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     ret->stage = packet[2] >> 6;
     ret->coverage = get16(packet + 2) & UT_COVERAGE_MAX;
     ret->pn = get32(packet + 8);
-    ret->owners = get16(packet + 18);
+    ret->view = get16(packet + 18);
     ret->time_us = (uint32_t)packet[20] << 16 | get16(packet + 21);
     ut_ultima_decode(&ret->ultima, packet + ULTIMA_AT);
     ret->op_seq = (uint32_t)get16(packet + 16) << 16 | ret->ultima.bucket;
@@ -183,6 +183,21 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
     return UT_OK;
 }
 
+static void put_state(uint8_t *out, const ut_view_state *s)
+{
+    put64(out, s->owners);
+    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
+        put16(out + 8 + 2 * i, s->option[i]);
+}
+
+static ut_view_state get_state(const uint8_t *in)
+{
+    ut_view_state s = {.owners = get64(in)};
+    for (unsigned i = 0; i < UT_VIEW_OPTIONS; i++)
+        s.option[i] = get16(in + 8 + 2 * i);
+    return s;
+}
+
 size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
 {
     assert(f->records <= UT_OPS_MAX && f->ack_words <= UT_ACK_WORDS);
@@ -196,14 +211,12 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
     put32(out + 56, f->kernel_drops);
     put32(out + 60, f->echo_us);
     put32(out + 64, f->hold_us);
-    out[68] = f->owners.decider;
+    out[68] = f->view.decider;
     out[69] = f->ack_words;
-    put16(out + 70, f->hadamard);
-    put64(out + 72, f->owners.plan.from);
-    put64(out + 80, f->owners.plan.before);
-    put64(out + 88, 0);
-    put64(out + 96, f->owners.plan.after);
-    put64(out + 104, 0);
+    put16(out + 70, f->loss);
+    put64(out + 72, f->view.plan.from);
+    put_state(out + 80, &f->view.plan.before);
+    put_state(out + 96, &f->view.plan.after);
     uint8_t *p = out + UT_FEEDBACK_HEADER;
     for (unsigned i = 0; i < f->records; i++, p += UT_OP_RECORD) {
         const ut_record *r = &f->record[i];
@@ -227,7 +240,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         p[58] = r->policy;
         p[59] = r->submitted;
         put16(p + 60, r->attached);
-        put16(p + 62, r->owners);
+        put16(p + 62, r->view);
         put16(p + 64, r->group);
         p[66] = r->form;
         p[67] = 0;
@@ -259,10 +272,10 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
     ret->kernel_drops = get32(packet + 56);
     ret->echo_us = get32(packet + 60);
     ret->hold_us = get32(packet + 64);
-    ret->owners.decider = packet[68];
+    ret->view.decider = packet[68];
     ret->ack_words = packet[69];
-    ret->hadamard = get16(packet + 70);
-    ret->owners.plan = (ut_owners_plan){get64(packet + 80), get64(packet + 96), get64(packet + 72)};
+    ret->loss = get16(packet + 70);
+    ret->view.plan = (ut_view_plan){get_state(packet + 80), get_state(packet + 96), get64(packet + 72)};
     if (ret->records > UT_OPS_MAX || ret->ack_words > UT_ACK_WORDS ||
         len != UT_FEEDBACK_HEADER + (size_t)ret->records * UT_OP_RECORD + (size_t)ret->ack_words * 8)
         return UT_ERR_MALFORMED;
@@ -292,7 +305,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
         r->policy = p[58];
         r->submitted = p[59];
         r->attached = get16(p + 60);
-        r->owners = get16(p + 62);
+        r->view = get16(p + 62);
         r->group = get16(p + 64);
         r->form = p[66];
         r->hint = get32(p + 68);

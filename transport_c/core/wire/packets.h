@@ -7,7 +7,7 @@
 #ifndef UT_WIRE_H
 #define UT_WIRE_H
 
-#include "core/view/owners.h"
+#include "core/base/ut.h"
 
 enum {
     UT_WIRE_VERSION = 2,
@@ -29,7 +29,7 @@ enum {
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
 
-enum ut_data_flag { UT_FLAG_REPAIR = 0x01, UT_FLAG_TRANSFORMED = 0x20 };
+enum ut_data_flag { UT_FLAG_REPAIR = 0x01 };
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
     UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */
@@ -58,7 +58,7 @@ typedef struct ut_data {
     uint32_t cid;
     uint32_t pn;      /* low 32 bits */
     uint32_t op_seq;  /* low 32 bits; only their high half travels here, because `ultima.bucket` is the low half */
-    uint16_t owners;  /* tag of the owners among whom the sender cut the bucket, see owners.h */
+    uint16_t view;    /* tag of the view under which the sender opened the op, see core/view/view.h */
     uint32_t time_us; /* low 24 bits */
     ut_ultima ultima;
     uint32_t payload_crc; /* CRC32C of the payload alone; it does not travel, but is a part of the checksum */
@@ -106,13 +106,35 @@ typedef struct ut_record {
     uint8_t policy;       /* enum ut_policy in force for this op */
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if the contribution was given with them */
     uint16_t attached;    /* mask of the ranks of the sender's host whose trainer has not left */
-    uint16_t owners;      /* of all jobs: tag of the owners among whom the sender cut the bucket */
+    uint16_t view;        /* of all jobs: tag of the view under which the sender opened the op */
     /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
      * values, and how many values are expected. */
     uint16_t group;
     uint8_t form;
     uint32_t hint;
 } ut_record;
+
+/* What the hosts of a job agree on in an op, see core/view/view.h. */
+enum { UT_VIEW_OPTIONS = 4 };
+typedef struct ut_view_state {
+    uint64_t owners;                  /* mask of hosts */
+    uint16_t option[UT_VIEW_OPTIONS]; /* enum ut_view_option */
+} ut_view_state;
+
+/* What holds in ops below `from`, and from it on. Of two plans the one with the higher `from` counts, of two with the
+ * same that with the larger states. */
+typedef struct ut_view_plan {
+    ut_view_state before, after;
+    uint64_t from; /* op_seq */
+} ut_view_plan;
+
+enum { UT_DECIDER_NONE = 0xff };
+
+/* What a feedback says of it. */
+typedef struct ut_view_word {
+    ut_view_plan plan;
+    uint8_t decider; /* lowest host that decides, as far as the sender itself hears; NONE: it knows nothing yet */
+} ut_view_word;
 
 typedef struct ut_feedback {
     uint8_t flags, records, incast;
@@ -125,8 +147,8 @@ typedef struct ut_feedback {
     uint32_t echo_us; /* UINT32_MAX if none */
     uint32_t hold_us;
     uint8_t ack_words;
-    uint16_t hadamard; /* a decision or a loss, see hadamard.c */
-    ut_owners_word owners;
+    uint16_t loss; /* what the sender still misses after repair, in units of 2^-15 of what was due */
+    ut_view_word view;
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;

@@ -10,19 +10,19 @@
 #include "sim/world/liar.h"
 #include "sim/world/plan_later.h"
 
-#include "core/wire/packets.h"
+#include "core/view/view.h"
 #include "kernels/kernels.h"
 
 /* What it lies about: bits of sim_liar.about. */
 enum {
     OWNERS,
-    HADAMARD,
+    OPTIONS,
     NUMBERS,  /* of feedback: its own, grant, floors */
     ACKS,     /* what it received, and when */
     WHICH_OP, /* records: number, size, kind */
     STATE,    /* records: flags, ranks, masks, digest, time */
     PARTIAL,  /* records: what only partial jobs use */
-    CUT,      /* records and data: tag of the owners */
+    CUT,      /* records and data: tag of the view */
     PLACE,    /* data: op, stage, offset, coverage, flags */
     TIMES,    /* data: packet number, time, the paper's header */
     PIECES,
@@ -139,36 +139,45 @@ static uint64_t some_hosts(sim_rng *rng)
 /* ---- feedback ---- */
 
 /* Plans that could be: for an op soon, among hosts that are. */
-static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_owners_word *word)
+static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_view_word *word)
 {
-    ut_owners_plan *p = &word->plan;
-    uint64_t me = UINT64_C(1) << self;
-    switch (sim_below(rng, 6)) {
-    case 0:
-        *p = (ut_owners_plan){me, me, UINT64_MAX};
-        break;
-    case 1:
-        *p = (ut_owners_plan){p->before, me, next + sim_below(rng, 20)};
-        break;
-    case 2:
-        *p = (ut_owners_plan){me, p->after, next + sim_below(rng, 20)};
-        break;
-    case 3:
-        p->before = some_hosts(rng);
-        p->after = some_hosts(rng);
-        p->from = next + sim_below(rng, 20);
-        break;
-    case 4:
+    ut_view_plan *p = &word->plan;
+    uint64_t kind = sim_below(rng, 6), me = UINT64_C(1) << self;
+    if (kind == 0) {
+        p->before.owners = p->after.owners = me;
+        p->from = UINT64_MAX;
+    } else if (kind == 4) {
         LIE(rng, p->from);
-        break;
-    default:
-        p->after ^= UINT64_C(1) << sim_below(rng, 8);
+    } else if (kind == 5) {
+        p->after.owners ^= UINT64_C(1) << sim_below(rng, 8);
         p->from = next + sim_below(rng, 18);
+    } else {
+        p->before.owners = kind == 3 ? some_hosts(rng) : kind == 2 ? me : p->before.owners;
+        p->after.owners = kind == 3 ? some_hosts(rng) : kind == 1 ? me : p->after.owners;
+        p->from = next + sim_below(rng, 20);
     }
     if (sim_chance(rng, 700000))
         word->decider = (uint8_t)(sim_chance(rng, 500000) ? 0 : self);
     else if (sim_chance(rng, 300000))
         word->decider = (uint8_t)sim_next(rng);
+}
+
+/* What nobody can hold against what he sees: any option, soon or at once, or a loss that is none. */
+static void lie_of_options(sim_rng *rng, uint64_t next, ut_feedback *f)
+{
+    ut_view_plan *p = &f->view.plan;
+    uint64_t kind = sim_below(rng, 8);
+    if (kind == 0) {
+        LIE(rng, f->loss);
+    } else if (kind == 1) {
+        LIE(rng, p->after.option[sim_below(rng, UT_VIEW_OPTIONS)]);
+    } else if (kind == 2) {
+        p->before.option[sim_below(rng, UT_VIEW_OPTIONS)] ^= (uint16_t)(1 + sim_below(rng, 3));
+        p->from = next + sim_below(rng, 20);
+    } else {
+        (kind == 3 ? &p->before : &p->after)->option[UT_VIEW_CODEC] ^= 1;
+        p->from = next + (kind == 3 ? 4 + sim_below(rng, 12) : sim_below(rng, 6));
+    }
 }
 
 static void lie_of_numbers(sim_rng *rng, ut_feedback *f)
@@ -322,7 +331,7 @@ static void lie_in_record(sim_rng *rng, uint32_t about, ut_record *r)
     if (about >> PARTIAL & 1)
         lie_of_partial(rng, r);
     if (about >> CUT & 1)
-        LIE(rng, r->owners);
+        LIE(rng, r->view);
 }
 
 static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len)
@@ -331,9 +340,9 @@ static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uin
     if (ut_feedback_decode(&f, bytes, len, UT_CHECK_SUM))
         return len;
     if (about >> OWNERS & 1)
-        lie_of_owners(rng, self, f.tx_floor, &f.owners);
-    if (about >> HADAMARD & 1)
-        LIE(rng, f.hadamard);
+        lie_of_owners(rng, self, f.tx_floor, &f.view);
+    if (about >> OPTIONS & 1)
+        lie_of_options(rng, f.tx_floor, &f);
     if (about >> NUMBERS & 1)
         lie_of_numbers(rng, &f);
     if (about >> ACKS & 1)
@@ -403,7 +412,7 @@ static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, 
     if (now && about >> TIMES & 1)
         lie_of_times(rng, &h);
     if (now && about >> CUT & 1 && sim_chance(rng, 300000))
-        LIE(rng, h.owners);
+        LIE(rng, h.view);
     ut_data_encode(bytes, &h, h.payload_len);
 }
 

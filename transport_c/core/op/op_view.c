@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a job asks of its view, and what an op takes from it: the one place that knows every agreed option.
+ */
+#include "core/op/op.h"
+
+#include "core/base/plant.h"
+
+/* The largest value of each option: what another host says beyond it is not believed. */
+static const uint16_t most[UT_VIEW_OPTIONS] = {[UT_VIEW_CODEC] = UT_CODECS_END - 1};
+
+/* What this host would choose for each option, where |now| holds. */
+static void choose(const ut_job *j, const uint16_t now[UT_VIEW_OPTIONS], uint16_t ret[UT_VIEW_OPTIONS])
+{
+    bool on = now[UT_VIEW_CODEC] != UT_CODEC_NONE;
+    bool transform = ut_hadamard_wanted(&j->losses, j->config.options.hadamard, on, ut_job_up(j));
+    memset(ret, 0, UT_VIEW_OPTIONS * sizeof *ret);
+    ret[UT_VIEW_CODEC] = transform ? j->codec->id : UT_CODEC_NONE;
+}
+
+ut_view_here ut_job_here(const ut_job *j)
+{
+    return (ut_view_here){
+        .self = j->config.self, .up = ut_job_up(j), .lost = ut_job_lost(j), .next_open = j->next_open};
+}
+
+void ut_job_view_init(ut_job *j)
+{
+    uint16_t none[UT_VIEW_OPTIONS] = {0}, first[UT_VIEW_OPTIONS];
+    choose(j, none, first);
+    ut_view_init(&j->view, j->config.hosts, j->config.first_op_seq, most, first);
+}
+
+void ut_op_view_open(ut_job *j, ut_op *op)
+{
+    if (ut_job_algorithm(j) != UT_TAR)
+        return; /* the others need every host, and have no codec */
+    uint16_t want[UT_VIEW_OPTIONS];
+    ut_view_here here = ut_job_here(j);
+    here.next_open = op->seq;
+    choose(j, j->view.plan.after.option, want);
+    ut_view_decide(&j->view, &here, want);
+    /* A reliable op cannot do without anybody, so its bucket need not be cut otherwise. */
+    if (op->what.collective == UT_ALLREDUCE && op->what.mode != UT_RELIABLE)
+        op->plan.owners = ut_view_at(&j->view, op->seq)->owners;
+    op->plan.owns_nothing = !(op->plan.owners & ut_bit(j->config.self));
+}
+
+unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op)
+{
+    return ut_view_at(&j->view, op->seq)->option[UT_VIEW_CODEC];
+}
+
+void ut_op_view_tag(ut_job *j, ut_op *op)
+{
+    ut_view_state used = {.owners = op->plan.owners};
+    used.option[UT_VIEW_CODEC] = ut_planted(UT_PLANT_HOSTILE_CODEC_UNTAGGED) ? 0 : op->codec->id;
+    op->plan.view_tag = ut_view_tag(&j->view, &used);
+}
