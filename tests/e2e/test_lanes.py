@@ -102,7 +102,7 @@ def test_lanes__after_a_death_the_job_goes_on_with_the_next_op(ops_before: int) 
         def go_on(rank: int, job: ultima.Job) -> list[int]:
             complete: list[int] = []
             limit = time.monotonic() + 40
-            while len(complete) < 6 and time.monotonic() < limit:
+            while min(sum(seq % 2 == lane for seq in complete) for lane in (0, 1)) < 3 and time.monotonic() < limit:
                 try:
                     receipt = call(job)
                 except ultima.DaemonError:
@@ -113,7 +113,7 @@ def test_lanes__after_a_death_the_job_goes_on_with_the_next_op(ops_before: int) 
 
         first, second = everywhere(jobs, go_on)
         assert first == second, (first, second)
-        assert len(first) == 6 and first[0] >= ops_before and {seq % 2 for seq in first} == {0, 1}
+        assert len(first) >= 6 and first[0] >= ops_before and {seq % 2 for seq in first} == {0, 1}
 
 
 def test_lanes__hosts_with_different_counts_use_the_least() -> None:
