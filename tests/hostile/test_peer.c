@@ -63,11 +63,11 @@ static void record_ahead(ut_feedback *f) /* it would block every fourth op until
 static void owners_alone(ut_feedback *f)
 {
     ut_view_state alone = {.owners = 1u << LIAR};
-    f->view = (ut_view_word){.plan = {alone, alone, UINT64_MAX}, .decider = LIAR};
+    f->view = (ut_view_claim){.plan = {alone, alone, UINT64_MAX}, .decider = LIAR};
 }
 static void owners_soon(ut_feedback *f)
 {
-    f->view = (ut_view_word){.plan = {{.owners = 7}, {.owners = 1u << LIAR}, 4}, .decider = 0};
+    f->view = (ut_view_claim){.plan = {{.owners = 7}, {.owners = 1u << LIAR}, 4}, .decider = 0};
 }
 static void codec_at_once(ut_feedback *f) /* of an op that runs; nobody may add what is mixed to what is not */
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "place.h"
+#include "cpu.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,7 @@ enum {
     RAN_MIN_NS = 100 * 1000, /* below that an interval says nothing */
 };
 
-static bool read_schedstat(const ut_place *p, uint64_t *ran, uint64_t *waited)
+static bool read_schedstat(const ut_cpu *p, uint64_t *ran, uint64_t *waited)
 {
     char text[96];
     ssize_t n = pread(p->fd, text, sizeof text - 1, 0);
@@ -28,22 +28,22 @@ static bool read_schedstat(const ut_place *p, uint64_t *ran, uint64_t *waited)
     return true;
 }
 
-void ut_place_init(ut_place *p, uint64_t seed)
+void ut_cpu_init(ut_cpu *p, uint64_t seed)
 {
-    *p = (ut_place){.random = (uint32_t)(seed ^ seed >> 32) | 1, .interval = INTERVAL_MIN_NS};
+    *p = (ut_cpu){.random = (uint32_t)(seed ^ seed >> 32) | 1, .interval = INTERVAL_MIN_NS};
     p->fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     if (p->fd >= 0 && !read_schedstat(p, &p->ran_ns, &p->waited_ns))
-        ut_place_free(p);
+        ut_cpu_free(p);
 }
 
-void ut_place_free(ut_place *p)
+void ut_cpu_free(ut_cpu *p)
 {
     if (p->fd >= 0)
         close(p->fd);
     p->fd = -1;
 }
 
-static bool coin(ut_place *p)
+static bool coin(ut_cpu *p)
 {
     p->random ^= p->random << 13;
     p->random ^= p->random >> 17;
@@ -51,7 +51,7 @@ static bool coin(ut_place *p)
     return p->random >> 31;
 }
 
-bool ut_place_decide(ut_place *p, uint64_t ran, uint64_t waited)
+bool ut_cpu_decide(ut_cpu *p, uint64_t ran, uint64_t waited)
 {
     if (ran < RAN_MIN_NS)
         return false;
@@ -79,23 +79,23 @@ static bool move_over(void)
     return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
-bool ut_place_look(ut_place *p, ut_ns now)
+bool ut_cpu_look(ut_cpu *p, ut_ns now)
 {
     if (p->fd < 0 || now < p->next)
         return false;
     p->next = now + p->interval;
     uint64_t ran, waited;
     if (!read_schedstat(p, &ran, &waited)) {
-        ut_place_free(p);
+        ut_cpu_free(p);
         return false;
     }
-    bool move = ut_place_decide(p, ran - p->ran_ns, waited - p->waited_ns);
+    bool move = ut_cpu_decide(p, ran - p->ran_ns, waited - p->waited_ns);
     p->ran_ns = ran;
     p->waited_ns = waited;
     if (!move)
         return false;
     bool moved = move_over();
     if (!moved)
-        ut_place_free(p); /* one CPU, or a sandbox that forbids it: never again */
+        ut_cpu_free(p); /* one CPU, or a sandbox that forbids it: never again */
     return moved;
 }

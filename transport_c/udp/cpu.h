@@ -7,26 +7,26 @@
  * share a CPU do not both leave it. It looks at growing intervals while moving does not help: where all CPUs are busy
  * no move can help.
  */
-#ifndef UT_PLACE_H
-#define UT_PLACE_H
+#ifndef UT_CPU_H
+#define UT_CPU_H
 
 #include "core/base/ut.h"
 
-typedef struct ut_place {
+typedef struct ut_cpu {
     int fd; /* the thread's schedstat: ns run, ns waited for a CPU; -1 where there is none, and then it never moves */
     uint32_t random;            /* state of the coin */
     uint64_t ran_ns, waited_ns; /* at the last look */
     ut_ns next;                 /* when to look again */
     ut_ns interval;
-} ut_place;
+} ut_cpu;
 
 /* For the calling thread. |seed| makes two engines toss different coins. */
-void ut_place_init(ut_place *p, uint64_t seed);
-void ut_place_free(ut_place *p);
+void ut_cpu_init(ut_cpu *p, uint64_t seed);
+void ut_cpu_free(ut_cpu *p);
 /* Moves the thread if that is due, and returns whether it did. It may be called as often as one likes, and looks about
  * every half millisecond. */
-bool ut_place_look(ut_place *p, ut_ns now);
+bool ut_cpu_look(ut_cpu *p, ut_ns now);
 /* The decision alone: after |ran| ns on a CPU and |waited| ns for one, does the thread move? */
-bool ut_place_decide(ut_place *p, uint64_t ran, uint64_t waited);
+bool ut_cpu_decide(ut_cpu *p, uint64_t ran, uint64_t waited);
 
 #endif

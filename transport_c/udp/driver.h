@@ -45,7 +45,7 @@ typedef struct ut_driver_stats {
     uint64_t receive_errors;
     uint64_t gro_batches;  /* receives that held more than one datagram */
     uint64_t cpu_ns;       /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */
-    uint64_t thread_moves; /* to another CPU: place.h */
+    uint64_t thread_moves; /* to another CPU: cpu.h */
     uint64_t allocations;  /* on the data path since start; always 0 */
 } ut_driver_stats;
 

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "loop.h"
 #include "core/base/bits.h"
-#include "place.h"
+#include "cpu.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -232,13 +232,13 @@ void *ut_loop_main(void *arg)
     bool readable[2] = {false, false};
     unsigned working = 0; /* turns in a row that left passes over buckets unfinished */
     struct pollfd w[WATCHES];
-    ut_place place;
-    ut_place_init(&place, d->engine_config.seed);
+    ut_cpu cpu;
+    ut_cpu_init(&cpu, d->engine_config.seed);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     lock_standing_back(d);
     while (!d->stopping) {
         const bool busy = turn(d, readable);
-        d->thread_moves += ut_place_look(&place, ut_driver_now());
+        d->thread_moves += ut_cpu_look(&cpu, ut_driver_now());
         watch(d, w);
         const ut_ns until = sleep_until(d, busy);
         working = ut_engine_has_work(d->engine) ? working + 1 : 0;
@@ -254,6 +254,6 @@ void *ut_loop_main(void *arg)
             take_wakes(d, w, readable);
     }
     pthread_mutex_unlock(&d->lock);
-    ut_place_free(&place);
+    ut_cpu_free(&cpu);
     return NULL;
 }

@@ -103,7 +103,7 @@ static void ut_cc_swift__cuts_in_proportion_once_per_round_trip(void)
     CHECK_EQ(cc.window, 192000);
     feed(UT_MS, 2100 * UT_US, 1);
     CHECK_EQ(cc.window, 192000 - 192000 * 4 / 10);
-    CHECK_EQ(cc.cuts, 2);
+    CHECK_EQ(cc.reductions, 2);
     fresh(UT_CC_SWIFT);
     feed(UT_MS, 100 * UT_US, 1);
     feed(UT_MS, 90 * UT_MS, 1);

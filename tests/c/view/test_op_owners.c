@@ -320,8 +320,8 @@ static void take_words(uint32_t from, uint32_t to, uint32_t port, uint8_t *packe
     if (seems_to_follow)
         follow_seemingly(from, &f);
     if (to == 2 && mute >> from & 1)
-        f.view = (ut_view_word){.plan = {.before = {.owners = 15}, .after = {.owners = 15}},
-                                .decider = mute == 1 ? UT_DECIDER_NONE : f.view.decider};
+        f.view = (ut_view_claim){.plan = {.before = {.owners = 15}, .after = {.owners = 15}},
+                                 .decider = mute == 1 ? UT_DECIDER_NONE : f.view.decider};
     CHECK_EQ(ut_feedback_encode(packet, &f), len);
 }
 

@@ -177,9 +177,9 @@ static void owners__whom_a_newcomer_never_met(void)
 static void owners__nonsense_is_not_heard(void)
 {
     start(0);
-    ut_view_word words[] = {{plan_of(0, 1, 50), 0},      {plan_of(1, 0, 50), 0},
-                            {plan_of(0xf0, 0xf, 50), 0}, {plan_of(7, 7, 50), UT_DECIDER_NONE},
-                            {plan_of(7, 7, 50), 0},      {plan_of(7, 7, 50), 0}};
+    ut_view_claim words[] = {{plan_of(0, 1, 50), 0},      {plan_of(1, 0, 50), 0},
+                             {plan_of(0xf0, 0xf, 50), 0}, {plan_of(7, 7, 50), UT_DECIDER_NONE},
+                             {plan_of(7, 7, 50), 0},      {plan_of(7, 7, 50), 0}};
     words[4].plan.after.option[UT_VIEW_CODEC] = 2; /* there is no such codec */
     words[5].plan.before.option[3] = 1;            /* nor such an option */
     at[1] = 40;

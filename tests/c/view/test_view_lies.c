@@ -97,7 +97,7 @@ static void owners__two_hosts(void)
     ut_view_init(&v, 2, 0, most, none);
     for (uint64_t next = 0; next < 300; next++) {
         ut_view_here of = {.self = 1, .up = 1, .next_open = next};
-        ut_view_hear(&v, 0, &(ut_view_word){plan_of(1 + next % 3, 1 + next / 3 % 2, next + next % 20), 0}, &of);
+        ut_view_hear(&v, 0, &(ut_view_claim){plan_of(1 + next % 3, 1 + next / 3 % 2, next + next % 20), 0}, &of);
         ut_view_decide(&v, &of, none);
         CHECK_HEX(owners_at(&v, next), 3);
     }
@@ -108,7 +108,7 @@ static void owners__two_hosts(void)
     uint64_t alone = 0;
     for (uint64_t next = 500; next < 700; next++) {
         ut_view_here of = {.self = 1, .up = 1, .next_open = next};
-        ut_view_hear(&v, 0, &(ut_view_word){plan_of(1, 1, next + 16), 0}, &of);
+        ut_view_hear(&v, 0, &(ut_view_claim){plan_of(1, 1, next + 16), 0}, &of);
         ut_view_decide(&v, &of, none);
         alone += owners_at(&v, next) != 3;
     }

@@ -84,7 +84,7 @@ static ut_view_plan plan_of(uint64_t before, uint64_t after, uint64_t from)
 /* |h| hears |plan| from |from|. */
 static void tell(uint32_t h, uint32_t from, ut_view_plan plan, uint8_t decider)
 {
-    ut_view_word word = {plan, decider};
+    ut_view_claim word = {plan, decider};
     ut_view_here of = here(h);
     ut_view_hear(&host[h], from, &word, &of);
 }
@@ -98,7 +98,7 @@ static void decide(uint32_t h)
 static void speak(uint32_t from)
 {
     ut_view_here of = here(from);
-    ut_view_word word = ut_view_say(&host[from], &of);
+    ut_view_claim word = ut_view_say(&host[from], &of);
     for (uint32_t h = 0; h < N; h++)
         if ((sees(h) >> from & 1) && !(liars >> from & 1))
             tell(h, from, word.plan, word.decider);

@@ -95,7 +95,7 @@ void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now);
 /* |len| bytes from |host| were used. */
 void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, size_t len, ut_ns now);
 /* A valid packet of |host| came. |opened|: its record says that it has the op open. */
-void ut_witness_word(ut_op_account *a, uint32_t host, bool opened, ut_ns now);
+void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now);
 /* Mask of the hosts because of which a collective must fail: something of theirs is missing, or they were not heard to
  * have called it. If some of these are gone, only those; and never hosts that gave up themselves (|tx_done|) because of
  * another host. */

@@ -35,7 +35,7 @@ void ut_replica_compare(ut_op_account *a, uint64_t seq, uint32_t host, uint32_t 
         return;
     r->heard |= ut_bit(host);
     j->host->counters->replicas_compared++;
-    if (theirs != ut_digest_word(r->digest)) {
+    if (theirs != ut_digest_brief(r->digest)) {
         r->differ |= ut_bit(host);
         j->host->counters->replicas_differ++;
     }

@@ -28,7 +28,7 @@ void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now)
     }
 }
 
-void ut_witness_word(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
+void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
 {
     ut_note *n = &a->note[host];
     if (n->opened != UT_NEVER)
@@ -42,7 +42,7 @@ void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, size_t l
 {
     ut_note *n = &a->note[host];
     uint32_t lag = low24((uint32_t)(now / UT_US) - h->time_us);
-    ut_witness_word(a, host, true, now);
+    ut_witness_heard(a, host, true, now);
     if (n->packets++ == 0) {
         n->first = now;
         n->lag_first = lag;

@@ -18,7 +18,7 @@ static inline uint64_t ut_digest_part(uint32_t crc, uint64_t offset, size_t len)
 }
 
 /* The 32 bits of a digest that travel in a record. */
-static inline uint32_t ut_digest_word(uint64_t digest)
+static inline uint32_t ut_digest_brief(uint64_t digest)
 {
     return (uint32_t)(digest ^ digest >> 32);
 }

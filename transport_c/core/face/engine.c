@@ -194,7 +194,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
     if (j->partial)
-        ut_slots_close(j, now);
+        ut_gifts_close(j, now);
     for (uint32_t s = 0; s < UT_SESSIONS_MAX; s++)
         if (e->session[s].used && e->session[s].job == job)
             e->session[s].used = false;
@@ -292,7 +292,7 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
                            .window_bytes = c->cc.ops ? c->cc.ops->window(&c->cc) : UINT64_MAX,
                            .base_rtt_ns = c->cc.base_rtt,
                            .ce_packets = c->tx.ce_packets,
-                           .window_cuts = c->cc.cuts};
+                           .window_cuts = c->cc.reductions};
     return UT_OK;
 }
 
@@ -325,7 +325,7 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     }
     if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
         return UT_ERR_FULL;
-    int error = j->partial ? ut_slot_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
+    int error = j->partial ? ut_gift_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
     if (error)
         return error;
     e->session[free_at] = (ut_engine_session){.used = true,

@@ -44,7 +44,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t windo
     }
     /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
      * folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded, but none of jobs that keep;
-     * those alone go on without the trainer whose buffer they began with (ut_slot_gone). */
+     * those alone go on without the trainer whose buffer they began with (ut_gift_gone). */
     bool apart = config->hosts > 1;
     bool encodes = apart && gathering->encodes && algorithm == UT_TAR;
     bool combines = config->local_ranks > 1 || gathering->keeps;

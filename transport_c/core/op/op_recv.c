@@ -232,7 +232,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
         if (op->state == UT_OP_RUNNING)
-            ut_witness_word(&op->account, host, ut_op_record_of(j, op, host) != NULL, now);
+            ut_witness_heard(&op->account, host, ut_op_record_of(j, op, host) != NULL, now);
         if (ut_op_sends(op))
             ut_op_record(j, op, host, now);
         if (op->state == UT_OP_RUNNING && op->plan.schedule.lasting)

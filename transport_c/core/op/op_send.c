@@ -258,7 +258,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .weight = op->local.weight,
                          .algorithm = (uint8_t)ut_job_algorithm(j),
                          .time_left_us = left,
-                         .digest = over && op->account.replica.known ? ut_digest_word(op->account.replica.digest) : 0,
+                         .digest = over && op->account.replica.known ? ut_digest_brief(op->account.replica.digest) : 0,
                          .full_mask = op->peers.complete_masks ? op->peers.full_mask : 0,
                          .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
                          .view = op->plan.view_tag};

@@ -68,7 +68,7 @@ static bool trainer_of(const ut_job *j, uint32_t rank, uint32_t *ret_host, uint3
     *ret_host = host;
     *ret_place = rank;
     if (host == j->config.self)
-        return ut_slots_present(j) >> rank & 1;
+        return ut_gifts_present(j) >> rank & 1;
     return host < j->config.hosts && ut_job_host_is_up(j, host) && (j->partial->present_of[host] >> rank & 1);
 }
 
@@ -94,7 +94,7 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
 {
     if (ut_planted(UT_PLANT_PARTIAL_QUORUM_OF_ONE))
         k = 1;
-    uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_slots_present(j));
+    uint32_t sum = (uint32_t)__builtin_popcount(ready), alive = (uint32_t)__builtin_popcount(ut_gifts_present(j));
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         const ut_record *r = &j->claims[h].record[seq % UT_OPS_MAX];
         if (h == j->config.self || !ut_job_host_is_up(j, h))
@@ -109,7 +109,7 @@ static bool is_quorum(const ut_job *j, uint64_t seq, uint32_t k, uint16_t ready)
 
 static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
 {
-    uint16_t ready = ut_slots_ready(j, seq), attached = ut_slots_attached(j);
+    uint16_t ready = ut_gifts_ready(j, seq), attached = ut_gifts_attached(j);
     switch (set->policy) {
     case UT_POLICY_FULL:
         return ready && ready == attached;
@@ -181,7 +181,7 @@ static uint64_t ended_elsewhere(const ut_job *j)
 static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns now)
 {
     ut_partial *p = j->partial;
-    uint16_t ready = ut_slots_ready(j, seq);
+    uint16_t ready = ut_gifts_ready(j, seq);
     if (p->told_seq == seq && p->told_ready == ready)
         return;
     p->told_seq = seq;
@@ -205,7 +205,7 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
  */
 static ut_ns waits_until(const ut_job *j, uint32_t tau, ut_ns since, ut_ns end)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_NO_TAU) || !ut_slots_overdue(j, tau))
+    if (ut_planted(UT_PLANT_PARTIAL_NO_TAU) || !ut_gifts_overdue(j, tau))
         return 0;
     ut_ns time = end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0;
     return since + time / 4;
@@ -259,7 +259,7 @@ void ut_partial_look(ut_job *j, ut_ns now)
         }
         ut_submission shape;
         if (!external)
-            shape = ut_slots_shape(j, now);
+            shape = ut_gifts_shape(j, now);
         else
             shape = shape_of(j, from, seq);
         shape.op_seq = seq;
@@ -267,9 +267,9 @@ void ut_partial_look(ut_job *j, ut_ns now)
         if (now < p->look_at)
             return;
         p->look_at = UT_NEVER;
-        ut_ns since = ut_slots_since(j, p->due_at);
+        ut_ns since = ut_gifts_since(j, p->due_at);
         if (external)
-            ut_slots_reshape(j, &shape);
+            ut_gifts_reshape(j, &shape);
         start(j, &shape, external ? from : j->config.self, &set, since, now);
     }
 }
@@ -283,12 +283,12 @@ int ut_partial_activate(ut_job *j, uint64_t seq, ut_ns now)
         return UT_OK;
     if (seq != j->next_open || ut_partial_busy(j))
         return UT_ERR_SEQUENCE;
-    if (!ut_slots_ready(j, seq))
+    if (!ut_gifts_ready(j, seq))
         return UT_ERR_ABSENT;
     ut_policy_set set = ut_policy_of(j, seq);
-    ut_submission shape = ut_slots_shape(j, now);
+    ut_submission shape = ut_gifts_shape(j, now);
     shape.op_seq = seq;
-    start(j, &shape, j->config.self, &set, ut_slots_since(j, now), now);
+    start(j, &shape, j->config.self, &set, ut_gifts_since(j, now), now);
     ut_partial_look(j, now);
     return UT_OK;
 }

@@ -6,7 +6,7 @@
  */
 #include "core/partial/answer.h"
 
-ut_receipt ut_answer_word(const ut_job *j, const ut_submission *x, uint32_t status, int error)
+ut_receipt ut_answer_brief(const ut_job *j, const ut_submission *x, uint32_t status, int error)
 {
     uint8_t eta = j->config.options.eta;
     return (ut_receipt){.op_seq = j->next_open,
@@ -22,17 +22,17 @@ ut_receipt ut_answer_word(const ut_job *j, const ut_submission *x, uint32_t stat
 }
 
 /* What the call gave lies in the slot. */
-static bool waits_in_slot(const ut_rank_slot *r, const ut_submission *x)
+static bool waits_in_slot(const ut_rank_gifts *r, const ut_submission *x)
 {
     return (x->flags & UT_SUBMIT_GIVE) && r->waiting.there && r->waiting.number == x->op_seq;
 }
 
-static bool is_in_op(const ut_rank_slot *r, const ut_submission *x)
+static bool is_in_op(const ut_rank_gifts *r, const ut_submission *x)
 {
     return (x->flags & UT_SUBMIT_GIVE) && r->in_op.there && r->in_op.number == x->op_seq;
 }
 
-static void take_back(ut_rank_slot *r, const ut_submission *x)
+static void take_back(ut_rank_gifts *r, const ut_submission *x)
 {
     if (waits_in_slot(r, x) && !r->waiting.spent)
         r->waiting.there = false;
@@ -40,13 +40,13 @@ static void take_back(ut_rank_slot *r, const ut_submission *x)
 
 void ut_answer(ut_job *j, uint32_t session, const ut_submission *x, ut_receipt *receipt, ut_ns since, ut_ns now)
 {
-    ut_rank_slot *r = ut_slot_of(j, session);
+    ut_rank_gifts *r = ut_gift_of(j, session);
     receipt->call_seq = x->op_seq;
     receipt->kept = waits_in_slot(r, x);
     receipt->elapsed_ns = now - since;
     if (receipt->kept)
         r->waiting.calls = false;
-    ut_slot_tell_words(j, r);
+    ut_gift_tell_numbers(j, r);
     j->host->complete(j->host->context, session, receipt);
 }
 
@@ -71,7 +71,7 @@ static ut_receipt desync(const ut_job *j, const ut_submission *x, const ut_recei
 {
     const ut_partial *p = j->partial;
     bool dtype = x->dtype != p->dtype;
-    ut_receipt r = ut_answer_word(j, x, UT_FAILED, UT_ERR_DESYNC);
+    ut_receipt r = ut_answer_brief(j, x, UT_FAILED, UT_ERR_DESYNC);
     r.op_seq = newest->op_seq;
     r.culprit = r.self;
     r.field = dtype ? UT_FIELD_DTYPE : UT_FIELD_COUNT;
@@ -94,7 +94,7 @@ static bool give_result(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
         receipt = desync(j, x, &receipt);
     } else if (receipt.status != UT_FAILED) {
         if (x->src == x->dst)
-            take_back(ut_slot_of(j, session), x); /* the answer takes its place */
+            take_back(ut_gift_of(j, session), x); /* the answer takes its place */
         if (!copy(j, w, ut_job_op(j, receipt.op_seq)->memory.bucket))
             return false;
     }
@@ -107,14 +107,14 @@ static bool give_result(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 /* Answers a call whose time is over. False as above. */
 static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 {
-    ut_rank_slot *r = ut_slot_of(j, session);
+    ut_rank_gifts *r = ut_gift_of(j, session);
     const ut_submission *x = &w->submission;
     if (!w->late) {
         w->late = true;
         w->own = waits_in_slot(r, x) || is_in_op(r, x); /* else its bytes may be another's by now */
         take_back(r, x);
     }
-    ut_receipt receipt = ut_answer_word(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
+    ut_receipt receipt = ut_answer_brief(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
     if (x->mode == UT_RELIABLE) {
         receipt.status = UT_FAILED;
         receipt.error = UT_ERR_TIMEOUT;
@@ -131,7 +131,7 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
 /* Answers whom it can of one session. False if there is more to do. */
 static bool answer_session(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_calls *calls = ut_slot_of(j, session)->calls;
+    ut_calls *calls = ut_gift_of(j, session)->calls;
     for (uint32_t i = 0; i < calls->count;) {
         ut_waiting *w = ut_calls_at(calls, i);
         if (!w->answer && !w->late) {
@@ -145,7 +145,7 @@ static bool answer_session(ut_job *j, uint32_t session, ut_ns now)
     return true;
 }
 
-void ut_slots_answer(ut_job *j, ut_ns now)
+void ut_gifts_answer(ut_job *j, ut_ns now)
 {
     bool all = true;
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
@@ -156,7 +156,7 @@ void ut_slots_answer(ut_job *j, ut_ns now)
     j->partial->answering = !all;
 }
 
-static void owe(const ut_job *j, const ut_rank_slot *r, ut_waiting *w, uint64_t answer)
+static void owe(const ut_job *j, const ut_rank_gifts *r, ut_waiting *w, uint64_t answer)
 {
     const ut_submission *x = &w->submission;
     bool failed = kept(j, answer)->status == UT_FAILED;
@@ -165,7 +165,7 @@ static void owe(const ut_job *j, const ut_rank_slot *r, ut_waiting *w, uint64_t 
     w->differs = !failed && (x->dtype != j->partial->dtype || x->count != j->partial->count);
 }
 
-void ut_slots_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
+void ut_gifts_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         if (j->partial->rank[i].session == UINT32_MAX)
@@ -179,7 +179,7 @@ void ut_slots_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
     }
 }
 
-void ut_slot_wait(ut_job *j, ut_rank_slot *r, const ut_waiting *call, uint64_t answer)
+void ut_gift_wait(ut_job *j, ut_rank_gifts *r, const ut_waiting *call, uint64_t answer)
 {
     ut_waiting *w = ut_calls_add(r->calls, call);
     if (answer)
@@ -187,7 +187,7 @@ void ut_slot_wait(ut_job *j, ut_rank_slot *r, const ut_waiting *call, uint64_t a
 }
 
 /* When a call is answered at the latest. */
-static ut_ns latest_of(const ut_job *j, const ut_rank_slot *r, const ut_waiting *w)
+static ut_ns latest_of(const ut_job *j, const ut_rank_gifts *r, const ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
     if (w->answer || w->late)
@@ -197,12 +197,12 @@ static ut_ns latest_of(const ut_job *j, const ut_rank_slot *r, const ut_waiting 
     return is_in_op(r, x) && op->time.deadline <= grace ? grace : x->deadline_ns;
 }
 
-void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)
+void ut_gift_expire(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_calls *calls = ut_slot_of(j, session)->calls;
+    ut_calls *calls = ut_gift_of(j, session)->calls;
     for (uint32_t i = 0; i < calls->count;) {
         ut_waiting *w = ut_calls_at(calls, i);
-        if (now < latest_of(j, ut_slot_of(j, session), w)) {
+        if (now < latest_of(j, ut_gift_of(j, session), w)) {
             i++;
         } else if (give_own(j, session, w, now)) {
             ut_calls_remove(calls, i);
@@ -213,22 +213,22 @@ void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now)
     }
 }
 
-ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session)
+ut_ns ut_gift_next_expiry(const ut_job *j, uint32_t session)
 {
-    const ut_rank_slot *r = ut_slot_seen(j, session);
+    const ut_rank_gifts *r = ut_gift_seen(j, session);
     ut_ns next = UT_NEVER;
     for (uint32_t i = 0; i < r->calls->count; i++)
         next = UT_MIN2(next, latest_of(j, r, ut_calls_see(r->calls, i)));
     return next;
 }
 
-void ut_slots_close(ut_job *j, ut_ns now)
+void ut_gifts_close(ut_job *j, ut_ns now)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_slot *r = &j->partial->rank[i];
+        ut_rank_gifts *r = &j->partial->rank[i];
         while (r->session != UINT32_MAX && r->calls->count) {
             ut_waiting w = ut_calls_remove(r->calls, 0);
-            ut_receipt receipt = ut_answer_word(j, &w.submission, UT_FAILED, UT_ERR_CLOSED);
+            ut_receipt receipt = ut_answer_brief(j, &w.submission, UT_FAILED, UT_ERR_CLOSED);
             take_back(r, &w.submission);
             ut_answer(j, r->session, &w.submission, &receipt, w.since, now);
         }

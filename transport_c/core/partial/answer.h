@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What gift.c, which takes what ranks give and ask, and answer.c, which answers their calls, need of each other. A
- * rank's *slot* in these names is the record of what the rank has given and waits for (ut_rank_slot).
+ * rank's *slot* in these names is the record of what the rank has given and waits for (ut_rank_gifts).
  */
 #ifndef UT_ANSWER_H
 #define UT_ANSWER_H
@@ -10,23 +10,23 @@
 
 /* gift.c */
 /* The slot of the session's rank. */
-const ut_rank_slot *ut_slot_seen(const ut_job *j, uint32_t session);
-static inline ut_rank_slot *ut_slot_of(ut_job *j, uint32_t session)
+const ut_rank_gifts *ut_gift_seen(const ut_job *j, uint32_t session);
+static inline ut_rank_gifts *ut_gift_of(ut_job *j, uint32_t session)
 {
-    return (ut_rank_slot *)ut_slot_seen(j, session);
+    return (ut_rank_gifts *)ut_gift_seen(j, session);
 }
 /* Tells a rank, in its ring, which of its gifts have been taken and what results there are. */
-void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r);
+void ut_gift_tell_numbers(ut_job *j, const ut_rank_gifts *r);
 
 /* answer.c */
 /* Makes a receipt without a result. */
-ut_receipt ut_answer_word(const ut_job *j, const ut_submission *x, uint32_t status, int error);
+ut_receipt ut_answer_brief(const ut_job *j, const ut_submission *x, uint32_t status, int error);
 /* Answers a call with |receipt|; |since| is when the call came. */
 void ut_answer(ut_job *j, uint32_t session, const ut_submission *x, ut_receipt *receipt, ut_ns since, ut_ns now);
 /* Lets the call of |r|'s trainer wait for an answer. |answer| is the number, among the kept receipts, of the one that
  * answers it, plus one; 0: an op to come answers it. */
-void ut_slot_wait(ut_job *j, ut_rank_slot *r, const ut_waiting *call, uint64_t answer);
+void ut_gift_wait(ut_job *j, ut_rank_gifts *r, const ut_waiting *call, uint64_t answer);
 /* |answer| (as above) answers all calls that wait for op |op_seq| or an earlier one. */
-void ut_slots_owe(ut_job *j, uint64_t op_seq, uint64_t answer);
+void ut_gifts_owe(ut_job *j, uint64_t op_seq, uint64_t answer);
 
 #endif

@@ -19,7 +19,7 @@ static uint16_t all_places(const ut_job *j)
     return (uint16_t)((1u << j->config.local_ranks) - 1);
 }
 
-uint16_t ut_slots_attached(const ut_job *j)
+uint16_t ut_gifts_attached(const ut_job *j)
 {
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
@@ -27,7 +27,7 @@ uint16_t ut_slots_attached(const ut_job *j)
     return mask;
 }
 
-uint16_t ut_slots_present(const ut_job *j)
+uint16_t ut_gifts_present(const ut_job *j)
 {
     uint16_t mask = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
@@ -35,7 +35,7 @@ uint16_t ut_slots_present(const ut_job *j)
     return mask;
 }
 
-uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
+uint16_t ut_gifts_ready(const ut_job *j, uint64_t seq)
 {
     if (ut_planted(UT_PLANT_PARTIAL_LEFTOVERS_START))
         seq = 0;
@@ -47,17 +47,17 @@ uint16_t ut_slots_ready(const ut_job *j, uint64_t seq)
     return mask;
 }
 
-bool ut_slots_overdue(const ut_job *j, uint32_t tau)
+bool ut_gifts_overdue(const ut_job *j, uint32_t tau)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        const ut_rank_slot *r = &j->partial->rank[i];
+        const ut_rank_gifts *r = &j->partial->rank[i];
         if (r->session != NO_SESSION && !r->waiting.there && r->absent >= tau)
             return true;
     }
     return false;
 }
 
-ut_ns ut_slots_since(const ut_job *j, ut_ns at)
+ut_ns ut_gifts_since(const ut_job *j, ut_ns at)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
         if (j->partial->rank[i].waiting.there)
@@ -65,15 +65,15 @@ ut_ns ut_slots_since(const ut_job *j, ut_ns at)
     return at;
 }
 
-bool ut_slots_announce(const ut_job *j)
+bool ut_gifts_announce(const ut_job *j)
 {
     if (ut_partial_busy(j))
         return false;
     bool quorum = ut_policy_of(j, j->next_open).policy == UT_POLICY_QUORUM;
-    return j->partial->announce || (quorum && ut_slots_ready(j, j->next_open)) || ut_slots_present(j) != all_places(j);
+    return j->partial->announce || (quorum && ut_gifts_ready(j, j->next_open)) || ut_gifts_present(j) != all_places(j);
 }
 
-ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
+ut_submission ut_gifts_shape(const ut_job *j, ut_ns now)
 {
     ut_submission shape = {0};
     ut_ns budget = UT_NEVER;
@@ -92,7 +92,7 @@ ut_submission ut_slots_shape(const ut_job *j, ut_ns now)
     return shape;
 }
 
-void ut_slots_reshape(const ut_job *j, ut_submission *shape)
+void ut_gifts_reshape(const ut_job *j, ut_submission *shape)
 {
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         const ut_gift *g = &j->partial->rank[i].waiting;
@@ -109,16 +109,16 @@ void ut_slots_reshape(const ut_job *j, ut_submission *shape)
 
 /* ---- one rank ---- */
 
-const ut_rank_slot *ut_slot_seen(const ut_job *j, uint32_t session)
+const ut_rank_gifts *ut_gift_seen(const ut_job *j, uint32_t session)
 {
-    const ut_rank_slot *r = j->partial->rank;
+    const ut_rank_gifts *r = j->partial->rank;
     while (r + 1 < j->partial->rank + j->config.local_ranks && r->session != session)
         r++;
     assert(r->session == session);
     return r;
 }
 
-void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
+void ut_gift_tell_numbers(ut_job *j, const ut_rank_gifts *r)
 {
     if (r->session == NO_SESSION)
         return;
@@ -133,7 +133,7 @@ void ut_slot_tell_words(ut_job *j, const ut_rank_slot *r)
 /* ---- calls ---- */
 
 /* Puts what |call| gives into the slot. UT_ERR_EXISTS: it is full; UT_ERR_SEQUENCE: what it replaces is gone. */
-static int give(const ut_job *j, ut_rank_slot *r, const ut_waiting *call, ut_ns now)
+static int give(const ut_job *j, ut_rank_gifts *r, const ut_waiting *call, ut_ns now)
 {
     const ut_submission *x = &call->submission;
     bool replace = x->flags & UT_SUBMIT_REPLACE;
@@ -158,35 +158,35 @@ static int give(const ut_job *j, ut_rank_slot *r, const ut_waiting *call, ut_ns 
     return UT_OK;
 }
 
-void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
+void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
 {
     const ut_submission *x = &call->submission;
     ut_partial *p = j->partial;
-    ut_rank_slot *r = ut_slot_of(j, session);
+    ut_rank_gifts *r = ut_gift_of(j, session);
     int error = x->flags & UT_SUBMIT_GIVE ? give(j, r, call, now) : UT_OK;
     p->stale = true;
     if (error) {
-        ut_receipt receipt = ut_answer_word(j, x, error == UT_ERR_SEQUENCE ? UT_OVERTAKEN : UT_FAILED, error);
+        ut_receipt receipt = ut_answer_brief(j, x, error == UT_ERR_SEQUENCE ? UT_OVERTAKEN : UT_FAILED, error);
         if (error == UT_ERR_SEQUENCE)
             receipt.error = UT_OK;
         ut_answer(j, session, x, &receipt, now, now);
     } else if (p->held && x->wanted < p->results) {
-        ut_slot_wait(j, r, call, p->result_kept + 1);
-        ut_slots_answer(j, now);
+        ut_gift_wait(j, r, call, p->result_kept + 1);
+        ut_gifts_answer(j, now);
     } else if (x->flags & UT_SUBMIT_NOWAIT) {
-        ut_receipt receipt = ut_answer_word(j, x, UT_EMPTY, UT_OK);
+        ut_receipt receipt = ut_answer_brief(j, x, UT_EMPTY, UT_OK);
         ut_answer(j, session, x, &receipt, now, now);
     } else {
-        ut_slot_wait(j, r, call, 0);
+        ut_gift_wait(j, r, call, 0);
         if (x->flags & UT_SUBMIT_GIVE)
             r->waiting.calls = true;
-        ut_slot_tell_words(j, r);
+        ut_gift_tell_numbers(j, r);
     }
 }
 
 /* ---- ops ---- */
 
-const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
+const ut_submission *ut_gifts_take(ut_job *j, ut_op *op)
 {
     ut_part *part = &op->partial->said[j->config.self];
     const ut_submission *first = NULL, *other = NULL;
@@ -196,7 +196,7 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
     if (j->partial->held && (j->partial->results - 1) % UT_OPS_MAX == op->seq % UT_OPS_MAX)
         j->partial->held = false; /* its memory is the new op's */
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_slot *r = &j->partial->rank[i];
+        ut_rank_gifts *r = &j->partial->rank[i];
         r->state = UT_SLOT_NULL;
         if (!r->waiting.there) {
             if (r->session != NO_SESSION) /* who was waited for in vain is not waited for again at once */
@@ -217,12 +217,12 @@ const ut_submission *ut_slots_take(ut_job *j, ut_op *op)
         bool same = said->dtype == op->what.dtype && said->redop == op->what.redop && said->count == op->what.count &&
                     said->mode == op->what.mode && !(said->flags & UT_SUBMIT_WORLD) == !op->what.by_world;
         other = other || same ? other : said;
-        ut_slot_tell_words(j, r);
+        ut_gift_tell_numbers(j, r);
     }
     return other;
 }
 
-unsigned ut_slots_sources(const ut_job *j, const void **ret)
+unsigned ut_gifts_sources(const ut_job *j, const void **ret)
 {
     unsigned n = 0;
     for (uint32_t i = 0; i < j->config.local_ranks; i++)
@@ -231,7 +231,7 @@ unsigned ut_slots_sources(const ut_job *j, const void **ret)
     return n;
 }
 
-void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
+void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
 {
     ut_partial *p = j->partial;
     p->stale = true;
@@ -243,27 +243,27 @@ void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
         p->count = op->what.count;
     }
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
-        ut_rank_slot *r = &p->rank[i];
+        ut_rank_gifts *r = &p->rank[i];
         r->in_op.there = false;
         if (receipt->status != UT_FAILED)
             r->result = r->state;
-        ut_slot_tell_words(j, r);
+        ut_gift_tell_numbers(j, r);
     }
-    ut_slots_owe(j, op->seq, j->account.kept_count);
-    ut_slots_answer(j, now);
+    ut_gifts_owe(j, op->seq, j->account.kept_count);
+    ut_gifts_answer(j, now);
 }
 
 /* ---- trainers come and go ---- */
 
-int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
+int ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls)
 {
     if (place >= j->config.local_ranks)
         return UT_ERR_ARGUMENT;
-    ut_rank_slot *r = &j->partial->rank[place];
+    ut_rank_gifts *r = &j->partial->rank[place];
     if (r->session != NO_SESSION)
         return UT_ERR_EXISTS;
     j->partial->announce = j->partial->announce || r->gone;
-    *r = (ut_rank_slot){.session = session, .calls = calls};
+    *r = (ut_rank_gifts){.session = session, .calls = calls};
     j->partial->stale = true;
     return UT_OK;
 }
@@ -280,9 +280,9 @@ static void leave(ut_job *j, ut_op *op, uint32_t place)
     ut_op_restart(op);
 }
 
-void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
+void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now)
 {
-    ut_rank_slot *r = ut_slot_of(j, session);
+    ut_rank_gifts *r = ut_gift_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
     if (r->in_op.there && op->state == UT_OP_OPENING) {
         leave(j, op, (uint32_t)(r - j->partial->rank));
@@ -292,7 +292,7 @@ void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now)
             memcpy(op->memory.orphan, op->memory.src, op->what.bytes);
         op->memory.src = op->memory.orphan;
     }
-    *r = (ut_rank_slot){.session = NO_SESSION, .gone = true};
+    *r = (ut_rank_gifts){.session = NO_SESSION, .gone = true};
     j->partial->stale = j->partial->announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */
 }

@@ -30,7 +30,7 @@ typedef struct ut_gift {
     ut_submission said;
 } ut_gift;
 
-typedef struct ut_rank_slot {
+typedef struct ut_rank_gifts {
     uint32_t session; /* UINT32_MAX: no trainer is attached */
     ut_calls *calls;  /* calls of that session that wait for an answer */
     bool gone;        /* a trainer was attached and has left; false while none has come yet */
@@ -41,7 +41,7 @@ typedef struct ut_rank_slot {
     uint8_t result;   /* enum ut_slot: what it had given to the newest op that has ended with a result */
     ut_gift waiting;  /* the gift that waits for an op */
     ut_gift in_op;    /* the gift that is in the op which is open here */
-} ut_rank_slot;
+} ut_rank_gifts;
 
 /* What may change while a job runs, at an op that all hosts know. */
 typedef struct ut_policy_set {
@@ -65,7 +65,7 @@ typedef struct ut_partial {
     uint16_t told_ready;     /* the ranks that it named */
     ut_policy_set before;    /* in force below options.policy_from */
     uint16_t present_of[64]; /* per host: local ranks whose trainer has not left, as far as this host knows */
-    ut_rank_slot rank[UT_LOCAL_MAX];
+    ut_rank_gifts rank[UT_LOCAL_MAX];
 } ut_partial;
 _Static_assert(UT_HOSTS_MAX == 64, "of ut_partial.present_of");
 

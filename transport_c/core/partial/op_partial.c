@@ -88,7 +88,7 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->waited = now - UT_MIN2(a->since, now);
     memset(op->partial->said, 0, sizeof op->partial->said);
     ut_op_time_call(j, op, &a->shape, true);
-    const ut_submission *other = ut_slots_take(j, op);
+    const ut_submission *other = ut_gifts_take(j, op);
     const ut_part *own = &op->partial->said[j->config.self];
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
                                                 .job = j->number,
@@ -105,13 +105,13 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
 static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
 {
     (void)op;
-    return ut_slots_sources(j, ret);
+    return ut_gifts_sources(j, ret);
 }
 
 static void place(ut_job *j, ut_op *op)
 {
     const void *from[UT_LOCAL_MAX];
-    unsigned n = ut_slots_sources(j, from);
+    unsigned n = ut_gifts_sources(j, from);
     op->memory.src = n == 1 ? from[0] : op->memory.bucket; /* where several were combined, and none is zero */
     op->memory.dst = op->memory.bucket;
     op->local.weight = (uint16_t)n;
@@ -141,7 +141,7 @@ static void tell(const ut_job *j, const ut_op *op, ut_record *r)
     r->initiator = op->partial->initiator;
     r->policy = op->partial->policy;
     r->submitted = (uint8_t)((op->what.by_world ? UT_SUBMIT_WORLD : 0) | (op->time.adaptive ? UT_SUBMIT_ADAPTIVE : 0));
-    r->attached = ut_slots_present(j);
+    r->attached = ut_gifts_present(j);
 }
 
 static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
@@ -169,16 +169,16 @@ static uint64_t contributors(const ut_job *j, const ut_op *op)
 
 static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
 {
-    ut_slots_ended(j, op, r, now);
+    ut_gifts_ended(j, op, r, now);
     return true;
 }
 
 /* What is said of the next op before it starts. */
 static bool readiness(const ut_job *j, ut_record *ret)
 {
-    if (!ut_slots_announce(j))
+    if (!ut_gifts_announce(j))
         return false;
-    uint16_t ready = ut_slots_ready(j, j->next_open);
+    uint16_t ready = ut_gifts_ready(j, j->next_open);
     *ret = (ut_record){.op_seq = j->next_open,
                        .weight = (uint16_t)__builtin_popcount(ready),
                        .algorithm = (uint8_t)ut_job_algorithm(j),
@@ -186,7 +186,7 @@ static bool readiness(const ut_job *j, ut_record *ret)
                        .fresh = ready,
                        .initiator = 0xffff,
                        .policy = ut_policy_of(j, j->next_open).policy,
-                       .attached = ut_slots_present(j)};
+                       .attached = ut_gifts_present(j)};
     return true;
 }
 
@@ -214,4 +214,4 @@ const ut_gathering ut_gathering_partial = {.keeps = true,
                                            .readiness = readiness,
                                            .hear = hear,
                                            .heard = ut_partial_look,
-                                           .gone = ut_slot_gone};
+                                           .gone = ut_gift_gone};

@@ -60,40 +60,40 @@ void ut_partial_host_connects(ut_job *j, uint32_t host);
 /* gift.c */
 /* Masks of local ranks: those that have a trainer; those whose trainer has not left (or has not come yet); those that
  * have given something for op |seq|. */
-uint16_t ut_slots_attached(const ut_job *j);
-uint16_t ut_slots_present(const ut_job *j);
-uint16_t ut_slots_ready(const ut_job *j, uint64_t seq);
+uint16_t ut_gifts_attached(const ut_job *j);
+uint16_t ut_gifts_present(const ut_job *j);
+uint16_t ut_gifts_ready(const ut_job *j, uint64_t seq);
 /* Whether some rank has given nothing, and was not in the last |tau| ops. */
-bool ut_slots_overdue(const ut_job *j, uint32_t tau);
+bool ut_gifts_overdue(const ut_job *j, uint32_t tau);
 /* When the first of the gifts that wait came, or |at| if that was before. */
-ut_ns ut_slots_since(const ut_job *j, ut_ns at);
+ut_ns ut_gifts_since(const ut_job *j, ut_ns at);
 /* Whether peers must hear which ranks are ready before the op starts. */
-bool ut_slots_announce(const ut_job *j);
+bool ut_gifts_announce(const ut_job *j);
 /* The first returns the op that the gifts which wait ask for. The second sets in |shape|, the op that a peer asks for,
  * what must be as these gifts ask for it. */
-ut_submission ut_slots_shape(const ut_job *j, ut_ns now);
-void ut_slots_reshape(const ut_job *j, ut_submission *shape);
+ut_submission ut_gifts_shape(const ut_job *j, ut_ns now);
+void ut_gifts_reshape(const ut_job *j, ut_submission *shape);
 /* Takes a rank's call, which was checked. */
-void ut_slot_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
+void ut_gift_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
 /* |op| starts and takes all gifts that wait. Returns a gift's submission that asks for another kind of op than this
  * one; NULL if there is none. */
-const ut_submission *ut_slots_take(ut_job *j, ut_op *op);
+const ut_submission *ut_gifts_take(ut_job *j, ut_op *op);
 /* Returns how many gifts are in the op, and in |ret| where they lie. */
-unsigned ut_slots_sources(const ut_job *j, const void **ret);
+unsigned ut_gifts_sources(const ut_job *j, const void **ret);
 /* |op| has ended; its receipt is kept. */
-void ut_slots_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
-/* A trainer takes the local rank |place|. |calls| stay the caller's, and are read until ut_slot_gone. UT_ERR_ARGUMENT:
+void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
+/* A trainer takes the local rank |place|. |calls| stay the caller's, and are read until ut_gift_gone. UT_ERR_ARGUMENT:
  * there is no such local rank; UT_ERR_EXISTS: it has a trainer. */
-int ut_slot_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
-void ut_slot_gone(ut_job *j, uint32_t session, ut_ns now);
+int ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
+void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now);
 
 /* answer.c */
 /* Answers all calls that have an answer, as far as the turn allows. */
-void ut_slots_answer(ut_job *j, ut_ns now);
-void ut_slot_expire(ut_job *j, uint32_t session, ut_ns now);
-ut_ns ut_slot_next_expiry(const ut_job *j, uint32_t session);
+void ut_gifts_answer(ut_job *j, ut_ns now);
+void ut_gift_expire(ut_job *j, uint32_t session, ut_ns now);
+ut_ns ut_gift_next_expiry(const ut_job *j, uint32_t session);
 /* Fails all calls that wait, because the job is going away. */
-void ut_slots_close(ut_job *j, ut_ns now);
+void ut_gifts_close(ut_job *j, ut_ns now);
 
 /* policy.c */
 /* Mask of the hosts that |self| tells at once that an op has started, after |from| told |self| (|from| is |self| where

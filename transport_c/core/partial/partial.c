@@ -35,7 +35,7 @@ ut_ns ut_partial_next_wake(const ut_job *j)
 void ut_partial_work_on(ut_job *j, ut_ns now)
 {
     if (j->partial && j->partial->answering)
-        ut_slots_answer(j, now);
+        ut_gifts_answer(j, now);
 }
 
 void ut_partial_members_changed(ut_job *j)

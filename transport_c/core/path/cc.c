@@ -79,7 +79,7 @@ bool ut_cc_is_full(const ut_cc *cc, const ut_cc_sample *s)
 
 bool ut_cc_may_cut(const ut_cc *cc, const ut_cc_sample *s)
 {
-    return cc->cut_at == 0 || s->sent_at > cc->cut_at;
+    return cc->reduced_at == 0 || s->sent_at > cc->reduced_at;
 }
 
 void ut_cc_grow(ut_cc *cc, uint64_t bytes)
@@ -96,8 +96,8 @@ void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window)
 {
     uint64_t least = (uint64_t)UT_CC_PACKETS_MIN * cc->packet;
     cc->window = UT_MAX2(UT_MIN2(cc->window, window), least);
-    cc->cut_at = s->now;
-    cc->cuts++;
+    cc->reduced_at = s->now;
+    cc->reductions++;
 }
 
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window)

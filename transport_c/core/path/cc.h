@@ -67,11 +67,11 @@ extern const ut_cc_ops ut_cc_swift, ut_cc_dctcp, ut_cc_timely, ut_cc_none;
 typedef struct ut_swift {
     ut_ns queueing; /* of the previous sample: one late wake-up is no queue */
     uint32_t packets, ce_packets;
-    uint8_t cuts;      /* reductions in a row, during which the delay stayed above the target */
-    bool competing;    /* somebody else fills the queue: see cc_swift.c */
-    ut_ns cut_delay;   /* queueing at the first of these reductions */
-    uint64_t cut_from; /* the window at the first of them */
-    ut_ns deepest;     /* the most queueing seen while competing */
+    uint8_t reductions;    /* reductions in a row, during which the delay stayed above the target */
+    bool competing;        /* somebody else fills the queue: see cc_swift.c */
+    ut_ns reduced_delay;   /* queueing at the first of these reductions */
+    uint64_t reduced_from; /* the window at the first of them */
+    ut_ns deepest;         /* the most queueing seen while competing */
 } ut_swift;
 
 typedef struct ut_dctcp {
@@ -99,12 +99,12 @@ struct ut_cc {
     ut_ns base_rtt;       /* the least round trip of the last one to two spans; 0: not known */
     ut_ns base_next;      /* the least round trip of the span that runs */
     ut_ns base_at;        /* when that span began */
-    ut_ns cut_at;         /* when the window was last reduced; packets sent before that tell nothing new */
+    ut_ns reduced_at;     /* when the window was last reduced; packets sent before that tell nothing new */
     /* Loss over a span of packets. */
     ut_ns span_at;
     uint64_t span_bytes, span_sent;
     uint32_t span_packets, span_lost;
-    uint64_t cuts, quick_adapts; /* counters */
+    uint64_t reductions, quick_adapts; /* counters */
     union {
         ut_swift swift;
         ut_dctcp dctcp;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Swift (SIGCOMM 2020): keep the queueing that our packets meet near a target. Above it the window is cut in
+ * Swift (SIGCOMM 2020): keep the queueing that our packets meet near a target. Above it the window is reduced in
  * proportion, once per round trip; below it the window grows by a step per round trip, and the step is a part of the
  * path's share and not a packet, for a collective is over before a packet per round trip comes to anything. Marked
- * packets cut as DCTCP does.
+ * packets reduce it as DCTCP does.
  *
  * A law of delay alone starves beside a TCP that fills the queue until it drops: the delay stays above any target that
- * is smaller than that queue, however little we send. So when three cuts have not halved the delay, the queue is not
- * ours, and delay says nothing about us: we then compete as TCP does, a packet more per round trip, and 0.7 of the
+ * is smaller than that queue, however little we send. So when three reductions have not halved the delay, the queue is
+ * not ours, and delay says nothing about us: we then compete as TCP does, a packet more per round trip, and 0.7 of the
  * window when packets are lost while the queue is near its deepest. The delay falling below the target ends that.
  */
 #include "core/path/cc.h"
 
-enum { CUTS_IN_VAIN = 3 };
+enum { REDUCTIONS_IN_VAIN = 3 };
 
 static void swift_init(ut_cc *cc)
 {
@@ -32,21 +32,21 @@ static void compete(ut_cc *cc, const ut_cc_sample *s, ut_ns queueing)
 }
 
 /* Above the target. */
-static void cut(ut_cc *cc, const ut_cc_sample *s, ut_ns queueing, ut_ns target)
+static void reduce(ut_cc *cc, const ut_cc_sample *s, ut_ns queueing, ut_ns target)
 {
     ut_swift *w = &cc->as.swift;
-    if (w->cuts >= CUTS_IN_VAIN && queueing > w->cut_delay / 2 &&
+    if (w->reductions >= REDUCTIONS_IN_VAIN && queueing > w->reduced_delay / 2 &&
         cc->window < cc->share / 4) { /* else it was hardly tried */
         w->competing = true;
         w->deepest = queueing;
-        cc->window = UT_MAX2(cc->window, w->cut_from / 2);
+        cc->window = UT_MAX2(cc->window, w->reduced_from / 2);
         return;
     }
-    if (w->cuts == 0) {
-        w->cut_delay = queueing;
-        w->cut_from = cc->window;
+    if (w->reductions == 0) {
+        w->reduced_delay = queueing;
+        w->reduced_from = cc->window;
     }
-    w->cuts++;
+    w->reductions++;
     uint64_t less = cc->window / 5 * 4 * (queueing - target) / queueing;
     ut_cc_cut_for_delay(cc, s, cc->window - UT_MIN2(less, cc->window / 2));
 }
@@ -61,7 +61,7 @@ static void swift_feedback(ut_cc *cc, const ut_cc_sample *s)
     ut_ns target = ut_cc_target(cc), newest = ut_cc_queueing(cc, s), queueing = UT_MIN2(newest, w->queueing);
     w->queueing = newest;
     if (queueing < target) {
-        w->cuts = 0;
+        w->reductions = 0;
         w->competing = false;
     }
     if (w->ce_packets && ut_cc_may_cut(cc, s)) {
@@ -71,7 +71,7 @@ static void swift_feedback(ut_cc *cc, const ut_cc_sample *s)
         compete(cc, s, queueing);
     } else if (queueing >= target) {
         if (ut_cc_may_cut(cc, s))
-            cut(cc, s, queueing, target);
+            reduce(cc, s, queueing, target);
     } else if (ut_cc_is_full(cc, s)) {
         ut_cc_grow_by(cc, s, cc->share / UT_CC_STEPS);
     }

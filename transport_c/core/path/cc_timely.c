@@ -22,7 +22,7 @@ static void timely_init(ut_cc *cc)
 }
 
 /* |share| in 1/1024. */
-static void cut_by(ut_cc *cc, const ut_cc_sample *s, uint64_t share)
+static void reduce_by(ut_cc *cc, const ut_cc_sample *s, uint64_t share)
 {
     if (ut_cc_may_cut(cc, s))
         ut_cc_cut_for_delay(cc, s, cc->window - cc->window * UT_MIN2(share, (uint64_t)CUT_MAX) / ONE);
@@ -39,11 +39,11 @@ static void timely_feedback(ut_cc *cc, const ut_cc_sample *s)
     t->gradient += (difference - t->gradient) * EWMA / ONE;
     t->falling = t->gradient <= 0 ? t->falling + 1 : 0;
     if (queueing > high) {
-        cut_by(cc, s, BETA * (queueing - high) / queueing);
+        reduce_by(cc, s, BETA * (queueing - high) / queueing);
         return;
     }
     if (queueing >= low && t->gradient > 0) {
-        cut_by(cc, s, BETA * (uint64_t)t->gradient / UT_MAX2(cc->base_rtt, low)); /* a base of 0 has no slope */
+        reduce_by(cc, s, BETA * (uint64_t)t->gradient / UT_MAX2(cc->base_rtt, low)); /* a base of 0 has no slope */
         return;
     }
     if (ut_cc_is_full(cc, s))

@@ -241,12 +241,12 @@ void ut_view_decide(ut_view *v, const ut_view_here *here, const uint16_t want[UT
     v->wants_since = UT_NEVER;
 }
 
-ut_view_word ut_view_say(const ut_view *v, const ut_view_here *here)
+ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here)
 {
-    return (ut_view_word){.plan = v->plan, .decider = heard_decider(v, here)};
+    return (ut_view_claim){.plan = v->plan, .decider = heard_decider(v, here)};
 }
 
-void ut_view_hear(ut_view *v, uint32_t host, const ut_view_word *word, const ut_view_here *here)
+void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut_view_here *here)
 {
     ut_view_plan p = word->plan, *ours = &v->plan;
     uint64_t next_open = here->next_open;

@@ -88,9 +88,9 @@ uint16_t ut_view_tag(const ut_view *v, const ut_view_state *state);
  * that are back and open ops join them, and whom another still holds; and options become as in |want|. */
 void ut_view_decide(ut_view *v, const ut_view_here *here, const uint16_t want[UT_VIEW_OPTIONS]);
 /* What a feedback says of it. */
-ut_view_word ut_view_say(const ut_view *v, const ut_view_here *here);
+ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here);
 /* |host| sent |word|. What is not believed yet may be when it is said again. */
-void ut_view_hear(ut_view *v, uint32_t host, const ut_view_word *word, const ut_view_here *here);
+void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut_view_here *here);
 /* |host| has opened an op, under whatever view. */
 void ut_view_opens(ut_view *v, uint32_t host);
 /* |host| is gone, or begins another life. */

@@ -131,10 +131,10 @@ typedef struct ut_view_plan {
 enum { UT_DECIDER_NONE = 0xff };
 
 /* What a feedback says of it. */
-typedef struct ut_view_word {
+typedef struct ut_view_claim {
     ut_view_plan plan;
     uint8_t decider; /* lowest host that decides, as far as the sender itself hears; NONE: it knows nothing yet */
-} ut_view_word;
+} ut_view_claim;
 
 typedef struct ut_feedback {
     uint8_t flags, records, incast;
@@ -148,7 +148,7 @@ typedef struct ut_feedback {
     uint32_t hold_us;
     uint8_t ack_words;
     uint16_t loss; /* what the sender still misses after repair, in units of 2^-15 of what was due */
-    ut_view_word view;
+    ut_view_claim view;
     ut_record record[UT_OPS_MAX];
     uint64_t ack[UT_ACK_WORDS];
 } ut_feedback;

@@ -139,7 +139,7 @@ static uint64_t some_hosts(sim_rng *rng)
 /* ---- feedback ---- */
 
 /* Plans that could be: for an op soon, among hosts that are. */
-static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_view_word *word)
+static void lie_of_owners(sim_rng *rng, uint32_t self, uint64_t next, ut_view_claim *word)
 {
     ut_view_plan *p = &word->plan;
     uint64_t kind = sim_below(rng, 6), me = UINT64_C(1) << self;
