@@ -5,27 +5,29 @@
  * in for one that was silent, and at a change of turns two may overlap: so it is the mean over the packets that is held
  * against the factor, plus one.
  */
+#include "core/wire/packets.h"
 #include "sim/sim.h"
 
 enum { TRICKLE = 2 * 4 /* packets: before the op opens, and after */, LATELY = 200000 /* ns */ };
 
 void sim_incast_note(sim_world *w, const sim_packet *packet)
 {
-    const uint8_t *b = packet->bytes;
-    if (!w->plan.quiet || packet->port != UT_PORT_DATA || packet->flags || packet->len < 33 || w->calming)
+    ut_data h;
+    if (!w->plan.quiet || packet->port != UT_PORT_DATA || packet->flags || w->calming ||
+        ut_data_decode(&h, packet->bytes, packet->len, UT_CHECK_NOTHING) < 0)
         return;
     sim_hearing *s = &w->hearing[packet->to][packet->from];
-    uint64_t op_stage = (uint64_t)b[12] << 32 | (uint64_t)b[13] << 24 | b[14] << 16 | b[15] << 8 | b[2] >> 6;
+    uint64_t op_stage = (uint64_t)h.op_seq << 8 | h.stage;
     if (s->op_stage != op_stage)
         *s = (sim_hearing){.op_stage = op_stage};
     s->packets++;
     s->at = w->now;
-    s->going = s->packets > TRICKLE && b[31] >> 4 == 0;
+    s->going = s->packets > TRICKLE && h.ultima.last == 0;
     if (!s->going)
         return;
     w->heard_packets++;
-    for (uint32_t h = 0; h < w->plan.hosts; h++)
-        w->heard_senders += w->hearing[packet->to][h].going && w->now - w->hearing[packet->to][h].at < LATELY;
+    for (uint32_t from = 0; from < w->plan.hosts; from++)
+        w->heard_senders += w->hearing[packet->to][from].going && w->now - w->hearing[packet->to][from].at < LATELY;
 }
 
 void sim_incast_check(sim_world *w)

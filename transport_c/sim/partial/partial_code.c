@@ -113,7 +113,7 @@ static bool tell(const void *context, uint64_t element, const void *value, uint3
         memcpy(&sum, value, 8);
         sum *= sign(code, element);
     }
-    if (sum < 0 || sum >> f->bits * f->per)
+    if (sum < 0 || sum >> f->bits * sim_ones(ret->members)) /* the last group may be a smaller one */
         return false;
     sim_code_put(code->dtype, sign(code, element) * sum, by, again);
     if (memcmp(again, value, ut_dtype_bytes(code->dtype)) != 0)
