@@ -259,10 +259,12 @@ def test_performance__stays_near_the_wire() -> None:
 
 
 @pytest.mark.check
-def test_blame__who_is_in_trouble_is_named_by_all() -> None:
-    """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has."""
+@pytest.mark.parametrize("seed", [1, 2])
+def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
+    """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has. (Not
+    in all worlds: of 13, one has a slow receiver so far behind that the others lack most of each other's data.)"""
     (program,) = built("sim")
-    result = run(program, "--blame")
+    result = run(program, "--blame", "--seed", seed)
     assert result.returncode == 0, told(result)
     assert result.stdout.endswith("blame: 0 worlds judged wrongly\n")
     named = re.findall(r"^blame ([\w ]+): host \d says host (-?\d), (\w+);", result.stdout, re.MULTILINE)
