@@ -49,6 +49,7 @@ def test_membership__two_ranks_here_and_none_elsewhere(host: DaemonProcess, coll
                 assert all(receipt.status == lib.UT_FAILED for got in answers for receipt in got)
 
 
+@pytest.mark.check
 def test_membership__reduce_scatter_stays_in_its_arena(host: DaemonProcess) -> None:
     """The same with a real path: another job of the same daemon plays the host without ranks, so that the op completes
     and its result is handed out: a whole bucket, to where each caller has room for a shard.

@@ -24,6 +24,7 @@ def gang() -> Iterator[Trainers]:
         yield made
 
 
+@pytest.mark.check
 def test_skew__solo_takes_the_first_and_full_takes_all(gang: Trainers) -> None:
     """A quarter of a second between the ranks' calls, so that no machine is too slow to keep their order."""
     request = {"do": "skew", "iterations": 2, "step_s": 0.25, "period_s": 1.0, "elements": 16, "policy_seed": 1}
