@@ -260,6 +260,7 @@ def _reach(lab: Lab) -> set[tuple[int, int]]:
     return {pair for pair, (ear, _) in ears.items() if ear.communicate(timeout=30)[0].split()}
 
 
+@pytest.mark.check
 def test_lab__a_partition_cuts_groups_and_loss_does_not_mend_it() -> None:
     everybody = set(permutations(range(3), 2))
     with Lab(3) as lab:

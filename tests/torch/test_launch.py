@@ -49,9 +49,10 @@ def gloo_loss() -> float:
     """What the script comes to without Ultima: two ranks, hence the same for every way to start them.
 
     A thread of Gloo's may outlive Python under torch's own group, and abort the process once all is done and said (seen
-    in one of six runs). So it is asked for its loss and not for its exit status.
+    in one of six runs), or hold it up for ever. So it is asked for its loss, not for its exit status, and killed soon.
     """
-    first, _ = run_ranks("--backend=gloo", 2, [""], environment={"PYTHONUNBUFFERED": "1"}, module="examples.ddp")
+    alone = {"PYTHONUNBUFFERED": "1"}
+    first, _ = run_ranks("--backend=gloo", 2, [""], timeout_s=30, environment=alone, module="examples.ddp")
     return loss_of(first.output)
 
 

@@ -32,6 +32,7 @@ def ultima(daemons: Cluster) -> Iterator[RankServer]:
         yield server
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", QUICK)
 def test_suite__selection(ultima: RankServer, name: str) -> None:
     found = ultima.run(name)
