@@ -16,7 +16,7 @@
 
 enum {
     BURSTS_MAX = 20000,      /* in one turn: more would never end */
-    TICKS_MAX = 100000,      /* at one moment, while something is due */
+    IDLE_TICKS = 4,          /* at one moment, while something is due */
     SPINS_MAX = 20000,       /* wake-ups at the same time, or a microsecond later */
     DUE_AFTER = 1000,        /* ns: a wake-up that is already due comes so much later */
     SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
@@ -293,8 +293,10 @@ static void tick(sim_world *w, sim_host *h)
             due = due ||
                   (h->by_session[s]->ask[i].taken && due_of(w, h->by_session[s], &h->by_session[s]->ask[i]) <= now);
     /* What waited for an op to end is taken by the tick that ends it, and is over in one of the next. */
-    for (unsigned n = 0; due && n < TICKS_MAX && ut_engine_next_wake(h->engine) <= now; n++)
+    for (unsigned idle = 0; due && idle < IDLE_TICKS && ut_engine_next_wake(h->engine) <= now;) {
+        idle = ut_engine_has_work(h->engine) ? 0 : idle + 1;
         ut_engine_tick(h->engine, now);
+    }
 }
 
 /* Oracle O1, after the engine has looked at its clock. Returns the earliest deadline that is still to come, local. */
