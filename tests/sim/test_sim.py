@@ -262,7 +262,7 @@ def test_performance__stays_near_the_wire() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
     """A slow link, a late and a paused sender, a slow receiver, a dead host: each host names it, and what it has. (Not
-    in all worlds: of 13, one has a slow receiver so far behind that the others lack most of each other's data.)"""
+    in all worlds: of 17, one has a slow receiver so far behind that the others lack most of each other's data.)"""
     (program,) = built("sim")
     result = run(program, "--blame", "--seed", seed)
     assert result.returncode == 0, told(result)
