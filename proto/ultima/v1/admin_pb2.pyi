@@ -76,6 +76,7 @@ class GetStatusResponse(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     incarnation: _builtins.int
     uptime_ms: _builtins.int
@@ -92,6 +93,8 @@ class GetStatusResponse(_message.Message):
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Limits in force, name to value, as printed at start."""
 
+    @_builtins.property
+    def security(self) -> Global___Security: ...
     def __init__(
         self,
         *,
@@ -105,14 +108,55 @@ class GetStatusResponse(_message.Message):
         engine: Global___EngineStatus | None = ...,
         jobs: _abc.Iterable[Global___JobStatus] | None = ...,
         limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        security: Global___Security | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "security", b"security"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "engine", b"engine", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "insecure", b"insecure", "jobs", b"jobs", "limits", b"limits", "pid", b"pid", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "engine", b"engine", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "insecure", b"insecure", "jobs", b"jobs", "limits", b"limits", "pid", b"pid", "security", b"security", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Security(_message.Message):
+    """How this daemon and its peers know each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_NOT_AFTER_S_FIELD_NUMBER: _builtins.int
+    AUTHORITY_NOT_AFTER_S_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """"alone" without peers, "insecure", "certificates" or "job secret"."""
+    cluster: _builtins.str
+    """Of this daemon, as its certificate says. Empty without one."""
+    node: _builtins.str
+    certificate_not_after_s: _builtins.int
+    """When the certificate and the authority that it leads to become void, in seconds since 1970 UTC; 0 without one."""
+    authority_not_after_s: _builtins.int
+    warning: _builtins.str
+    """What an operator should see to now: less than a quarter of a life is left, or new files are not valid. Else empty."""
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        node: _builtins.str = ...,
+        certificate_not_after_s: _builtins.int = ...,
+        authority_not_after_s: _builtins.int = ...,
+        warning: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_not_after_s", b"authority_not_after_s", "certificate_not_after_s", b"certificate_not_after_s", "cluster", b"cluster", "mode", b"mode", "node", b"node", "warning", b"warning"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Security: _TypeAlias = Security  # noqa: Y015
 
 @_typing.final
 class TuneRequest(_message.Message):

@@ -33,6 +33,8 @@ class RegisterRequest(_message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     LEFT_GENERATION_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     bucket_bytes_max: _builtins.int
@@ -40,6 +42,10 @@ class RegisterRequest(_message.Message):
     left_generation: _builtins.int
     """The last life of this job that the calling host left in good order, or 0. The rank waits for that life to end, and
     does not come back into it.
+    """
+    uid: _builtins.int
+    """The user of the caller's trainers, on the caller's word. Among daemons with certificates a job without a secret
+    belongs to the user who came first, on all hosts.
     """
     @_builtins.property
     def host(self) -> _types_pb2.Host:
@@ -49,6 +55,10 @@ class RegisterRequest(_message.Message):
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions: ...
+    @_builtins.property
+    def proof(self) -> _types_pb2.JobProof:
+        """Of a job that has a secret; the generation in it is 0."""
+
     def __init__(
         self,
         *,
@@ -58,10 +68,12 @@ class RegisterRequest(_message.Message):
         bucket_bytes_max: _builtins.int = ...,
         left_generation: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        proof: _types_pb2.JobProof | None = ...,
+        uid: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "options", b"options", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -79,6 +91,7 @@ class RegisterResponse(_message.Message):
     OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: _builtins.int
@@ -100,6 +113,8 @@ class RegisterResponse(_message.Message):
 
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions: ...
+    @_builtins.property
+    def proof(self) -> _types_pb2.JobProof: ...
     def __init__(
         self,
         *,
@@ -111,10 +126,11 @@ class RegisterResponse(_message.Message):
         options_asked: _types_pb2.JobOptions | None = ...,
         options: _types_pb2.JobOptions | None = ...,
         lanes: _builtins.int = ...,
+        proof: _types_pb2.JobProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "under_way", b"under_way"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "proof", b"proof", "under_way", b"under_way"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -133,6 +149,8 @@ class RestoreRequest(_message.Message):
     OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     generation: _builtins.int
@@ -140,6 +158,7 @@ class RestoreRequest(_message.Message):
     next_op_seq: _builtins.int
     """Where the job stands on the caller's host: the number of the next op."""
     lanes: _builtins.int
+    uid: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
@@ -148,6 +167,8 @@ class RestoreRequest(_message.Message):
     def options_asked(self) -> _types_pb2.JobOptions: ...
     @_builtins.property
     def options(self) -> _types_pb2.JobOptions: ...
+    @_builtins.property
+    def proof(self) -> _types_pb2.JobProof: ...
     def __init__(
         self,
         *,
@@ -160,10 +181,12 @@ class RestoreRequest(_message.Message):
         options_asked: _types_pb2.JobOptions | None = ...,
         options: _types_pb2.JobOptions | None = ...,
         lanes: _builtins.int = ...,
+        proof: _types_pb2.JobProof | None = ...,
+        uid: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -197,6 +220,8 @@ class ConnectRequest(_message.Message):
     OFFER_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     DOUBT_FIELD_NUMBER: _builtins.int
+    SEAL_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     to_index: _builtins.int
@@ -225,6 +250,14 @@ class ConnectRequest(_message.Message):
     def options(self) -> _types_pb2.JobOptions:
         """The options in force on the calling host. One of the two hosts may have missed a change."""
 
+    @_builtins.property
+    def seal(self) -> _types_pb2.SealOffer:
+        """Of packets to the caller. It goes with connection_ids."""
+
+    @_builtins.property
+    def proof(self) -> _types_pb2.JobProof:
+        """Of a job that has a secret."""
+
     def __init__(
         self,
         *,
@@ -237,10 +270,12 @@ class ConnectRequest(_message.Message):
         offer: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
         doubt: _builtins.bool = ...,
+        seal: _types_pb2.SealOffer | None = ...,
+        proof: _types_pb2.JobProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -254,6 +289,8 @@ class ConnectResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    SEAL_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the called host: the number of the next op."""
@@ -267,6 +304,12 @@ class ConnectResponse(_message.Message):
     def options(self) -> _types_pb2.JobOptions:
         """The options in force on the called host."""
 
+    @_builtins.property
+    def seal(self) -> _types_pb2.SealOffer:
+        """Of packets to the called host. It goes with connection_ids."""
+
+    @_builtins.property
+    def proof(self) -> _types_pb2.JobProof: ...
     def __init__(
         self,
         *,
@@ -274,10 +317,12 @@ class ConnectResponse(_message.Message):
         incarnation: _builtins.int = ...,
         next_op_seq: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        seal: _types_pb2.SealOffer | None = ...,
+        proof: _types_pb2.JobProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,7 @@ class JoinJobRequest(_message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     RATE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     ticket: _builtins.str
     """A ticket from the attach socket; good for one call."""
     job: _builtins.str
@@ -53,6 +54,10 @@ class JoinJobRequest(_message.Message):
     """
     rate_bytes_per_s: _builtins.int
     """The job's share of the link in bytes per second; 0 takes the daemon's default for a job."""
+    secret: _builtins.bytes
+    """The job's secret, 32 bytes, the same on all ranks; empty for none. FAILED_PRECONDITION: the daemon speaks to its
+    peers without authentication, where a secret would protect nothing.
+    """
     @_builtins.property
     def rank_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Instead of a rendezvous: one "address:port" of a daemon per rank, in order of rank. Empty, or world_size entries."""
@@ -75,10 +80,11 @@ class JoinJobRequest(_message.Message):
         bucket_bytes_max: _builtins.int = ...,
         rate_bytes_per_s: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,7 +59,7 @@ class TrainerServiceServicer:
         place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
         the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
         RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
-        user, whom the message names; a job on a host belongs to the user who came first.
+        user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

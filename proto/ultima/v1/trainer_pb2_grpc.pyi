@@ -43,7 +43,7 @@ class TrainerServiceStub:
     place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
     the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
     RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
-    user, whom the message names; a job on a host belongs to the user who came first.
+    user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
     """
     LeaveJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
@@ -60,7 +60,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
     the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
     RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
-    user, whom the message names; a job on a host belongs to the user who came first.
+    user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
     """
     LeaveJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
@@ -80,7 +80,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         place. INVALID_ARGUMENT: a field is outside its range. UNAUTHENTICATED: there is no such ticket. ALREADY_EXISTS:
         the rank is attached and alive. FAILED_PRECONDITION: another rank gave another world size or option.
         RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
-        user, whom the message names; a job on a host belongs to the user who came first.
+        user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
         """
 
     @_abc_1.abstractmethod

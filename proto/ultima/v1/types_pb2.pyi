@@ -185,6 +185,7 @@ class Host(_message.Message):
     PACKET_BYTES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
     address: _builtins.str
@@ -201,6 +202,11 @@ class Host(_message.Message):
     """Version of the protocol between engines (transport_c/PROTOCOL.md) that this host's daemon speaks. 0 stands for
     version 1, which did not say it. Daemons of different versions do not serve a job together: FAILED_PRECONDITION, and
     the message names the host.
+    """
+    node: _builtins.str
+    """Name of the node that the daemon runs on, as its certificate says; empty among daemons without certificates. Nobody
+    is believed to be a node because of this field: the called daemon takes the caller's from its certificate, and the
+    caller's TLS accepts no other node at the address.
     """
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
@@ -224,14 +230,83 @@ class Host(_message.Message):
         packet_bytes: _builtins.int = ...,
         state: Global___HostState.ValueType = ...,
         wire_version: _builtins.int = ...,
+        node: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class JobProof(_message.Message):
+    """Shows that the sender knows the job's secret: HMAC-SHA256 under a key from the secret, over nonce, job, generation
+    and the nodes of caller and called daemon. An answer repeats the caller's nonce.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: _builtins.int
+    MAC_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.bytes
+    """16 random bytes."""
+    mac: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        nonce: _builtins.bytes = ...,
+        mac: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mac", b"mac", "nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobProof: _TypeAlias = JobProof  # noqa: Y015
+
+@_typing.final
+class SealOffer(_message.Message):
+    """How packets to the sender of this message must be sealed; it chooses, because it receives them. Absent among daemons
+    that do not authenticate each other, whose packets are not sealed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUITE_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    SUITES_FIELD_NUMBER: _builtins.int
+    suite: _builtins.bytes
+    """Name of the cipher suite."""
+    secret: _builtins.bytes
+    """32 random bytes, from which both hosts derive the keys of all lanes."""
+    @_builtins.property
+    def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The suites that the sender of this message can use for its own packets, the best one first."""
+
+    def __init__(
+        self,
+        *,
+        suite: _builtins.bytes | None = ...,
+        secret: _builtins.bytes | None = ...,
+        suites: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite", "suites", b"suites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__secret: _TypeAlias = _typing.Literal["secret"]  # noqa: Y015
+    _WhichOneofArgType__secret: _TypeAlias = _typing.Literal["_secret", b"_secret"]  # noqa: Y015
+    _WhichOneofReturnType__suite: _TypeAlias = _typing.Literal["suite"]  # noqa: Y015
+    _WhichOneofArgType__suite: _TypeAlias = _typing.Literal["_suite", b"_suite"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__secret) -> _WhichOneofReturnType__secret | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suite) -> _WhichOneofReturnType__suite | None: ...
+
+Global___SealOffer: _TypeAlias = SealOffer  # noqa: Y015
 
 @_typing.final
 class Lane(_message.Message):
