@@ -258,7 +258,7 @@ int main(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* engines get fresh pages, of which they touch few */
     options o = {.count = 1, .jobs = 1, .self = argv[0], .algorithm = UT_TAR};
     if (argc > 1 && strcmp(argv[1], "--study") == 0)
-        return sim_study(argc - 2, argv + 2);
+        return sim_study_main(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "--skew") == 0)
         return sim_skew(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {

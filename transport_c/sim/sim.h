@@ -51,6 +51,7 @@ typedef struct sim_tally {
 typedef struct sim_net_books {
     sim_tally sent, injected, duplicated, grown;             /* in; grown: bytes only */
     sim_tally lost, lost_host, lost_dead, delivered, shrunk; /* out; shrunk: bytes only */
+    sim_tally overrun;                                       /* of `lost`: what found a link's queue full */
 } sim_net_books;
 
 /* ---- the living world ---- */
@@ -104,6 +105,16 @@ typedef struct sim_seat {
     uint32_t broken[SIM_HOSTS]; /* how often the path to each was torn down because of what that host said */
 } sim_seat;
 
+/* Why an up-link stands idle. */
+enum sim_idle {
+    SIM_IDLE_NO_OP,   /* its trainers wait for nothing */
+    SIM_IDLE_ASLEEP,  /* packets have come, or a call, and the thread has not woken up yet */
+    SIM_IDLE_CPU,     /* they have come, and it is at work on those before */
+    SIM_IDLE_ENGINE,  /* the engine had nothing that it would send */
+    SIM_IDLE_BLOCKED, /* it had, found the send queue full, and came back too late */
+    SIM_IDLES
+};
+
 typedef struct sim_host {
     uint32_t index;
     uint32_t life; /* counts incarnations, from 1; even a dead host keeps the last */
@@ -129,8 +140,12 @@ typedef struct sim_host {
     ut_ns busy_until, service_at;
     uint32_t service_gen;
     uint32_t spins;
+    bool stirring;    /* what has come will wake it */
+    ut_ns stirred_at; /* since when, since the last turn; UT_NEVER if not */
     /* links */
     ut_ns up_free, down_free;
+    ut_ns idle_since, idle[SIM_IDLES]; /* of the up-link: looked at so far; by enum sim_idle */
+    uint8_t idle_why;
     sim_rank *by_session[UT_SESSIONS_MAX];
     uint32_t sessions; /* all sessions of this life have lower numbers */
 } sim_host;
@@ -153,6 +168,7 @@ typedef struct sim_outcome {
     bool known;
     uint32_t status;
     uint32_t life;
+    ut_ns called, ended; /* the world's */
     uint64_t digest;
     sim_run *run;
     uint32_t runs;
@@ -276,6 +292,7 @@ typedef struct sim_world {
     uint64_t receipts;
     uint64_t ops; /* number of ops of which a receipt was checked, counted per host */
     uint64_t cover[SIM_COVERS];
+    uint8_t *zeros; /* of a light world: the memory of all trainers */
     /* trace */
     uint64_t hash;
     bool trace_all;
@@ -422,7 +439,11 @@ void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);
 
-/* incast.c: oracle O9 */
+/* idle.c */
+void sim_idle_look(sim_world *w, sim_host *h);
+void sim_idle_note(sim_host *h, bool blocked);
+
+/* hearing.c: oracle O9 */
 void sim_incast_note(sim_world *w, const sim_packet *packet);
 void sim_incast_check(sim_world *w);
 
@@ -438,7 +459,7 @@ void sim_world_free(sim_world *w);
 bool sim_all_done(const sim_world *w);
 
 /* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
-int sim_study(int argc, char **argv);
+int sim_study_main(int argc, char **argv);
 
 /* skew.c: partial collectives of ranks that arrive one after the other, as JSON. Returns an exit status. */
 int sim_skew(int argc, char **argv);

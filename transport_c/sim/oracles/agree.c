@@ -161,6 +161,8 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
 
 void sim_check_agreement(sim_world *w)
 {
+    if (w->plan.light)
+        return;
     for (uint32_t job = 0; job < w->plan.jobs; job++)
         for (uint32_t op = 0; !w->job[job].part && op < w->plan.job[job].ops + sim_calm_ops(&w->plan.job[job]); op++) {
             check_op(w, job, op);

@@ -266,6 +266,8 @@ static void keep_outcome(sim_view *v, const uint8_t *result)
     *o = (sim_outcome){.known = true,
                        .status = v->r->status,
                        .life = v->w->host[v->host].life,
+                       .called = v->ask->submitted,
+                       .ended = v->w->now,
                        .digest = digest,
                        .run = v->run,
                        .runs = v->runs,
@@ -314,6 +316,10 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         if (!v->liar)
             sim_check_moved(w, rank, ask, r, result);
         keep_outcome(v, sim_results_differ(&ask->as) ? NULL : result);
+        return;
+    }
+    if (w->plan.light) {
+        keep_outcome(v, NULL);
         return;
     }
     if (r->hadamard)

@@ -15,11 +15,10 @@
 #include <stdlib.h>
 
 enum {
-    BURSTS_MAX = 20000,      /* in one turn: more would never end */
-    IDLE_TICKS = 4,          /* at one moment, while something is due */
-    SPINS_MAX = 20000,       /* wake-ups at the same time, or a microsecond later */
-    DUE_AFTER = 1000,        /* ns: a wake-up that is already due comes so much later */
-    SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
+    BURSTS_MAX = 20000, /* in one turn: more would never end */
+    IDLE_TICKS = 4,     /* at one moment, while something is due */
+    SPINS_MAX = 20000,  /* wake-ups at the same time, or a microsecond later */
+    DUE_AFTER = 1000,   /* ns: a wake-up that is already due comes so much later */
 };
 
 ut_addr sim_addr(uint32_t host, uint32_t port)
@@ -50,6 +49,10 @@ static ut_ns woken(sim_world *w, ut_ns at)
 
 void sim_host_readable(sim_world *w, sim_host *h)
 {
+    h->stirred_at = UT_MIN2(h->stirred_at, w->now);
+    if (w->plan.wake_firm && h->stirring)
+        return;
+    h->stirring = true;
     if (h->service_at == UT_NEVER || h->service_at > w->now)
         sim_host_wake(w, h, woken(w, w->now));
 }
@@ -155,7 +158,8 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
         free(joined);
         w->cover[SIM_coalesced] += n;
     }
-    h->busy_until += n * (w->plan.packet_cost + (w->plan.odd.host == h->index ? w->plan.odd.packet_cost : 0));
+    h->busy_until +=
+        w->plan.batch_cost + n * (w->plan.packet_cost + (w->plan.odd.host == h->index ? w->plan.odd.packet_cost : 0));
     while (n > 0)
         sim_packet_free(batch[--n]);
 }
@@ -203,12 +207,23 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
             h->sent_feedback++;
         sim_net_send(w, sim_lie(w, packet));
     }
+    h->busy_until += w->plan.batch_cost + burst->segments * w->plan.sent_cost;
     free(whole);
+}
+
+/* Bytes in the up-link at which a send blocks. */
+static uint64_t send_buffer(const sim_world *w, const sim_host *h)
+{
+    uint64_t bytes = w->plan.send_buffer ? w->plan.send_buffer : SIM_SEND_BUFFER;
+    if (!w->plan.send_time)
+        return bytes;
+    uint64_t timely = sim_net_rate_up(w, h) * w->plan.send_time / UT_SECOND;
+    return UT_MIN2(UT_MAX2(timely, (uint64_t)SIM_SEND_LEAST), bytes);
 }
 
 static bool send_blocked(const sim_world *w, const sim_host *h)
 {
-    return w->plan.backpressure && sim_net_backlog(w, h) >= SEND_BUFFER;
+    return w->plan.backpressure && sim_net_backlog(w, h) >= send_buffer(w, h);
 }
 
 static void send_all(sim_world *w, sim_host *h)
@@ -326,12 +341,14 @@ static void plan_wake(sim_world *w, sim_host *h)
     if (wake > earliest)
         sim_fail(w, "O1 deadline", h->index, "the next wake-up is at %" PRIu64 ", after a deadline at %" PRIu64, wake,
                  earliest);
-    if (h->queue[0] || h->queue[1])
+    h->stirring = h->queue[0] || h->queue[1];
+    if (h->stirring)
         sim_host_wake(w, h, w->now + DUE_AFTER);
     bool blocked = send_blocked(w, h);
+    sim_idle_note(h, blocked);
     if (blocked) {
         w->cover[SIM_send_blocked]++;
-        ut_ns drained = (sim_net_backlog(w, h) - SEND_BUFFER / 2) * UT_SECOND / sim_net_rate_up(w, h);
+        ut_ns drained = (sim_net_backlog(w, h) - send_buffer(w, h) / 2) * UT_SECOND / sim_net_rate_up(w, h);
         sim_host_wake(w, h, w->now + UT_MAX2(drained, (ut_ns)DUE_AFTER));
         if (!ut_engine_has_work(h->engine)) /* the driver looks at its timers meanwhile, too */
             wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US));
@@ -348,13 +365,15 @@ static void plan_wake(sim_world *w, sim_host *h)
 void sim_host_service(sim_world *w, sim_host *h)
 {
     h->service_at = UT_NEVER;
+    h->stirring = false;
     if (!h->alive)
         return;
     if (h->paused) {
         sim_host_wake(w, h, h->resumes);
         return;
     }
-    h->busy_until = w->now;
+    sim_idle_look(w, h);
+    h->busy_until = w->now + w->plan.wake_cost;
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);
     receive(w, h);
     look(w, h);

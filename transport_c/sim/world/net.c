@@ -193,6 +193,7 @@ void sim_net_send(sim_world *w, sim_packet *packet)
     sim_trace_packet(w, SIM_TR_SEND, packet);
     if (!p->backpressure && sim_net_backlog(w, from) + packet->len > p->queue_up) {
         w->cover[SIM_link_queue_full]++;
+        count(&w->books.overrun, packet);
         drop(w, packet, &w->books.lost);
         return;
     }
@@ -243,6 +244,7 @@ void sim_net_switch(sim_world *w, sim_packet *packet)
     uint64_t room = w->faults && !p->faultless ? p->queue_down : 64 << 20;
     if (waiting + packet->len > room) {
         w->cover[SIM_link_queue_full]++;
+        count(&w->books.overrun, packet);
         drop(w, packet, &w->books.lost);
         return;
     }

@@ -23,7 +23,9 @@ enum {
     SIM_LIES = 16,       /* old datagrams that the hostile host keeps */
     SIM_ITEMS = 40,      /* timed faults of a plan */
     SIM_GUARD = 4096,    /* canary bytes on each side of memory lent to the core */
-    SIM_TAIL = 4096,     /* trace records kept for a failure */
+    SIM_SEND_BUFFER = 256 << 10, /* bytes in the up-link at which a send blocks */
+    SIM_SEND_LEAST = 32 << 10,   /* however slow the link is */
+    SIM_TAIL = 4096,             /* trace records kept for a failure */
     SIM_TAIL_SHOWN = 40,
 };
 
@@ -141,6 +143,12 @@ typedef struct sim_plan {
     uint64_t receive_real;   /* bytes that really fit */
     ut_ns wake_max;          /* scheduler delay */
     ut_ns packet_cost;       /* CPU per packet received */
+    ut_ns sent_cost;         /* CPU per packet sent */
+    ut_ns batch_cost;        /* CPU per receive call and per burst sent, besides that of their packets */
+    ut_ns wake_cost;         /* CPU per turn */
+    bool wake_firm;          /* a wake-up under way is not hastened by what comes meanwhile */
+    uint64_t send_buffer;    /* bytes in the up-link at which a send blocks; 0: SIM_SEND_BUFFER */
+    ut_ns send_time;         /* no more of them than the link takes in this time; 0: no such bound */
     uint32_t batch_max;      /* packets that one receive call coalesces */
     uint32_t receive_budget; /* receive calls per turn */
     uint32_t bad_submission; /* ppm */
@@ -150,6 +158,7 @@ typedef struct sim_plan {
     sim_liar liar;
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     bool partial;   /* it was drawn to have partial jobs */
+    bool light;     /* only times count: all values are 0, no bytes are looked at, nothing is traced */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
     uint32_t items;
     sim_item item[SIM_ITEMS];

@@ -62,12 +62,16 @@ static void keep(sim_world *w, const sim_trace_record *r)
 
 void sim_trace(sim_world *w, uint32_t kind, uint32_t host, uint32_t other, uint64_t a, uint64_t b, uint64_t c)
 {
+    if (w->plan.light)
+        return;
     sim_trace_record r = {.at = w->now, .kind = kind, .host = host, .other = other, .a = a, .b = b, .c = c};
     keep(w, &r);
 }
 
 void sim_trace_packet(sim_world *w, uint32_t kind, const sim_packet *packet)
 {
+    if (w->plan.light)
+        return;
     sim_trace_record r = {
         .at = w->now, .kind = kind, .a = packet->len, .b = (uint64_t)packet->port << 8 | packet->flags};
     bool in = kind == SIM_TR_DELIVER;

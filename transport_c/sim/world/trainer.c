@@ -64,6 +64,23 @@ uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq)
     return UT_MIN2(op_seq, j->base + called);
 }
 
+static uint64_t slot_bytes(const sim_job_plan *j)
+{
+    return (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
+}
+
+/* In a light world all of them average zeros, in one and the same memory. */
+static uint8_t *arena_for(sim_world *w, const sim_rank *r)
+{
+    uint64_t most = 0;
+    if (!w->plan.light)
+        return sim_alloc(r->arena_bytes);
+    for (uint32_t j = 0; j < w->plan.jobs; j++)
+        most = UT_MAX2(most, slot_bytes(&w->plan.job[j]) * w->plan.job[j].ahead);
+    w->zeros = w->zeros ? w->zeros : sim_alloc(most);
+    return w->zeros;
+}
+
 void sim_trainer_attach(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -72,9 +89,9 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
         sim_part_attach(w, r);
         return;
     }
-    r->slot_bytes = (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
+    r->slot_bytes = slot_bytes(j);
     r->arena_bytes = r->slot_bytes * j->ahead;
-    r->arena = sim_alloc(r->arena_bytes);
+    r->arena = arena_for(w, r);
     r->submissions = sim_alloc(sizeof *r->submissions);
     r->completions = sim_alloc(sizeof *r->completions);
     ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, 0, 0};
@@ -113,7 +130,8 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
     r->out = 0;
     r->born++;
     r->ready_pending = false;
-    free(r->arena);
+    if (!w->plan.light)
+        free(r->arena);
     free(r->submissions);
     free(r->completions);
     r->arena = NULL;
@@ -247,6 +265,25 @@ static void lay_margins(sim_rank *r, uint64_t slot, uint64_t src, uint64_t dst, 
     memset(r->arena + dst + bytes, MARGIN_BYTE, slot + r->slot_bytes - dst - bytes);
 }
 
+/* Writes what the rank has, and round it what must not change. */
+static void fill(sim_world *w, sim_rank *r, const sim_ask *ask, const sim_layout *layout)
+{
+    const sim_op *op = &ask->as;
+    uint64_t bytes = op->count * ut_dtype_bytes(op->dtype), src = ask->entry.src, dst = ask->entry.dst;
+    sim_code code = sim_code_of(w, r->job, ask->entry.op_seq, op);
+    bool all_written = layout->src_bytes == bytes && layout->dst_bytes == bytes && op->dtype != UT_BYTES;
+    lay_margins(r, ask->slot, src, dst, all_written ? bytes : 0);
+    if (op->dtype != UT_BYTES)
+        sim_code_fill(&code, r->index, r->arena + src, op->count);
+    if (layout->src_bytes < bytes) { /* of the rest it has nothing */
+        memset(r->arena + src, MARGIN_BYTE, layout->src_from);
+        memset(r->arena + src + layout->src_from + layout->src_bytes, MARGIN_BYTE,
+               bytes - layout->src_from - layout->src_bytes);
+    }
+    if (src != dst)
+        memset(r->arena + dst + layout->dst_from, FILL_BYTE, layout->dst_bytes);
+}
+
 static void submit(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -262,27 +299,17 @@ static void submit(sim_world *w, sim_rank *r)
     uint64_t dst =
         in_place ? src : src + j->bucket_max / 64 * 64 + 64 + MARGIN + sim_below(rng, 64 / element) * element;
     src = src / element * element;
-    dst = dst / element * element;
+    dst = w->plan.light ? src : dst / element * element;
     uint64_t seq = j->base + r->next;
     if (j->hadamard_then && r->next == j->hadamard_at) {
         ut_job_options options = j->options;
         options.hadamard = j->hadamard_then;
         ut_engine_job_tune(h->engine, r->job, &options);
     }
-    sim_code code = sim_code_of(w, r->job, seq, &op);
-    bool all_written = layout.src_bytes == bytes && layout.dst_bytes == bytes && op.dtype != UT_BYTES;
-    lay_margins(r, slot, src, dst, all_written ? bytes : 0);
-    if (op.dtype != UT_BYTES)
-        sim_code_fill(&code, r->index, r->arena + src, op.count);
-    if (layout.src_bytes < bytes) { /* of the rest it has nothing */
-        memset(r->arena + src, MARGIN_BYTE, layout.src_from);
-        memset(r->arena + src + layout.src_from + layout.src_bytes, MARGIN_BYTE,
-               bytes - layout.src_from - layout.src_bytes);
-    }
+    if (!w->plan.light)
+        fill(w, r, &(sim_ask){.slot = slot, .as = op, .entry = {.op_seq = seq, .src = src, .dst = dst}}, &layout);
     src += layout.src_from;
     dst += layout.dst_from;
-    if (!in_place)
-        memset(r->arena + dst, FILL_BYTE, layout.dst_bytes);
     sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .slot = slot};
     ask.deadline = op.deadline == UT_NEVER ? UT_NEVER : sim_local(w, h) + op.deadline;
     ask.entry = (ut_submission){.op_seq = seq,
@@ -414,14 +441,16 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
         return;
     }
     w->receipts++;
-    check_arena(w, r, &ask);
+    if (!w->plan.light)
+        check_arena(w, r, &ask);
     bool told_lies = sim_is_liar(w, r->host) && ask.op < w->plan.job[r->job].ops; /* which it has provoked itself */
     if (!w->plan.evil && !told_lies)
         sim_check_receipt(w, r, &ask, receipt, r->arena + ask.entry.dst);
-    if (w->calming && !w->plan.evil)
+    if (w->calming && !w->plan.evil && !w->plan.light)
         sim_check_calm(w, r, &ask, receipt);
     /* The buffer is the trainer's again. */
-    memset(r->arena + ask.slot, SPENT_BYTE, r->slot_bytes);
+    if (!w->plan.light)
+        memset(r->arena + ask.slot, SPENT_BYTE, r->slot_bytes);
 }
 
 void sim_trainer_collect(sim_world *w, sim_rank *r)

@@ -255,7 +255,8 @@ void sim_world_free(sim_world *w)
         sim_part_free(&w->job[j]);
         for (uint32_t r = 0; r < w->job[j].ranks; r++) {
             sim_rank *rank = &w->job[j].rank[r];
-            free(rank->arena);
+            if (!w->plan.light)
+                free(rank->arena);
             free(rank->submissions);
             free(rank->completions);
         }
@@ -263,5 +264,6 @@ void sim_world_free(sim_world *w)
             for (uint32_t h = 0; h < w->plan.job[j].hosts; h++)
                 free(w->job[j].outcome[op][h].run);
     }
+    free(w->zeros);
     free(w->tail);
 }

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The judge: what a world by hand took and lost, against what the wire needs.
+ *
+ * The bound is what the busiest link must carry: each host sends and receives 2 (N-1)/N of the bucket, 1440 bytes of it
+ * in a packet that takes 1514 on the wire. On top of that an op may take two round trips, one for each stage, as
+ * somebody has to say what may come; a host that sleeps wakes late, which is a part of the round trip as hosts see it.
+ */
+#include "sim/byhand/study.h"
+
+#include <stdlib.h>
+
+enum { PAYLOAD = 1440, FRAME = 1514 }; /* bytes of a packet, and on the wire, as the figures are defined */
+
+const char *const sim_idle_name[SIM_IDLES] = {"no op", "asleep", "cpu", "engine", "blocked"};
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, by_size);
+    return n ? (values[n / 2] + values[(n - 1) / 2]) / 2 : 0;
+}
+
+static ut_ns last_call(const sim_job *job, uint32_t op)
+{
+    ut_ns last = 0;
+    for (uint32_t h = 0; h < job->plan->hosts; h++)
+        last = UT_MAX2(last, job->outcome[op][h].called);
+    return last;
+}
+
+/* The slowest host's medians. */
+static void judge_times(const sim_world *w, const sim_study *s, sim_judged *ret)
+{
+    const sim_job *job = &w->job[0];
+    for (uint32_t h = 0; h < job->plan->hosts; h++) {
+        double own[SIM_OPS], since_last[SIM_OPS];
+        uint32_t n = 0;
+        for (uint32_t op = (uint32_t)s->warm; op < job->plan->ops; op++) {
+            const sim_outcome *o = &job->outcome[op][h];
+            if (!o->known)
+                continue;
+            own[n] = (double)o->receipt.elapsed_ns;
+            since_last[n++] = (double)(o->ended - UT_MIN2(o->ended, last_call(job, op)));
+            ret->missing += o->receipt.bytes_missing;
+        }
+        ret->op = UT_MAX2(ret->op, median(own, n));
+        ret->op_last = UT_MAX2(ret->op_last, median(since_last, n));
+    }
+}
+
+static double part(uint64_t of, uint64_t all)
+{
+    return (double)of / (double)UT_MAX2(all, (uint64_t)1);
+}
+
+sim_judged sim_judge(const sim_world *w, const sim_study *s)
+{
+    sim_judged j = {0};
+    const sim_net_books *books = &w->books;
+    uint64_t data = 0, feedback = 0;
+    double hosts = (double)s->hosts, rate = (double)w->plan.rate_up / (double)UT_MAX2(s->slow_part, (uint64_t)1);
+    double crossing = 2 * (hosts - 1) / hosts * (double)s->bytes; /* of one host's link, in each direction */
+    j.bound = crossing * FRAME / PAYLOAD / rate * UT_SECOND;
+    j.round_trip = 2.0 * (double)w->plan.delay_max + 4.0 * FRAME / rate * UT_SECOND + (double)w->plan.wake_max;
+    judge_times(w, s, &j);
+    j.ratio = (j.op - 2 * j.round_trip) / j.bound;
+    j.ratio_last = (j.op_last - 2 * j.round_trip) / j.bound;
+    for (uint32_t h = 0; h < w->plan.hosts; h++) {
+        data += w->host[h].sent_data;
+        feedback += w->host[h].sent_feedback;
+        for (unsigned k = 0; k < SIM_IDLES; k++)
+            j.idle[k] += (double)w->host[h].idle[k] / hosts / (double)s->ops;
+    }
+    j.lost = part(books->lost.packets + books->lost_host.packets, books->sent.packets);
+    j.lost_own = part(books->overrun.packets + books->lost_host.packets, books->sent.packets);
+    j.feedback = part(feedback, data);
+    j.again = (double)data / (crossing * hosts * (double)s->ops / PAYLOAD);
+    return j;
+}
