@@ -112,7 +112,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # The Python rooms, lowest floor first: a room may use those that stand before it, so no two of them can form a circle.
 # "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
 FLOORS = {
-    "client": "base settings session api . hierarchy testing admin launch "
+    "client": "base coded settings session api . hierarchy testing admin launch "
     "torch/backend torch/hooks torch/partial torch demo cli",
     "daemon": "base engine hosts trainers observe jobs probe rpc process .",
 }
