@@ -142,6 +142,10 @@ class Limits(_Section):
         2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
     )
 
+    def become(self, other: Limits) -> None:
+        """Takes over the values of `other`, in place: whoever holds these limits goes by the new ones from now on."""
+        self.__dict__.update(other.__dict__)
+
     def share(self, name: str) -> int:
         """How much one user may have of what the limit `name` bounds: `name`_per_uid, or all but a quarter."""
         whole = int(getattr(self, name))

@@ -2,7 +2,8 @@
 """Everything that can be refused, and the one table from error to gRPC status.
 
     UltimadError
-     +- StartupError         the daemon cannot start: one line on standard error, exit status 2
+     +- StartupError         the daemon cannot start as it is configured: one line on standard error, exit status 2
+         +- StartFailed           the configuration may be right, but this host is not as it asks: exit status 1
      +- Refused              a call cannot be answered; says so to the one who asked
          +- InvalidArgument       a field outside its range
          +- Unauthenticated       no such ticket
@@ -36,7 +37,15 @@ class UltimadError(Exception):
 
 
 class StartupError(UltimadError):
-    """The daemon cannot start. The message is one line for people."""
+    """The daemon cannot start as it is configured. The message is one line for people."""
+
+    exit_status = 2
+
+
+class StartFailed(StartupError):
+    """The daemon cannot start now: an address or a port is not to be had, or a folder. That may mend itself."""
+
+    exit_status = 1
 
 
 class Refused(UltimadError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from ultima.daemon.base.errors import ENGINE_ERRORS, StartupError, from_engine
+from ultima.daemon.base.errors import ENGINE_ERRORS, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, NAMES, Options
 from ultima.v1.job_options import OFF
 
@@ -252,7 +252,7 @@ class NativeEngine:
     _driver: Any  # declared here, because one instance reads another's
 
     def __init__(self, config: EngineConfig) -> None:
-        """Opens and starts it. Raises StartupError with the driver's own sentence."""
+        """Opens and starts it. Raises StartFailed with the driver's own sentence."""
         try:
             from ultima._native import ffi, lib
         except ImportError as error:
@@ -278,7 +278,7 @@ class NativeEngine:
         why = ffi.new("char[]", 256)
         self._driver = lib.ut_driver_open(options, why, len(why))
         if self._driver == ffi.NULL:
-            raise StartupError(f"engine: {ffi.string(why).decode(errors='replace')}")
+            raise StartFailed(f"engine: {ffi.string(why).decode(errors='replace')}")
         self._event = ffi.new("ut_event *")
         self._stats = ffi.new("ut_driver_stats *")
         self._snapshot = ffi.new("ut_driver_snapshot *")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from ultima.daemon.base.config import Limits
 from ultima.daemon.base.errors import FailedPrecondition, NotFound
 from ultima.daemon.engine.engine import Event
 from ultima.daemon.engine.lanes import Lanes
@@ -27,10 +28,11 @@ class Initiators:
     """See the module."""
 
     def __init__(
-        self, jobs: Callable[[], Iterable[Job]], engine: Lanes, peers: Callable[[], Peers], timeout: float
+        self, jobs: Callable[[], Iterable[Job]], engine: Lanes, peers: Callable[[], Peers], limits: Limits
     ) -> None:
-        """`jobs` are all jobs of this host; `timeout` in seconds is what a draw of a controller has."""
-        self._jobs, self._engine, self._peers, self._timeout = jobs, engine, peers, timeout
+        """`jobs` are all jobs of this host; of `limits`, probe_seconds is what a draw of a
+        controller has."""
+        self._jobs, self._engine, self._peers, self._limits = jobs, engine, peers, limits
         self._known: set[Job] = set()
         self._controllers: dict[Job, Controller] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -67,7 +69,7 @@ class Initiators:
         if job.partial is None or not has_role(job, self._engine):
             self._stop(job)
         elif controller is None or controller.task.done():
-            self._controllers[job] = Controller(job, self._engine, self._calls(job), self._timeout)
+            self._controllers[job] = Controller(job, self._engine, self._calls(job), self._limits.probe_seconds)
         else:
             controller.look_again()
 
@@ -90,7 +92,7 @@ class Initiators:
         """How the controller of a job asks: its own host directly, the others by gRPC."""
 
         async def probe(host: Host, op_seq: int, rank: int) -> peer_pb2.ProbeResponse:
-            seconds = self._timeout + SPARE_SECONDS
+            seconds = self._limits.probe_seconds + SPARE_SECONDS
             if host is job.own:
                 return await self._probe(job, op_seq, rank, asyncio.get_running_loop().time() + seconds)
             request = peer_pb2.ProbeRequest(job=job.name, generation=job.generation, op_seq=op_seq, rank=rank)
@@ -100,7 +102,7 @@ class Initiators:
             if host is job.own:
                 return self._activate(job, op_seq)
             request = peer_pb2.ActivateRequest(job=job.name, generation=job.generation, op_seq=op_seq)
-            return (await self._peers().activate(host.place, request, self._timeout)).started
+            return (await self._peers().activate(host.place, request, self._limits.probe_seconds)).started
 
         return Calls(probe, activate)
 

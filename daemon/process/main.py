@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process `ultimad`: options, log, signals, exit status.
 
-0  told to stop, and did        2  could not start: one line on standard error says why        1  anything else
+0  told to stop, and did
+1  could not start on this host now (an address, a port or a folder is not to be had), or ended by a mistake of its own
+2  could not start, because its configuration is wrong; trying again will not help
+
+Where it could not start, one line on standard error says why. SIGHUP reads the configuration again (reload.py).
 """
 
 from __future__ import annotations
@@ -58,17 +62,33 @@ def version() -> str:
 
 async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], Engine] | None) -> None:
     """Runs one daemon until a signal stops it. Raises StartupError."""
-    from ultima.daemon.base.config import load
+    from ultima.daemon.base.config import DaemonConfig, load
     from ultima.daemon.engine.engine import NativeEngine
+    from ultima.daemon.process import memory_max
+    from ultima.daemon.process.address import wait_for_address
+    from ultima.daemon.process.reload import reload
     from ultima.daemon.process.server import Daemon
 
-    config = load(flags, os.environ)
+    def read() -> DaemonConfig:
+        return memory_max.fitted(load(flags, os.environ), memory_max.memory_max())
+
+    config = read()
     logging.getLogger().setLevel(config.log_level.upper())
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if config.bind:
+        await wait_for_address(config.bind, config.port, stop)
+    if stop.is_set():
+        return
     daemon = Daemon(config, open_engine or NativeEngine, version())
     await daemon.start()
+
+    def hang_up() -> None:
+        daemon.config = reload(daemon.config, read)
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     await stop.wait()
     logging.getLogger("ultimad").info("draining")
     stop.clear()
@@ -83,6 +103,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
 def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineConfig], Engine] | None = None) -> int:
     """Entry point of `ultimad`; returns the exit status. `open_engine` puts another engine behind it, for tests."""
     logs.begin()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     try:
         flags = parse(sys.argv[1:] if arguments is None else arguments)
         if flags.pop("version", None):
@@ -91,7 +112,7 @@ def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineCo
         asyncio.run(serve(flags, open_engine))
     except StartupError as error:
         print(f"ultimad: {error}", file=sys.stderr)
-        return 2
+        return error.exit_status
     return 0
 
 

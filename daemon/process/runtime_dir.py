@@ -18,7 +18,7 @@ import socket
 import stat
 from pathlib import Path
 
-from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.errors import StartFailed, StartupError
 
 SOCKET_PATH_MAX = 107  # bytes of sun_path, less the closing zero
 
@@ -55,7 +55,7 @@ class RuntimeDir:
         except OSError:
             holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
             os.close(self._lock)
-            raise StartupError(f"runtime_dir = {str(path)!r}: in use by another ultimad (pid {holder})") from None
+            raise StartFailed(f"runtime_dir = {str(path)!r}: in use by another ultimad (pid {holder})") from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -68,7 +68,7 @@ class RuntimeDir:
         if not stat.S_ISSOCK(mode):
             raise StartupError(f"{socket_path}: in the way, and not a socket")
         if self._someone_listens(socket_path):
-            raise StartupError(f"{socket_path}: another process listens there")
+            raise StartFailed(f"{socket_path}: another process listens there")
         socket_path.unlink(missing_ok=True)
 
     def release(self, *socket_paths: Path) -> None:

@@ -7,7 +7,6 @@ import asyncio
 import functools
 import logging
 import os
-import socket
 from collections.abc import Callable
 
 import grpc
@@ -17,7 +16,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.base.errors import StartupError
+from ultima.daemon.base.errors import StartFailed
 from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
@@ -31,6 +30,7 @@ from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.process import memory_max, sdnotify
+from ultima.daemon.process.address import check_port
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.rpc.admin_service import AdminService
 from ultima.daemon.rpc.peer_service import CALLS_MAX, PeerService
@@ -78,18 +78,6 @@ def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
     ]
 
 
-def check_port(address: str, port: int) -> None:
-    """Raises StartupError if the TCP port is taken. gRPC would say so too, but in lines of its own."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-            probe.listen(1)
-        except OSError as error:
-            raise StartupError(f"bind = {address!r}, port = {port}: {error.strerror}") from None
-
-
 class Daemon:
     """All parts of one daemon, from start to stop."""
 
@@ -134,8 +122,7 @@ class Daemon:
         )
         changes = Changes()
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes)
-        timeout = config.limits.probe_seconds
-        self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, timeout)
+        self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
         self.tokens = Tokens()
         self.attach = attach.AttachServer(
@@ -157,7 +144,7 @@ class Daemon:
             try:
                 self.grpc_port = self._remote.add_insecure_port(target(config.bind, config.port))
             except RuntimeError as error:
-                raise StartupError(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
+                raise StartFailed(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
         self._local = grpc.aio.server(
             options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)), maximum_concurrent_rpcs=LOCAL_CALLS_MAX
@@ -186,7 +173,7 @@ class Daemon:
         except (OSError, RuntimeError) as error:
             await self._local.stop(None)
             await self._remote.stop(None)
-            raise StartupError(f"runtime_dir = {str(config.runtime_dir)!r}: cannot listen there: {error}") from None
+            raise StartFailed(f"runtime_dir = {str(config.runtime_dir)!r}: cannot listen there: {error}") from None
 
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
         fellows = self.jobs.fellows

@@ -167,7 +167,7 @@ def local_channel(path: Path) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),))
 
 
-async def status(daemon: Daemon, job: str = "") -> admin_pb2.GetStatusResponse:
+async def status(daemon: Daemon | ChildDaemon, job: str = "") -> admin_pb2.GetStatusResponse:
     """GetStatus."""
     async with local_channel(daemon.config.socket) as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)

@@ -39,6 +39,7 @@ def test_unit__keeps_the_check_of_who_attaches_alive() -> None:
     assert settings["RestrictAddressFamilies"].split() == ["AF_UNIX", "AF_INET", "AF_INET6"]
     assert settings["Type"] == "notify" and int(settings["WatchdogSec"]) == 10
     assert settings["RestartPreventExitStatus"] == "2"
+    assert settings["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert settings["RuntimeDirectory"] == "ultima"
 
 

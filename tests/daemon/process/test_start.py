@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.helpers import House, eventually
+from tests.daemon.helpers import House, eventually, status
 from tests.nursery import DAEMON, nursery_of
 
 
@@ -28,9 +28,10 @@ def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, process.wait(), *said)
 
 
-def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The line with which a daemon says why it does not start."""
-    assert result.returncode == 2, result
+def one_line(result: subprocess.CompletedProcess[str], status: int = 2) -> str:
+    """The line with which a daemon says why it does not start: 2 is for what is wrong as it is configured, 1 for what
+    may mend itself."""
+    assert result.returncode == status, result
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("ultimad: "), result.stderr
@@ -84,7 +85,7 @@ def test_start__path_too_long_for_a_socket(folder: Path) -> None:
 
 async def test_start__second_daemon_on_the_same_directory(house: House) -> None:
     child = await house.child("d", 0)
-    line = one_line(await asyncio.to_thread(run, "--runtime-dir", str(house.folder / "d"), "--port", "0"))
+    line = one_line(await asyncio.to_thread(run, "--runtime-dir", str(house.folder / "d"), "--port", "0"), 1)
     assert f"in use by another ultimad (pid {child.process.pid})" in line
     trainer = await house.trainer(child)  # and the first one did not mind
     await trainer.join()
@@ -96,12 +97,12 @@ def test_start__port_in_use(folder: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         flags = ("--bind", "127.0.0.1", "--insecure", "--port", str(port))
-        line = one_line(run("--runtime-dir", str(folder / "d"), *flags))
+        line = one_line(run("--runtime-dir", str(folder / "d"), *flags), 1)
     assert f"bind = '127.0.0.1', port = {port}: Address already in use" in line
 
 
 def test_start__address_of_another_machine(folder: Path) -> None:
-    line = one_line(run("--runtime-dir", str(folder / "d"), "--bind", "192.0.2.1", "--port", "0", "--insecure"))
+    line = one_line(run("--runtime-dir", str(folder / "d"), "--bind", "192.0.2.1", "--port", "0", "--insecure"), 1)
     assert "bind = '192.0.2.1', port = 0: Cannot assign requested address" in line
 
 
@@ -133,7 +134,7 @@ def test_start__socket_of_somebody_else(folder: Path) -> None:
         with socket.socket(socket.AF_UNIX, kind) as other:
             other.bind(str(path))
             other.listen()
-            line = one_line(run("--runtime-dir", str(folder / "d"), "--port", "0"))
+            line = one_line(run("--runtime-dir", str(folder / "d"), "--port", "0"), 1)
             assert f"{path}: another process listens there" in line
             assert path.is_socket()
         path.unlink()
@@ -162,6 +163,35 @@ async def test_stop__ends_with_0_and_leaves_no_sockets(house: House, number: int
     assert await child.kill(number) == 0
     assert await trainer.line_is_dead()
     assert sorted(path.name for path in (house.folder / "d").iterdir()) == ["ultimad.lock"]
+
+
+async def test_reload__takes_over_log_level_and_limits_and_names_the_rest(house: House) -> None:
+    file = house.folder / "c.toml"
+    file.write_text("[limits]\narena_bytes = 131072\n")
+    child = await house.child("d", 0, "--config", str(file))
+    trainer = await house.trainer(child)
+    await trainer.join()
+    file.write_text('log_level = "debug"\nallow_uids = [4242]\n[limits]\narena_bytes = 4096\n')
+    child.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: "reloaded changed=" in child.log.read_text(), "it reloads")
+    said = child.log.read_text()
+    assert "log_level=debug limits.arena_bytes=4096" in said
+    assert "reload incomplete keys=allow_uids: these change with a restart alone" in said
+    found = await status(child)
+    assert found.limits["limits.arena_bytes"] == 4096 and len(found.jobs) == 1, "and nobody was thrown out"
+
+
+async def test_reload__of_a_wrong_file_changes_nothing(house: House) -> None:
+    file = house.folder / "c.toml"
+    file.write_text("[limits]\narena_bytes = 131072\n")
+    child = await house.child("d", 0, "--config", str(file))
+    file.write_text("[limits]\narena_bytes = 1\njobs = 3\n")
+    for _ in range(2):
+        child.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: "reload refused reason=" in child.log.read_text(), "it says why")
+    assert f"{file}: limits.arena_bytes = 1: " in child.log.read_text()
+    assert (await status(child)).limits["limits.arena_bytes"] == 131072
+    assert await child.kill(signal.SIGTERM) == 0
 
 
 async def test_stop__waits_for_open_ops_but_not_for_ever(house: House) -> None:
