@@ -15,6 +15,7 @@ ARGS ?=
 TORCH := torch==2.13.0
 
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
+	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch])
 
 .PHONY: help setup demo test check test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna lab clean

@@ -18,7 +18,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-FOLDERS = ("core", "kernels", "udp")
+FOLDERS = ("core", "kernels", "cipher", "udp")
 
 
 def _below_root(pattern: str) -> list[str]:
@@ -62,6 +62,7 @@ ffibuilder.set_source(
         *HARDEN_COMPILE,
         *ALIGN,
     ],
+    libraries=["crypto"],  # of OpenSSL; Debian's package libssl-dev has its headers
     extra_link_args=["-pthread", *HARDEN_LINK],
     py_limited_api=True,
 )

@@ -30,6 +30,8 @@ static void (*change)(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet
 
 static const ut_cipher *cipher;  /* of the job; NULL: none */
 static uint8_t keys[MOST][MOST]; /* [from][to]: what it is given for that direction */
+/* If it is set, it says instead what host |h| is given for both directions to and from |p|. */
+static void *(*keys_of)(uint32_t h, uint32_t p, uint32_t cid_out, uint32_t cid_in);
 
 /* What is held. */
 static struct parcel {
@@ -87,7 +89,10 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
     for (uint32_t h = 0; h < n; h++)
         for (uint32_t p = 0; p < n; p++) {
             ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
-            if (p != h && cipher)
+            if (p != h && cipher && keys_of) {
+                void *both = keys_of(h, p, cid[p][h], cid[h][p]);
+                CHECK_EQ(ut_engine_peer_keys(hosts[h].engine, 0, p, both, both), UT_OK);
+            } else if (p != h && cipher)
                 CHECK_EQ(ut_engine_peer_keys(hosts[h].engine, 0, p, &keys[h][p], &keys[p][h]), UT_OK);
             if (p != h)
                 CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 0, p, &a, &a, cid[p][h], now), UT_OK);

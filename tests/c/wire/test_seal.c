@@ -29,8 +29,9 @@ static void cross(uint8_t key, const ut_sealed *p)
         p->bytes[p->header + i] ^= (uint8_t)(0xa5 ^ key ^ p->number ^ i * 7);
 }
 
-static void fake_seal(void *of, const ut_sealed *packets, uint32_t count)
+static void fake_seal(void *of, const ut_sealed *packets, uint32_t count, ut_ns at)
 {
+    (void)at;
     uint8_t key = *(uint8_t *)of;
     for (uint32_t i = 0; i < count; i++) {
         const ut_sealed *p = &packets[i];
@@ -48,8 +49,9 @@ static void fake_seal(void *of, const ut_sealed *packets, uint32_t count)
     }
 }
 
-static bool fake_open(void *of, const ut_sealed *p)
+static bool fake_open(void *of, const ut_sealed *p, ut_ns at)
 {
+    (void)at;
     uint8_t key = *(uint8_t *)of;
     bool right = p->epoch[0] == EPOCH;
     for (unsigned k = 0; k < TAG; k++)

@@ -34,7 +34,8 @@ enum {
     UT_RING_ENTRIES = 64,                  /* entries of a submission or completion ring; a power of two */
     UT_STEPS_MAX = 4 * (UT_HOSTS_MAX - 1), /* steps of one schedule */
     UT_SENT_MAX = 4096,                    /* packets in flight to one peer; a power of two */
-    UT_REPLAY_BITS = 8192,                 /* how far below the highest packet number a receiver tells numbers apart */
+    UT_REPLAY_BITS = 1 << 17,              /* how far below the highest packet number a receiver tells numbers apart */
+    UT_CONTROL_REPLAY_BITS = 2048,         /* the same for feedbacks and grants of sealed paths */
     UT_ACK_BITS = 1024,                    /* packet numbers that one feedback reports on */
     UT_SEGMENTS_MAX = 64,                  /* packets in one burst */
     UT_PACKET_MIN = 96,                    /* bytes of a full data packet: its header and 64 of payload at least */

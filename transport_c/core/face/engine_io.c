@@ -19,10 +19,31 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     return c;
 }
 
+/* Opens a datagram of a sealed path, and takes the tag off |len|. False, and counted, if it came before or was not made
+ * by the one at the path's other end; then nothing has changed. */
+static bool open_packet(ut_engine *e, ut_conn *c, uint8_t *packet, size_t *len, unsigned kind, ut_ns now)
+{
+    bool data = kind == UT_KIND_DATA || kind == UT_KIND_PIECE;
+    uint32_t low = ut_wire_number(packet);
+    uint64_t number;
+    if ((data ? ut_conn_check_pn(c, low, &number) : ut_conn_check_control(c, low, &number)) == UT_PN_SEEN) {
+        e->stats.replayed++;
+        return false;
+    }
+    *len = ut_seal_open(&c->seal, packet, *len, number, now);
+    if (*len == 0) {
+        e->stats.bad_checksum++;
+        return false;
+    }
+    if (!data)
+        ut_conn_control_came(c, number); /* data is noted when it is taken, see take_data */
+    return true;
+}
+
 /* The path that a datagram names, from its first bytes alone; the datagram is opened if the path is sealed. NULL, and
  * counted, if it names none of ours or was not made by the one at its other end: garbage is turned away before anything
  * is computed from it. */
-static ut_conn *conn_of_packet(ut_engine *e, uint8_t *packet, size_t *len, unsigned kind, ut_job **ret_job,
+static ut_conn *conn_of_packet(ut_engine *e, uint8_t *packet, size_t *len, unsigned kind, ut_ns now, ut_job **ret_job,
                                uint32_t *ret_host)
 {
     uint32_t cid;
@@ -33,13 +54,9 @@ static ut_conn *conn_of_packet(ut_engine *e, uint8_t *packet, size_t *len, unsig
     ut_conn *c = conn_of_cid(e, cid, ret_job, ret_host);
     if (!c) {
         e->stats.unknown++;
-    } else if (c->seal.cipher) {
-        bool data = kind == UT_KIND_DATA || kind == UT_KIND_PIECE;
-        *len = ut_seal_open(&c->seal, packet, *len, data ? c->rx.next : c->peer.feedback);
-        e->stats.bad_checksum += *len == 0;
-        return *len ? c : NULL;
+        return NULL;
     }
-    return c;
+    return !c->seal.cipher || open_packet(e, c, packet, len, kind, now) ? c : NULL;
 }
 
 static void count_undecodable(ut_engine *e, int error)
@@ -99,7 +116,7 @@ static void input_data(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns
     ut_data h;
     ut_job *j;
     uint32_t host;
-    if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, &j, &host))
+    if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, now, &j, &host))
         return;
     int error = ut_data_decode(&h, packet, len, ut_job_check(j));
     if (error)
@@ -115,7 +132,7 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
     ut_job *j;
     uint32_t host;
     uint64_t pn;
-    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_PIECE, &j, &host);
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_PIECE, now, &j, &host);
     if (!c)
         return;
     int error = ut_piece_decode(&p, packet, len, ut_job_check(j));
@@ -126,7 +143,9 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
     if (!is_new(e, j, host, p.pn, &pn))
         return;
     const uint8_t *whole = ut_pieces_put(c->pieces, &j->frame, &p, &error);
-    if (error)
+    if (error == UT_ERR_EXISTS)
+        e->stats.replayed++;
+    else if (error)
         count_undecodable(e, error);
     else if (!whole)
         e->stats.data_pieces++;
@@ -184,7 +203,7 @@ static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
     ut_grant g;
     ut_job *j;
     uint32_t host;
-    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_GRANT, &j, &host);
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_GRANT, now, &j, &host);
     if (!c)
         return;
     int error = ut_grant_decode(&g, packet, len, ut_job_check(j));
@@ -209,7 +228,7 @@ static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
     ut_feedback *f = &e->feedback;
     ut_job *j;
     uint32_t host;
-    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_FEEDBACK, &j, &host);
+    ut_conn *c = conn_of_packet(e, packet, &len, UT_KIND_FEEDBACK, now, &j, &host);
     if (!c)
         return;
     int error = ut_feedback_decode(f, packet, len, ut_job_check(j));
@@ -342,7 +361,7 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
     f->kernel_drops = (uint32_t)e->stats.kernel_drops;
     ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), f->number);
     ut_feedback_append(b, f);
-    ut_burst_finish(b);
+    ut_burst_finish(b, now);
     e->stats.feedback_sent++;
     return true;
 }
@@ -368,7 +387,7 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
             continue;
         look_at_link(e, false, now);
         if (ut_op_output(j, now, b)) {
-            ut_burst_finish(b);
+            ut_burst_finish(b, now);
             e->turn = (j->number + 1) % UT_JOBS_MAX;
             e->stats.progress++;
             return true;

@@ -31,6 +31,8 @@ static void reset_receiving(ut_conn *c)
     c->rx.time_us = UINT32_MAX;
     c->rx.time_at = 0;
     c->peer.feedback = c->peer.overtaken = 0;
+    c->peer.control = 0;
+    memset(c->peer.control_bits, 0, sizeof c->peer.control_bits);
     c->heard = c->peer.incast = c->shut = 0;
     c->rx.stash_len = 0;
     c->rx.stash_bytes = 0;

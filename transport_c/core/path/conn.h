@@ -92,9 +92,13 @@ typedef struct ut_conn_peer {
     uint32_t overtaken;    /* feedbacks that came since then with older, but rising numbers */
     uint64_t overtaken_to; /* the highest of those numbers */
     ut_ns overtaken_since; /* when the first of those feedbacks came */
-    uint32_t drops;        /* datagrams that its kernel dropped in all */
-    uint32_t ce;           /* packets that reached it marked (ECN) */
-    uint8_t incast;        /* the incast factor that the peer advertises; 0 for not known */
+    /* Sealed paths: the replay window of feedbacks and grants. Highest number that came plus one; bit n mod the window:
+     * number n came. */
+    uint64_t control;
+    uint64_t control_bits[UT_CONTROL_REPLAY_BITS / 64];
+    uint32_t drops; /* datagrams that its kernel dropped in all */
+    uint32_t ce;    /* packets that reached it marked (ECN) */
+    uint8_t incast; /* the incast factor that the peer advertises; 0 for not known */
 } ut_conn_peer;
 
 /* When this host sends its next feedback, and what that must say. */
@@ -166,6 +170,10 @@ ut_ns ut_conn_pto(const ut_conn *c);
 enum ut_pn { UT_PN_NEW, UT_PN_SEEN, UT_PN_WILD };
 /* Expands the number on the wire and tells whether it is new. WILD: no sender can have come so far. Changes nothing. */
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn);
+/* The same for the number of a feedback or grant of a sealed path: NEW or SEEN. */
+enum ut_pn ut_conn_check_control(const ut_conn *c, uint32_t low, uint64_t *ret_number);
+/* Such a number came, in a packet that its sealer has made. */
+void ut_conn_control_came(ut_conn *c, uint64_t number);
 /* All 64 bits of the number of a feedback or grant. */
 static inline uint64_t ut_conn_feedback_number(const ut_conn *c, uint32_t low)
 {

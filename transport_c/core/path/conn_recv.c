@@ -13,20 +13,40 @@ enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn)
     return c->rx.bits[at / 64] >> (at % 64) & 1 ? UT_PN_SEEN : UT_PN_NEW;
 }
 
-static void clear_bits(ut_conn *c, uint64_t first, uint64_t count)
+/* Clears the bits of |count| numbers from |first| on, in a window of |window| bits. */
+static void clear_bits(uint64_t *bits, uint64_t window, uint64_t first, uint64_t count)
 {
-    if (count >= UT_REPLAY_BITS) {
-        memset(c->rx.bits, 0, sizeof c->rx.bits);
-        return;
+    count = UT_MIN2(count, window);
+    for (uint64_t n = first, end = first + count; n < end;) {
+        uint64_t some = UT_MIN2(64 - n % 64, end - n);
+        bits[n % window / 64] &= ~(UINT64_MAX >> (64 - some) << n % 64);
+        n += some;
     }
-    for (uint64_t pn = first; pn < first + count; pn++)
-        c->rx.bits[pn % UT_REPLAY_BITS / 64] &= ~(1ULL << (pn % 64));
+}
+
+enum ut_pn ut_conn_check_control(const ut_conn *c, uint32_t low, uint64_t *ret_number)
+{
+    uint64_t n = *ret_number = ut_expand32(c->peer.control, low);
+    if (n >= c->peer.control)
+        return UT_PN_NEW;
+    if (c->peer.control - n > UT_CONTROL_REPLAY_BITS)
+        return UT_PN_SEEN; /* too old to tell */
+    return c->peer.control_bits[n % UT_CONTROL_REPLAY_BITS / 64] >> n % 64 & 1 ? UT_PN_SEEN : UT_PN_NEW;
+}
+
+void ut_conn_control_came(ut_conn *c, uint64_t number)
+{
+    if (number >= c->peer.control) {
+        clear_bits(c->peer.control_bits, UT_CONTROL_REPLAY_BITS, c->peer.control, number - c->peer.control);
+        c->peer.control = number + 1;
+    }
+    c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
 }
 
 void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now)
 {
     if (pn >= c->rx.next) {
-        clear_bits(c, c->rx.next, pn - c->rx.next);
+        clear_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next);
         if (pn > c->rx.next && c->rx.gap_due == UT_NEVER)
             c->rx.gap_due = pn + UT_REORDER_PACKETS; /* before that the sender could not act on it */
         c->rx.next = pn + 1;

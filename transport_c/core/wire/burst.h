@@ -47,10 +47,10 @@ void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_
 /* Adds a feedback; it is the burst's only segment. */
 void ut_feedback_append(ut_burst *b, const ut_feedback *f);
 /* The last step before a burst leaves the engine: if its path has a cipher, it is sealed, and gathers from `sealed`. */
-static inline void ut_burst_finish(ut_burst *b)
+static inline void ut_burst_finish(ut_burst *b, ut_ns now)
 {
     if (b->seal)
-        ut_seal_burst(b);
+        ut_seal_burst(b, now);
 }
 
 #endif

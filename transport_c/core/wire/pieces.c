@@ -88,6 +88,10 @@ const uint8_t *ut_pieces_put(uint8_t *memory, const ut_frame *f, const ut_piece 
         p->whole = h->whole;
         p->came = 0;
     }
+    if (p->came >> h->index & 1) {
+        *ret_error = UT_ERR_EXISTS;
+        return NULL;
+    }
     memcpy(p->bytes + at, h->bytes, h->len);
     p->came |= (uint8_t)(1u << h->index);
     if (p->came != (1u << pieces) - 1)

@@ -32,7 +32,7 @@ uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload,
 size_t ut_pieces_memory(const ut_frame *f);
 /* Takes one decoded piece of a packet that has not come yet. If this was the last missing piece, it returns the whole
  * packet: |h->whole| bytes without those of a cipher, which are good until the next call. Otherwise it returns NULL.
- * |ret_error| is UT_ERR_MALFORMED if the piece does not fit a packet of |f|. */
+ * |ret_error| is UT_ERR_MALFORMED if the piece does not fit a packet of |f|, and UT_ERR_EXISTS if it came before. */
 const uint8_t *ut_pieces_put(uint8_t *memory, const ut_frame *f, const ut_piece *h, int *ret_error);
 
 #endif

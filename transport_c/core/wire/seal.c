@@ -3,11 +3,17 @@
 
 #include "core/wire/burst.h"
 
+/* Bytes of the header that stays readable. */
+static uint32_t header_of(const uint8_t *packet, size_t len)
+{
+    return ut_wire_kind(packet, len) == UT_KIND_DATA ? UT_DATA_HEADER : UT_COMMON_HEADER;
+}
+
 /* What the cipher is told of a packet of |len| bytes without its tag, from the header alone. */
 static ut_sealed sealed_of(uint8_t *packet, size_t len, uint64_t expected)
 {
     unsigned kind = ut_wire_kind(packet, len);
-    uint32_t header = kind == UT_KIND_DATA ? UT_DATA_HEADER : UT_COMMON_HEADER;
+    uint32_t header = header_of(packet, len);
     return (ut_sealed){.bytes = packet,
                        .header = header,
                        .body = (uint32_t)len - header,
@@ -34,7 +40,7 @@ static void gather(const ut_burst *b, uint8_t *out, size_t bytes, uint32_t *iov,
     }
 }
 
-void ut_seal_burst(ut_burst *b)
+void ut_seal_burst(ut_burst *b, ut_ns now)
 {
     ut_sealed packets[UT_SEGMENTS_MAX];
     const ut_cipher *cipher = b->seal->cipher;
@@ -50,16 +56,16 @@ void ut_seal_burst(ut_burst *b)
         done += bytes;
     }
     assert(done == b->bytes && iov == b->iovs);
-    cipher->seal(b->seal->keys_out, packets, b->segments);
+    cipher->seal(b->seal->keys_out, packets, b->segments, now);
     b->iov[0] = (ut_iov){b->sealed, b->bytes};
     b->iovs = 1;
 }
 
-size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected)
+size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected, ut_ns now)
 {
     uint32_t overhead = s->cipher->overhead;
-    if (!s->keys_in || len < (size_t)UT_DATA_HEADER + overhead)
+    if (!s->keys_in || len <= (size_t)header_of(packet, len) + overhead) /* each kind has something to seal */
         return 0;
     ut_sealed of = sealed_of(packet, len - overhead, expected);
-    return s->cipher->open(s->keys_in, &of) ? len - overhead : 0;
+    return s->cipher->open(s->keys_in, &of, now) ? len - overhead : 0;
 }

@@ -10,6 +10,9 @@
  * zeros). The header stays readable, and the tag covers it. Pieces are sealed one by one, and the packet that they
  * carry is not sealed again.
  *
+ * On receipt the order is: connection id, what the cipher knows of the epoch, whether the number is new (without
+ * noting it), open, note the number, believe. A datagram that fails is counted, and is nothing else to anybody.
+ *
  * Without a cipher the cost is one comparison with NULL for each burst that goes and each datagram that comes.
  */
 #ifndef UT_SEAL_H
@@ -33,11 +36,12 @@ typedef struct ut_sealed {
 typedef struct ut_cipher {
     const char *name;
     uint32_t overhead; /* bytes of the tag: a multiple of 8, at most UT_SEAL_OVERHEAD_MAX */
-    /* Encrypts |n| packets of one path and writes their epochs and tags. It cannot fail. */
-    void (*seal)(void *keys, const ut_sealed *packets, uint32_t n);
+    /* Encrypts |n| packets of one path and writes their epochs and tags. It cannot fail. |now| is the engine's clock,
+     * by which keys grow old. */
+    void (*seal)(void *keys, const ut_sealed *packets, uint32_t n, ut_ns now);
     /* Decrypts one packet if its tag is right, and returns true. If the tag is wrong it returns false; `bytes` are then
      * unspecified, and the caller ignores them. */
-    bool (*open)(void *keys, const ut_sealed *packet);
+    bool (*open)(void *keys, const ut_sealed *packet, ut_ns now);
 } ut_cipher;
 
 /* How many bytes |cipher| adds to each datagram; NULL adds none. */
@@ -54,9 +58,9 @@ typedef struct ut_seal {
 
 typedef struct ut_burst ut_burst;
 /* Seals all segments of a burst whose path has a cipher and keys; the burst then gathers from its own memory. */
-void ut_seal_burst(ut_burst *b);
+void ut_seal_burst(ut_burst *b, ut_ns now);
 /* Opens in place a datagram of |len| bytes that ut_wire_peek has let through. |expected| is a number near that of the
  * datagram. Returns the bytes of the packet without its tag, and 0 if the packet is not from this path's peer. */
-size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected);
+size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected, ut_ns now);
 
 #endif
