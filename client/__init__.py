@@ -6,35 +6,42 @@
         if not receipt.complete:
             print(receipt)
 
-Public names only; each module says what it is for. `ultima.testing` has a daemon for tests, `ultima.torch` the backend.
+Public names only, each loaded when it is first asked for: the shell command imports this package, and has no use for
+numpy. Each module says what it is for. `ultima.testing` has a daemon for tests, `ultima.torch` the backend.
 """
 
-from ultima.api.handle import Handle
-from ultima.api.job import Job, connect
-from ultima.api.partial import Partial, Result
-from ultima.api.sync import SyncResult
-from ultima.base.errors import (
-    ClosedHandle,
-    DaemonError,
-    DaemonLost,
-    DaemonUnavailable,
-    DeadlineExceeded,
-    Desync,
-    ForkedHandle,
-    HandleError,
-    InvalidArgument,
-    JoinRefused,
-    JoinTimeout,
-    NotDone,
-    ProtocolError,
-    RanksGone,
-    ResourceExhausted,
-    TimedOut,
-    UltimaError,
-    Unsupported,
-)
-from ultima.base.receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
-from ultima.settings.options import Options
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ultima.api.handle import Handle
+    from ultima.api.job import Job, connect
+    from ultima.api.partial import Partial, Result
+    from ultima.api.sync import SyncResult
+    from ultima.base.errors import (
+        ClosedHandle,
+        DaemonError,
+        DaemonLost,
+        DaemonUnavailable,
+        DeadlineExceeded,
+        Desync,
+        ForkedHandle,
+        HandleError,
+        InvalidArgument,
+        JoinRefused,
+        JoinTimeout,
+        NotDone,
+        ProtocolError,
+        RanksGone,
+        ResourceExhausted,
+        TimedOut,
+        UltimaError,
+        Unsupported,
+    )
+    from ultima.base.receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
+    from ultima.settings.options import Options
 
 __all__ = [
     "ClosedHandle",
@@ -71,3 +78,29 @@ __all__ = [
     "Why",
     "connect",
 ]
+
+_HOMES = {
+    "api.handle": "Handle",
+    "api.job": "Job connect",
+    "api.partial": "Partial Result",
+    "api.sync": "SyncResult",
+    "base.errors": "ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
+    "HandleError InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone ResourceExhausted TimedOut "
+    "UltimaError Unsupported",
+    "base.receipt": "Host PeerReceipt Receipt Slot StageEnd Status Trouble Why",
+    "settings.options": "Options",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

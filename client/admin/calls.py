@@ -25,8 +25,8 @@ def get_receipts(
 ) -> admin_pb2.GetReceiptsResponse:
     """The receipt of one op, None for the newest, that the daemon remembers of a job ("" for the only one).
 
-    Only the job's user, root and the daemon's own user may read it. Raises as `get_status`; UltimaError when it
-    remembers no such job or op, or they are another user's.
+    Only the job's user, root and the daemon's own user may read it. Raises as `get_status`; InvalidArgument when it
+    remembers no such job or op, UltimaError when it remembers none at all, or they are another user's.
     """
     request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
     who = proof(socket, timeout_s)
@@ -37,7 +37,7 @@ def get_receipts(
             )
         except grpc.RpcError as error:
             if error.code() in _REFUSALS:
-                raise UltimaError(str(error.details())) from None
+                raise _refused(job, op_seq, error) from None
             raise _failure(socket, error, timeout_s) from None
     return response
 
@@ -46,7 +46,8 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
     """The daemon's status, of one job or of all ("").
 
     |socket| is the path of its gRPC socket. Raises DaemonUnavailable when nobody answers there within |timeout_s|
-    seconds, and ProtocolError when somebody does who does not know the question.
+    seconds, InvalidArgument for a job that is not here, and ProtocolError when somebody does who does not know the
+    question.
     """
     with _channel(socket) as channel:
         try:
@@ -54,8 +55,20 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
                 admin_pb2.GetStatusRequest(job=job), timeout=timeout_s
             )
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None
             raise _failure(socket, error, timeout_s) from None
     return response
+
+
+def _refused(job: str, op_seq: int | None, error: grpc.RpcError) -> UltimaError:
+    """What was asked for is not there: the caller's slip if he named it."""
+    text, code = str(error.details()), error.code()
+    if code is grpc.StatusCode.INVALID_ARGUMENT or (code is grpc.StatusCode.NOT_FOUND and job):
+        return InvalidArgument("--job", job, f"a job that this host remembers ({text})")
+    if code is grpc.StatusCode.NOT_FOUND and op_seq is not None:
+        return InvalidArgument("OP", op_seq, f"an op that this host remembers ({text})")
+    return UltimaError(text)
 
 
 def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = TUNE_TIMEOUT_S) -> types_pb2.JobOptions:
@@ -93,5 +106,7 @@ def _failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError
     code = error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         how = "no daemon answers" if code is grpc.StatusCode.UNAVAILABLE else f"no answer within {timeout_s:g} s"
-        return DaemonUnavailable(f"{how} on {socket}; is ultimad running, and does ULTIMA_SOCKET name it?")
+        return DaemonUnavailable(
+            f"{how} on {socket}; is ultimad running, and does ULTIMA_SOCKET name it? `ultima run -- PROGRAM` starts one"
+        )
     return ProtocolError(f"the daemon on {socket} answered {code.name}: {error.details()}")

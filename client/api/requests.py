@@ -32,16 +32,16 @@ def allreduce_op(
     redop = OPS.get(op)
     if redop is None:
         raise InvalidArgument("op", op, _OPS_ALLOWED)
-    if mode is None:
-        mode = "reliable" if op in RELIABLE_ONLY else "bounded"
-    if mode not in MODES:
+    if mode is not None and mode not in MODES:
         raise InvalidArgument("mode", mode, _MODES_ALLOWED)
     if agree and mode == "best_effort":
         raise InvalidArgument("agree", agree, "False in mode 'best_effort', where nothing is sent again")
-    if op in RELIABLE_ONLY and mode != "reliable":
+    if op in RELIABLE_ONLY and mode not in (None, "reliable"):
         raise InvalidArgument("mode", mode, f"'reliable' for op {op!r}: it is wrong without every rank")
     asked = None if dtype is None else dtype_named(dtype)
     source, kind = elements(array, asked, "array", writable=out is None and not reads_only)
+    if mode is None:
+        mode = _mode_unsaid(op, kind, agree, connection.settings.mode)
     if mode == "best_effort" and kind in INTEGERS:
         raise InvalidArgument("mode", mode, f"'bounded' or 'reliable' for {kind.name}: counts must not lose a part")
     target = source if out is None or out is array else _target(source, kind, out, asked)
@@ -58,6 +58,13 @@ def allreduce_op(
         expires_ns,
         (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0),
     )
+
+
+def _mode_unsaid(op: str, kind: DType, agree: bool, lossy: str) -> str:
+    """The mode of a call that names none; |lossy| is ULTIMA_MODE, which is about what may lose a part."""
+    if op in RELIABLE_ONLY:
+        return "reliable"
+    return "bounded" if lossy == "best_effort" and (agree or kind in INTEGERS) else lossy
 
 
 def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> AnyArray:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ultima.cli.common import AsJson, Socket, print_json, socket_named
 
 if TYPE_CHECKING:
     from ultima.base.receipt import Host, Receipt
@@ -18,23 +18,19 @@ def explain(
     op: Annotated[int | None, typer.Argument(help="Number of the op; the newest one without it.")] = None,
     job: Annotated[str, typer.Option(help="Name of the job; may be left out if there is one.")] = "",
     last: Annotated[bool, typer.Option("--last", help="The newest op, as if no number were given.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False,
-    socket: Annotated[
-        str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
-    ] = None,
+    as_json: AsJson = False,
+    socket: Socket = None,
 ) -> None:
     from ultima.admin.calls import get_receipts
     from ultima.admin.sentences import explain as lines_of
     from ultima.base.errors import InvalidArgument
-    from ultima.settings.config import DEFAULT_SOCKET, socket_path
 
     if op is not None and (last or op < 0):
         raise InvalidArgument("OP", op, "0 or more, and not together with --last")
-    named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
-    answer = get_receipts(socket_path(named, "--socket" if socket else "ULTIMA_SOCKET"), job, op)
+    answer = get_receipts(socket_named(socket), job, op)
     receipt, hosts, here = decoded(answer)
     if as_json:
-        typer.echo(json.dumps(to_dict(answer, receipt, hosts, here), indent=2))
+        print_json(to_dict(answer, receipt, hosts, here))
         return
     typer.echo(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
     for line in lines_of(receipt, hosts, here):

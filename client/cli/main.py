@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of `ultima`, in one table, and what their endings mean.
 
-Exit status: 0 done, 1 it failed, 2 it was asked wrongly, 3 no daemon could be reached. A failure is one sentence on
-standard error, never a trace. When you add a verb: write its file, add its row here, test it in
+Exit status: 0 done, 1 it failed, 2 it was asked wrongly (a job, path, host, time or format that cannot be), 3 no daemon
+could be reached, 130 interrupted. A failure is one sentence on standard error, never a trace. `--json` prints one
+object, whose "schema" counts its form (common.py). When you add a verb: write its file, add its row here, test it in
 `tests/client/cli/test_cli.py`, and name it in the README.
 
 Verbs import what is slow (gRPC, torch) when they run, not when this table is built: `ultima version` answers at once.
@@ -14,7 +15,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -40,7 +41,7 @@ WRAPS = {"allow_interspersed_args": False}
 VERBS = (
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
     Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
-    Verb("perf", perf.perf, "Time AllReduce; start one per rank. Prints the table of nccl-tests."),
+    Verb("perf", perf.perf, "Time AllReduce; one per rank: ultima run --nproc-per-node 2 -- ultima perf"),
     Verb("run", run.run, "Start a training script on this host, and a daemon if none runs.", WRAPS),
     Verb("set", set_options.set_options, "Change options of a job while it runs, on all its hosts."),
     Verb("status", status.status, "Show what the daemon on this host is doing."),
@@ -57,10 +58,26 @@ def build() -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_root)
     for verb in VERBS:
         app.command(verb.name, help=verb.help, context_settings=dict(verb.context))(ends_well(verb.function))
     return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ultima {version.version_of('ultima')}")
+        raise typer.Exit
+
+
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What `ultima` takes before a verb."""
 
 
 def ends_well(function: Callable[..., None]) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 """`ultima perf`: the time of all-reduce, asked and told as nccl-tests does it.
 
 Start one process per rank, with the variables that torchrun sets and ULTIMA_SOCKET where a host's daemon is elsewhere
-than by default. Rank 0 prints the table and writes the JSON.
+than by default; `ultima run --nproc-per-node 2 -- ultima perf` does so. Rank 0 prints the table and writes the JSON.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 SIZE_ALLOWED = f"bytes from 1 to {BUCKET_BYTES_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+ALONE = (
+    "ultima: RANK and WORLD_SIZE are not set, so this measures one rank by itself, without a network; "
+    "`ultima run --nproc-per-node 2 -- ultima perf` starts two, and --nnodes more hosts"
+)
 
 
 class Mode(StrEnum):
@@ -125,6 +131,8 @@ def perf(
         "loss_columns": loss_columns,
         "agree": agree,
     }
+    if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
+        typer.echo(ALONE, err=True)
     with ultima.connect(arena=arena, bucket_bytes_max=largest, options=options) as job:
         config["options"] = job.options
         _measure(job, plan, sizes, types, ops, config, output)

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
-import os
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ultima.cli import partial_status
+from ultima.cli.common import AsJson, Socket, print_json, socket_named
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -20,19 +20,15 @@ if TYPE_CHECKING:
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; its keys are the fields of the API.")] = False,
+    as_json: AsJson = False,
     job: Annotated[str, typer.Option(help="Show one job only.")] = "",
-    socket: Annotated[
-        str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
-    ] = None,
+    socket: Socket = None,
 ) -> None:
     from ultima.admin.calls import get_status
-    from ultima.settings.config import DEFAULT_SOCKET, socket_path
 
-    named = socket or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
-    answer = get_status(socket_path(named, "--socket" if socket else "ULTIMA_SOCKET"), job)
+    answer = get_status(socket_named(socket), job)
     if as_json:
-        typer.echo(json.dumps(to_dict(answer), indent=2))
+        print_json(to_dict(answer))
         return
     from rich.console import Console
 
@@ -93,8 +89,11 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
     if not answer.jobs:
         _say(console, "no jobs")
         return
-    console.print(_job_table(answer))
-    console.print(_host_table(answer))
+    for job in answer.jobs:
+        for line in job_lines(job):
+            _say(console, line)
+        if job.hosts:
+            console.print(_host_table(job))
     partial = [job for job in answer.jobs if job.ranks]
     if partial:
         console.print(partial_status.table(partial))
@@ -106,60 +105,62 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
             _say(console, line)
 
 
-def _job_table(answer: admin_pb2.GetStatusResponse) -> Table:
-    from rich import box
-    from rich.table import Table
+def job_lines(job: admin_pb2.JobStatus) -> list[str]:
+    """A job and how its ops ended here; a number that is 0 is left out, unless it is what one hopes for."""
+    if not job.world_size:
+        return [f"job {job.job}: it forms"]
+    counts = [
+        f"{job.ops_complete_count} complete",
+        *(
+            f"{count} {what}"
+            for count, what in (
+                (job.ops_partial_count, "partial"),
+                (job.ops_insufficient_count, "with own values only"),
+                (job.ops_failed_count, "failed"),
+                (job.ops_diverged_count, "diverged"),
+            )
+            if count
+        ),
+    ]
+    ranks = "1 rank" if job.world_size == 1 else f"{job.world_size} ranks"
+    times = f"p50 {job.op_p50_us / 1e3:.2f} ms, p99 {job.op_p99_us / 1e3:.2f} ms"
+    return [
+        f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
+        f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
+    ]
 
-    table = Table(title="Jobs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("job", overflow="fold")
-    for name in ("ranks", "next op", "complete", "partial", "own only", "failed", "diverged", "missing", "p50", "p99"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for job in answer.jobs:
-        table.add_row(
-            job.job,
-            str(job.world_size),
-            str(job.next_op_seq),
-            str(job.ops_complete_count),
-            str(job.ops_partial_count),
-            str(job.ops_insufficient_count),
-            str(job.ops_failed_count),
-            str(job.ops_diverged_count),
-            size(job.missing_bytes),
-            f"{job.op_p50_us / 1e3:.2f} ms",
-            f"{job.op_p99_us / 1e3:.2f} ms",
-        )
-    return table
 
-
-def _host_table(answer: admin_pb2.GetStatusResponse) -> Table:
+def _host_table(job: admin_pb2.JobStatus) -> Table:
     from rich import box
     from rich.table import Table
 
     from ultima.base.receipt import ranks_text
     from ultima.v1 import types_pb2
 
-    table = Table(title="Hosts", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("job", overflow="fold")
-    table.add_column("host")
-    table.add_column("ranks")
-    table.add_column("state")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("host", overflow="fold")
+    table.add_column("ranks", overflow="fold")
+    table.add_column("state", no_wrap=True)
     for name in ("rtt", "sent", "received", "lost", "window"):
         table.add_column(name, justify="right", no_wrap=True)
-    for job in answer.jobs:
-        for row in job.hosts:
-            here = row.host.index == job.host_index
-            table.add_row(
-                job.job,
-                f"{row.host.address}:{row.host.grpc_port}",
-                ranks_text(row.host.ranks).removeprefix("ranks ").removeprefix("rank "),
-                "here" if here else str(_word(types_pb2.HostState.DESCRIPTOR, row.state)),
-                "-" if here else f"{row.srtt_us} us",
-                size(row.sent_bytes),
-                size(row.received_bytes),
-                size(row.lost_bytes),
-                size(row.window_bytes) if row.window_bytes else "-",
-            )
+    for row in job.hosts:
+        here = row.host.index == job.host_index
+        table.add_row(
+            f"{row.host.address}:{row.host.grpc_port}",
+            ranks_text(row.host.ranks).removeprefix("ranks ").removeprefix("rank "),
+            "here" if here else str(_word(types_pb2.HostState.DESCRIPTOR, row.state)),
+            "-" if here else rtt_text(row.srtt_us),
+            size(row.sent_bytes),
+            size(row.received_bytes),
+            size(row.lost_bytes),
+            size(row.window_bytes) if row.window_bytes else "-",
+        )
     return table
+
+
+def rtt_text(microseconds: int) -> str:
+    """A round trip for people; one that was never measured is not 0."""
+    return f"{microseconds} us" if microseconds else "unknown"
 
 
 def ports_text(engine: admin_pb2.EngineStatus) -> str:
@@ -178,7 +179,9 @@ def options_text(options: types_pb2.JobOptions) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """A line, broken at words where the console is narrower; what follows is set in."""
+    for line in textwrap.wrap(text, console.width, subsequent_indent="    ", break_on_hyphens=False):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def size(count: int) -> str:

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 
+from ultima.cli.common import AsJson, print_json
 
-def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")] = False) -> None:
+
+def version(as_json: AsJson = False) -> None:
     facts = {
         "version": version_of("ultima"),
         "python": platform.python_version(),
@@ -23,7 +21,7 @@ def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON wit
         "kernel": platform.release(),
     }
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
         return
     typer.echo(f"ultima {facts['version']}")
     typer.echo(
@@ -34,6 +32,9 @@ def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON wit
 
 def version_of(package: str) -> str | None:
     """The installed version of a distribution, without importing it; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
     try:
         return installed(package)
     except PackageNotFoundError:

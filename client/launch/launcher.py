@@ -145,6 +145,8 @@ def rank_environment(plan: Plan, local: int, socket: str, environment: Mapping[s
         "MASTER_PORT": str(plan.port),
         "ULTIMA_SOCKET": socket,
     }
+    # Else each try of torch's store to reach a wrong --master prints twenty frames of C++; the exception says it all.
+    variables.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     if plan.per_node > 1:
         variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: ranks would take each other's cores
     return variables

@@ -132,7 +132,10 @@ def _connect(path: str, until_ns: int) -> socket.socket:
     except OSError as error:
         lifeline.close()
         reason = os.strerror(error.errno) if error.errno else str(error)
-        unavailable = DaemonUnavailable(f"no daemon at {path}: {reason}. Is ultimad running, is ULTIMA_SOCKET right?")
+        unavailable = DaemonUnavailable(
+            f"no daemon at {path}: {reason}. Is ultimad running, is ULTIMA_SOCKET right? "
+            "`ultima run -- PROGRAM` starts a daemon for one run"
+        )
         if error.errno in _TRANSIENT_ERRNOS:
             raise _TryAgain(unavailable) from error
         raise unavailable from error

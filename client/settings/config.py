@@ -13,14 +13,16 @@
     bucket_bytes_max   ULTIMA_BUCKET_MAX        128M, or the arena or the daemon's limit if that is less; at most 4 GiB
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
+    (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
     options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.settings.options`
 
 Durations are seconds, or text with a unit (500us 250ms 2s 1.5m 1h), or a timedelta. Sizes are bytes, or text with a
-binary unit (4096 64K 64M 1G, also 64MiB).
+binary unit (4096 64K 64M 1G, also 64MiB). A variable that is almost one of these, such as ULTIMA_INCASTS, is refused.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -43,6 +45,14 @@ DEFAULT_ARENA_BYTES = 256 << 20
 ARENA_MIN_BYTES = 4096
 ARENA_MAX_BYTES = 1 << 40
 SOCKET_PATH_MAX = 107  # sun_path, less its final zero
+
+VARIABLES = (
+    *(f"ULTIMA_{name}" for name in "JOB SOCKET RENDEZVOUS PORT RANK_ADDRESSES TIMEOUT DEADLINE ARENA RATE".split()),
+    *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT"),
+    *(option.variable for option in job_options.TABLE),
+)
+"""All that the client reads. Others of this prefix belong to whoever set them."""
+_ALIKE = 0.85  # a name that is as near as this to one of them is a slip: ULTIMA_INCASTS, ULTIMA_TB
 
 _SIZE = re.compile(r"\s*([0-9]+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 _SIZE_ALLOWED = "whole bytes from {low} to {high}, or text such as '64K', '64M', '1G'"
@@ -70,6 +80,8 @@ class Settings:
     reconnect: bool
     adaptive: bool = False
     """Nobody named the deadline: it is the latest one of an op that follows what the engine measures."""
+    mode: str = "bounded"
+    """Of sums of floating-point numbers that are not given one."""
     options: Mapping[str, int] = field(default_factory=dict)
     """What was said of the job's options, as numbers by field of the message JobOptions."""
 
@@ -119,6 +131,7 @@ def resolve(
     """Settings from arguments, then `environment`, then defaults. Raises InvalidArgument naming the argument or
     variable.
     """
+    check_names(environment)
     source = _Source(environment)
     number, world = _rank_and_world(source, rank, world_size)
     addresses = _rank_addresses(source, rank_addresses, world)
@@ -142,8 +155,28 @@ def resolve(
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
         reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
         adaptive=adaptive,
+        mode=mode_named(environment),
         options=job_options.resolve(options, environment, world),
     )
+
+
+def check_names(environment: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for a variable whose name is almost, but not quite, one that the client reads."""
+    for name in sorted(environment):
+        if name.startswith("ULTIMA_") and name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=_ALIKE)
+            if near:
+                raise InvalidArgument(name, environment[name], f"no such variable; the nearest one is {near[0]}")
+
+
+def mode_named(environment: Mapping[str, str]) -> str:
+    """ULTIMA_MODE, "bounded" where it is not set. Raises InvalidArgument."""
+    from ultima.base.words import MODES  # it imports numpy, which not everybody who reads settings needs
+
+    text = environment.get("ULTIMA_MODE") or "bounded"
+    if text not in MODES:
+        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
+    return text
 
 
 class _Source:

@@ -176,7 +176,7 @@ def resolve(
 
 
 def changes(pairs: list[str]) -> dict[str, int]:
-    """The same of `key=value` texts, for a job that runs. Raises InvalidArgument."""
+    """The same of `key=value` texts, for a job that runs. A duration needs its unit there. Raises InvalidArgument."""
     names = [name for name in BY_NAME if name not in FIXED]
     said: dict[str, int] = {}
     for pair in pairs:
@@ -184,8 +184,18 @@ def changes(pairs: list[str]) -> dict[str, int]:
         if not equals or name not in names:
             why = f"; {name} cannot be changed while the job runs" if name in FIXED else ""
             raise InvalidArgument("KEY=VALUE", pair, f"KEY one of {', '.join(names)}{why}")
+        if BY_NAME[name].row.span and _is_number(text):
+            raise InvalidArgument(name, text, f"a duration with its unit, such as '{text}ms' or '{text}s'")
         said[BY_NAME[name].field] = BY_NAME[name].read(text, name)
     return said
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def message(said: Mapping[str, int]) -> types_pb2.JobOptions:

@@ -31,9 +31,8 @@ from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptio
 import ultima
 from ultima.base.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.base.errors import InvalidArgument, UltimaError
-from ultima.base.words import MODES
 from ultima.session.attachment import ENGINE_SHARE
-from ultima.settings.config import DEFAULT_SOCKET, socket_path
+from ultima.settings.config import DEFAULT_SOCKET, mode_named, socket_path
 from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.elements import (
     FLOATS,
@@ -112,7 +111,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         self.log = ReceiptLog()
         self._store = store
         self._timeout = timeout
-        self._mode = _mode()
+        self._mode = mode_named(os.environ)
         self._deadline_s = _deadline_s()
         self._finishers = Finishers()
         self._line = Line()
@@ -302,13 +301,6 @@ def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
 def _small(parts: Sequence[Part]) -> bool:
     """Whether waking a thread would take longer than what it could take over before somebody waits: copying out."""
     return all(isinstance(part, ultima.Handle) and part.nbytes < SMALL_BYTES for part in parts)
-
-
-def _mode() -> str:
-    text = os.environ.get("ULTIMA_MODE") or "bounded"
-    if text not in MODES:
-        raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
-    return text
 
 
 def _deadline_s() -> float | None:

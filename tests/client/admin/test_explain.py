@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.client.attach_server import AttachServer, token
+from tests.client.cli import golden
 from ultima.admin.sentences import explain
 from ultima.base.receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from ultima.cli import main
@@ -242,6 +243,7 @@ def test_verb__text(socket: str, arguments: list[str]) -> None:
 def test_verb__json(socket: str) -> None:
     result = CliRunner().invoke(main.build(), ["explain", "7", "--json"])
     facts = json.loads(result.output)
+    golden.check("explain", facts)
     assert (facts["job"], facts["host"], facts["running"]) == ("resnet", 0, True)
     assert facts["receipt"]["digest"] == "8000000000000001"
     assert facts["receipt"]["contributors"] == facts["receipt"]["owners"] == [0, 1]
@@ -268,6 +270,6 @@ def test_verb__the_job_of_another_user(socket: str) -> None:
 
 def test_verb__unknown_op_and_wrong_use(socket: str) -> None:
     unknown = CliRunner().invoke(main.build(), ["explain", "8"])
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "op_seq = 8" in unknown.output
     assert CliRunner().invoke(main.build(), ["explain", "7", "--last"]).exit_code == 2

@@ -2,13 +2,16 @@
 """`ultima` itself: its table of verbs, what its endings mean, and that it starts fast."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.client.cli import golden
 from ultima.base.errors import DaemonLost, DaemonUnavailable, InvalidArgument, JoinTimeout, UltimaError
 from ultima.cli import main
 
@@ -74,7 +77,18 @@ def test_start__loads_neither_torch_nor_grpc() -> None:
     """
     code = "import sys, ultima.cli.main; print([name for name in ('torch', 'grpc', 'numpy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "torch" not in done.stdout and "grpc" not in done.stdout
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("verb", [[], *([verb.name] for verb in main.VERBS)])
+def test_help__has_a_short_form(verb: list[str]) -> None:
+    short, long = (runner.invoke(main.build(), [*verb, flag]) for flag in ("-h", "--help"))
+    assert short.exit_code == 0 and short.output == long.output
+
+
+def test_version__as_a_flag() -> None:
+    result = runner.invoke(main.build(), ["--version"])
+    assert result.exit_code == 0 and re.fullmatch(r"ultima \d\S*\n", result.output)
 
 
 def test_version__says_what_is_installed() -> None:
@@ -85,5 +99,15 @@ def test_version__says_what_is_installed() -> None:
 
 def test_version__json_keys_stay() -> None:
     facts = json.loads(runner.invoke(main.build(), ["version", "--json"]).output)
-    assert set(facts) == {"version", "python", "extension", "torch", "machine", "kernel"}
+    assert facts["schema"] == 1
+    assert set(facts) == {"schema", "version", "python", "extension", "torch", "machine", "kernel"}
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_golden__sees_what_was_lost_and_leaves_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(golden, "FOLDER", tmp_path)
+    (tmp_path / "x.json").write_text(json.dumps({"a": [{"b": 1, "c": 2}], "d": 3}))
+    golden.check("x", {"a": [{"b": 1, "c": 2, "new": 0}], "d": 3, "new": 1})
+    for wrong in ({"a": [{"b": 1}], "d": 3}, {"a": [], "d": 3}, {"a": [{"b": 1, "c": 2}], "d": "3"}):
+        with pytest.raises(AssertionError, match="lost or changed x\\."):
+            golden.check("x", wrong)

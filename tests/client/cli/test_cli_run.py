@@ -80,6 +80,7 @@ def test_environment__is_that_of_torchrun() -> None:
         "RANK": "5", "LOCAL_RANK": "2", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "1",
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234", "ULTIMA_SOCKET": "/s/ultimad.sock",
         "HOME": "/home/me", "OMP_NUM_THREADS": "7",
+        "TORCH_CPP_LOG_LEVEL": "FATAL",  # a wrong --master is one sentence, not twenty frames a try
     }  # fmt: skip
     assert rank_environment(plan, 0, "/s", {})["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in rank_environment(Plan(["x"], nodes=2), 0, "/s", {})

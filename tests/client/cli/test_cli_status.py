@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.client.cli import golden
 from ultima.admin.calls import get_status
 from ultima.base.errors import DaemonUnavailable, ProtocolError
 from ultima.cli import main, status
@@ -47,6 +48,8 @@ class Servicer(admin_pb2_grpc.AdminServiceServicer):
     def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
         if request.job == "slow":
             time.sleep(2)
+        if request.job == "nowhere":
+            context.abort(grpc.StatusCode.NOT_FOUND, "job = 'nowhere': not here")
         if request.job == "strange":
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "never heard of it")
         answer = an_answer()
@@ -73,6 +76,7 @@ def test_status__json_has_every_field_in_its_own_type(socket: str) -> None:
     result = runner.invoke(main.build(), ["status", "--json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.output)
+    assert facts.pop("schema") == 1
     assert set(facts) == {field.name for field in admin_pb2.GetStatusResponse.DESCRIPTOR.fields}
     assert facts["incarnation"] == "8000000000000005", "a number of that size is rounded by most readers of JSON"
     assert facts["engine"]["counters"] == {"packets_sent": 2**40}
@@ -91,7 +95,7 @@ def test_status__of_one_job(socket: str) -> None:
 
 
 def test_status__table_for_people(socket: str) -> None:
-    console = Console(width=120, record=True, file=io.StringIO())
+    console = Console(width=400, record=True, file=io.StringIO())
     status.show(console, an_answer())
     text = console.export_text()
     assert "ultimad 0.1.0, pid 12, up 2 h" in text
@@ -99,6 +103,36 @@ def test_status__table_for_people(socket: str) -> None:
     assert "options of torch-0-1234: algorithm ring, " in text and "t_b off, t_c 2ms" in text
     for piece in ("torch-0-1234", "41", "1.50 ms", "2.75 ms", "4 KiB", "10.0.0.2:29520", "0-1", "118 MiB", "here"):
         assert piece in text, piece
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_status__is_readable_at_80_columns(partial: bool) -> None:
+    """No line is longer, and no figure is lost."""
+    answer = a_partial_job() if partial else an_answer()
+    answer.jobs[0].job = "torch-4d2c0a-" + "x" * 40
+    for index, host in enumerate(answer.jobs[0].hosts):
+        host.host.address, host.sent_bytes = f"192.168.100.{200 + index}", 999 << 30
+        host.received_bytes, host.lost_bytes, host.window_bytes = 888 << 20, 777 << 10, 666 << 10
+    console = Console(width=80, record=True, file=io.StringIO())
+    status.show(console, answer)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert "\u2026" not in text, "nothing is cut off"
+    pieces = ["torch-4d2c0a-" + "x" * 40]
+    pieces += ["100 %", "175"] if partial else ["41 complete, 1 partial", "999 GiB", "888 MiB", "777 KiB", "666 KiB"]
+    for piece in pieces:
+        assert piece in text, piece
+
+
+def test_status__of_a_job_that_is_not_here_is_status_2(socket: str) -> None:
+    result = runner.invoke(main.build(), ["status", "--job", "nowhere"])
+    assert result.exit_code == 2
+    assert result.stderr == "ultima: --job is 'nowhere'; allowed: a job on this host (job = 'nowhere': not here)\n"
+
+
+def test_status__json_is_as_it_was(socket: str) -> None:
+    result = runner.invoke(main.build(), ["status", "--json"])
+    golden.check("status", json.loads(result.output))
 
 
 def a_partial_job(**options: Any) -> admin_pb2.GetStatusResponse:
@@ -123,7 +157,7 @@ def a_partial_job(**options: Any) -> admin_pb2.GetStatusResponse:
 
 
 def told(answer: admin_pb2.GetStatusResponse) -> list[str]:
-    console = Console(width=140, record=True, file=io.StringIO())
+    console = Console(width=400, record=True, file=io.StringIO())
     status.show(console, answer)
     return console.export_text().splitlines()
 

@@ -2,13 +2,16 @@
 """Arguments before environment before defaults, and every wrong value named."""
 
 import math
+import re
 from datetime import timedelta
 
 import pytest
 
 from ultima import InvalidArgument
 from ultima.base.durations import deadline_s, duration_s
+from ultima.settings import config
 from ultima.settings.config import Settings, join_address, resolve, size_bytes, socket_path
+from ultima.settings.options import TABLE
 
 
 @pytest.mark.parametrize(
@@ -233,3 +236,37 @@ def test_resolve__wrong_value_is_named(environment: dict[str, str], arguments: d
         resolve(environment, **arguments)  # type: ignore[arg-type]
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field} is ")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ULTIMA_INCASTS", "ULTIMA_INCAST"),
+        ("ULTIMA_TB", "ULTIMA_T_B"),
+        ("ULTIMA_MODES", "ULTIMA_MODE"),
+        ("ULTIMA_SOCKETS", "ULTIMA_SOCKET"),
+    ],
+)
+def test_resolve__a_slip_in_a_variable_is_named_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        resolve({name: "1"})
+    assert str(caught.value) == f"{name} is '1'; allowed: no such variable; the nearest one is {near}"
+
+
+def test_resolve__leaves_variables_of_others_alone() -> None:
+    resolve({"ULTIMA_TEST_FOLDER": "x", "ULTIMATE": "x", "ULTIMAD_PORT": "x"})
+
+
+def test_resolve__every_variable_of_the_table_is_known() -> None:
+    """The table at the top of the module and `VARIABLES` say the same."""
+    assert config.__doc__ is not None
+    told = set(re.findall(r"ULTIMA_[A-Z_]+", config.__doc__)) - {"ULTIMA_INCASTS"}
+    options = {option.variable for option in TABLE}
+    assert told | options | {"ULTIMA_ON_INSUFFICIENT"} == set(config.VARIABLES)
+
+
+def test_resolve__mode() -> None:
+    assert resolve({}).mode == "bounded"
+    assert resolve({"ULTIMA_MODE": "reliable"}).mode == "reliable"
+    with pytest.raises(InvalidArgument, match="ULTIMA_MODE is 'bogus'; allowed: "):
+        resolve({"ULTIMA_MODE": "bogus"})

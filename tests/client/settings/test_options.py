@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a job: words, numbers and variables, which mean the same here, in the messages and in the C core."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from ultima.cli import main
 from ultima.session.rings import lib
 from ultima.settings.options import FIXED, TABLE, changes, message, resolve, words
 from ultima.testing import FakeDaemon
-from ultima.v1 import types_pb2
+from ultima.v1 import admin_pb2, types_pb2
 from ultima.v1.job_options import OFF
 
 READ = [
@@ -133,6 +134,14 @@ def test_changes__refused_and_named(pair: str) -> None:
     assert (f"{name} cannot be changed" in caught.value.allowed) == (name in FIXED)
 
 
+@pytest.mark.parametrize("text", ["300", "0.3", "3e2"])
+def test_changes__a_duration_needs_its_unit(text: str) -> None:
+    """Else `t_b=300` is five minutes to us, and 300 ms to whoever typed it."""
+    with pytest.raises(InvalidArgument) as caught:
+        changes([f"t_b={text}"])
+    assert str(caught.value) == f"t_b is {text!r}; allowed: a duration with its unit, such as '{text}ms' or '{text}s'"
+
+
 def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
     said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0, "timer_start": 2}
@@ -167,19 +176,45 @@ def test_job__says_what_is_in_force() -> None:
         assert job.options["incast"] == "3" and job.options["hadamard"] == "on" and job.options["algorithm"] == "tar"
 
 
-def test_set__sends_only_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the daemon of a job "train" is told; it has a hadamard of off and an incast of 0 before."""
+    told: list[Any] = []
+    before = message({"algorithm": 1, "congestion": 1, "hadamard": 1, "incast": 0, "early_percent": 10})
 
     def tune(socket: str, job: str, said: dict[str, int]) -> types_pb2.JobOptions:
-        asked.append((socket, job, said))
-        return message({"algorithm": 1, "congestion": 1, "hadamard": 3, "incast": 2, "early_percent": 10})
+        told.append((socket, job, said))
+        after = types_pb2.JobOptions()
+        after.CopyFrom(before)
+        after.MergeFrom(message(said))
+        return after
+
+    def get_status(socket: str, job: str) -> admin_pb2.GetStatusResponse:
+        return admin_pb2.GetStatusResponse(jobs=[admin_pb2.JobStatus(job=job, options=before)])
 
     monkeypatch.setattr("ultima.admin.calls.tune", tune)
+    monkeypatch.setattr("ultima.admin.calls.get_status", get_status)
+    return told
+
+
+def test_set__sends_only_what_was_named_and_tells_the_change(asked: list[Any]) -> None:
     words = ["set", "train", "incast=2", "hadamard=auto", "--socket", "/tmp/x.sock"]
     result = CliRunner().invoke(main.build(), words)
     assert result.exit_code == 0, result.output
     assert asked == [("/tmp/x.sock", "train", {"incast": 2, "hadamard": 3})]
-    assert "algorithm=tar" in result.output and "hadamard=auto" in result.output and "t_b=auto" in result.output
+    assert result.output == "train: hadamard is auto now, it was off\ntrain: incast is 2 now, it was dynamic\n"
+
+
+def test_set__what_was_so_already(asked: list[Any]) -> None:
+    result = CliRunner().invoke(main.build(), ["set", "train", "incast=dynamic", "--socket", "/tmp/x.sock"])
+    assert result.output == "train: nothing changed: incast is dynamic already\n"
+
+
+def test_set__json(asked: list[Any]) -> None:
+    result = CliRunner().invoke(main.build(), ["set", "train", "incast=2", "--json", "--socket", "/tmp/x.sock"])
+    told = json.loads(result.output)
+    assert told["schema"] == 1 and told["changed"] == {"incast": {"before": "dynamic", "after": "2"}}
+    assert told["job"] == "train" and told["options"]["algorithm"] == "tar"
 
 
 @pytest.mark.parametrize("words", [["set", "train", "incast=99"], ["set", "train", "algorithm=ring"]])

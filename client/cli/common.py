@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all verbs share: the options --json and --socket, and the one form in which they print JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+SCHEMA = 1
+"""Of what `--json` prints. Keys may be added; one that is renamed, removed or changes its meaning counts this up."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and a schema number.")]
+Socket = Annotated[
+    str | None, typer.Option(help="The daemon's gRPC socket; ULTIMA_SOCKET, else /run/ultima/ultimad.sock.")
+]
+
+
+def socket_named(option: str | None) -> str:
+    """The path of the daemon's socket, by the option, the environment, or the default. Raises InvalidArgument."""
+    from ultima.settings.config import DEFAULT_SOCKET, socket_path
+
+    named = option or os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET
+    return socket_path(named, "--socket" if option else "ULTIMA_SOCKET")
+
+
+def print_json(facts: Mapping[str, Any]) -> None:
+    """Prints |facts| as one object, with the number of its form in front."""
+    typer.echo(json.dumps({"schema": SCHEMA, **facts}, indent=2))
