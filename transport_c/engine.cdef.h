@@ -395,6 +395,9 @@ typedef struct ut_driver_stats {
     ut_stats engine;
     uint64_t send_calls, receive_calls, polls;
     uint64_t send_blocked;
+    uint64_t send_looks;
+    uint64_t send_drain_rate;
+    uint64_t send_queued_max;
     uint64_t send_errors;
     uint64_t send_errno;
     uint64_t receive_errors;

@@ -38,7 +38,7 @@ from ultima.daemon.engine.records import to_proto
 from ultima.v1 import admin_pb2
 
 _LEAST = ("oldest_open_ns", "oldest_deadline_ns")
-_LARGEST = ("send_errno",)
+_LARGEST = ("send_errno", "send_drain_rate", "send_queued_max")
 
 
 def local_seq(op_seq: int, lane: int, lanes: int) -> int:

@@ -131,6 +131,7 @@ static int open_sockets(ut_driver *d, const ut_driver_config *c, char *error, si
             .gso = c->gso && port == UT_PORT_DATA,
             .gro = c->gro && port == UT_PORT_DATA,
             .ect = port == UT_PORT_DATA,
+            .urgent = port == UT_PORT_FEEDBACK,
         };
         int result = ut_socket_open(&d->sockets[port], &address, &options, error, len);
         if (result != UT_OK)
@@ -366,6 +367,9 @@ static void fill_stats(ut_driver *d, ut_driver_stats *ret)
     ret->receive_calls = d->receiver.calls;
     ret->polls = d->polls;
     ret->send_blocked = d->sender.blocked;
+    ret->send_looks = d->sender.looks;
+    ret->send_drain_rate = d->sender.backlog.rate;
+    ret->send_queued_max = d->sender.backlog.most;
     ret->send_errors = d->sender.errors;
     ret->send_errno = (uint64_t)d->sender.last_error;
     ret->receive_errors = d->receiver.errors;

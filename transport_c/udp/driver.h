@@ -39,9 +39,12 @@ typedef struct ut_driver_info {
 typedef struct ut_driver_stats {
     ut_stats engine;
     uint64_t send_calls, receive_calls, polls;
-    uint64_t send_blocked; /* times that a socket was full, and its bursts waited for room */
-    uint64_t send_errors;  /* datagrams that the kernel refused; they count as lost in the network */
-    uint64_t send_errno;   /* why the last of them was refused; 0 if none was */
+    uint64_t send_blocked;    /* times that a socket was full, and its bursts waited for room */
+    uint64_t send_looks;      /* how often the data socket was asked what stands in the host's own queue */
+    uint64_t send_drain_rate; /* kernel's bytes a second that leave that queue, as measured; 0: nothing stands there */
+    uint64_t send_queued_max; /* the most that stood there after a sending, since a rate is known */
+    uint64_t send_errors;     /* datagrams that the kernel refused; they count as lost in the network */
+    uint64_t send_errno;      /* why the last of them was refused; 0 if none was */
     uint64_t receive_errors;
     uint64_t gro_batches;  /* receives that held more than one datagram */
     uint64_t cpu_ns;       /* of the engine thread (CLOCK_THREAD_CPUTIME_ID) */

@@ -97,6 +97,7 @@ static bool pull(ut_driver *d, ut_ns now)
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK))
         return false;
     ut_burst *burst = ut_sender_slot(&d->sender);
+    ut_engine_limit_bursts(d->engine, ut_sender_burst(&d->sender) / d->engine_config.packet_bytes);
     bool got = ut_sender_wants(&d->sender, UT_PORT_DATA) ? ut_engine_output(d->engine, now, burst)
                                                          : ut_engine_output_feedback(d->engine, now, burst);
     if (got)
@@ -108,13 +109,17 @@ static bool pull(ut_driver *d, ut_ns now)
 static bool transmit(ut_driver *d)
 {
     ut_sender_flush(&d->sender); /* what waited for room is older than anything else */
+    ut_sender_look(&d->sender, ut_driver_now());
     for (unsigned batch = 0; batch < BATCHES_PER_ROUND; batch++) {
         const ut_ns now = ut_driver_now();
         unsigned pulled = 0;
         while (pulled < UT_SEND_QUEUE && pull(d, now))
             pulled++;
+        const bool enough = ut_sender_burst(&d->sender) == 0;
         ut_sender_flush(&d->sender);
-        if (pulled < UT_SEND_QUEUE)
+        ut_sender_look(&d->sender, ut_driver_now());
+        /* What was enough by count may have left at once. */
+        if (pulled < UT_SEND_QUEUE && !(enough && ut_sender_wants(&d->sender, UT_PORT_DATA)))
             return false;
     }
     return true;
@@ -195,7 +200,8 @@ static bool turn(ut_driver *d, bool readable[2])
 }
 
 /* When to wake without a packet or a ring. While its socket is full, feedback that is due stays due: POLLOUT is what we
- * wait for, and the timers are looked at now and then. */
+ * wait for, and the timers are looked at now and then. While enough data stands in the host's own queue, data that is
+ * due stays due likewise. */
 static ut_ns sleep_until(ut_driver *d, bool busy)
 {
     if (busy || ut_engine_has_work(d->engine))
@@ -203,9 +209,10 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     ut_ns wake = ut_engine_next_wake(d->engine);
     UT_FOR_BITS (i, d->unrung)
         wake = UT_MIN2(wake, d->sessions[i].ring_at);
-    if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK))
-        wake = UT_MAX2(wake, ut_driver_now() + BLOCKED_SLEEP_NS);
-    return wake;
+    const ut_ns now = ut_driver_now(), room = ut_backlog_wake(&d->sender.backlog);
+    if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK) || (d->sender.queues[UT_PORT_DATA].blocked && wake <= now))
+        return UT_MAX2(wake, now + BLOCKED_SLEEP_NS);
+    return wake <= now && room != UT_NEVER ? room : UT_MIN2(wake, room);
 }
 
 static int sleep_watching(struct pollfd w[WATCHES], ut_ns until)

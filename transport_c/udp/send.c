@@ -3,8 +3,10 @@
 #include "send.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 
 /* The core's gather list is handed to the kernel as it is. */
 _Static_assert(sizeof(ut_iov) == sizeof(struct iovec), "ut_iov is an iovec");
@@ -22,7 +24,25 @@ void ut_sender_init(ut_sender *s, ut_socket *sockets)
 
 bool ut_sender_wants(const ut_sender *s, unsigned port)
 {
-    return !s->queues[port].blocked && s->queues[port].count < UT_SEND_QUEUE;
+    return !s->queues[port].blocked && s->queues[port].count < UT_SEND_QUEUE &&
+           (port != UT_PORT_DATA || ut_sender_burst(s) > 0);
+}
+
+uint64_t ut_sender_burst(const ut_sender *s)
+{
+    return ut_backlog_burst(&s->backlog, s->pushed);
+}
+
+void ut_sender_look(ut_sender *s, ut_ns now)
+{
+    int queued;
+    if (ut_backlog_due(&s->backlog, s->sent, now) &&
+        ioctl(s->queues[UT_PORT_DATA].socket->fd, SIOCOUTQ, &queued) == 0 && queued >= 0) {
+        ut_backlog_look(&s->backlog, (uint64_t)queued, s->sent, now);
+        s->looks++;
+    }
+    s->pushed = 0;
+    s->sent = false;
 }
 
 ut_burst *ut_sender_slot(ut_sender *s)
@@ -42,6 +62,7 @@ void ut_sender_push(ut_sender *s)
     assert(q->count < UT_SEND_QUEUE);
     slot->sent = 0;
     slot->plain = false;
+    s->pushed += slot->burst.port == UT_PORT_DATA ? slot->burst.bytes : 0;
     s->free &= ~(UINT32_C(1) << s->filling);
     q->slots[(q->first + q->count++) % UT_SEND_QUEUE] = (uint8_t)s->filling;
 }
@@ -187,6 +208,7 @@ static void flush_queue(ut_sender *s, ut_send_queue *q)
         unsigned n = build_messages(s, q);
         s->calls++;
         int sent = sendmmsg(q->socket->fd, s->messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        s->sent |= sent > 0 && q == &s->queues[UT_PORT_DATA];
         if (sent > 0)
             account_sent(s, q, (unsigned)sent);
         else if (!account_refused(s, q, sent < 0 ? errno : EAGAIN))

@@ -7,6 +7,8 @@
  * that, the same burst goes out as separate datagrams, and so do all later bursts; the core never learns of it. GSO is
  * only blamed when the separate datagram gets through, since the kernel says EINVAL for a bad address too.
  *
+ * Data is only asked for while little of it stands in the host's own queue (backlog.h).
+ *
  * A datagram that the kernel refuses for any other reason counts as lost in the network, and is repaired by the same
  * means.
  */
@@ -15,6 +17,7 @@
 
 #include <sys/socket.h>
 
+#include "backlog.h"
 #include "socket.h"
 
 enum {
@@ -38,11 +41,14 @@ typedef struct ut_send_queue {
 } ut_send_queue;
 
 typedef struct ut_sender {
-    uint64_t calls, blocked, errors;
+    uint64_t calls, blocked, errors, looks;
     int last_error; /* errno of the last refusal; 0 if there was none */
     uint32_t free;  /* mask of slots */
     unsigned filling;
     ut_send_queue queues[2]; /* by enum ut_port */
+    ut_backlog backlog;      /* of the data socket */
+    uint64_t pushed;         /* bytes of data since the last look at it */
+    bool sent;               /* some of it has gone */
     struct mmsghdr messages[UT_SEND_MESSAGES];
     struct iovec iovs[UT_SEND_IOVS];
     _Alignas(struct cmsghdr) uint8_t control[UT_SEND_QUEUE][CMSG_SPACE(sizeof(uint16_t))];
@@ -51,9 +57,14 @@ typedef struct ut_sender {
 
 /* |sockets| are two, by enum ut_port; they must outlive the sender. */
 void ut_sender_init(ut_sender *s, ut_socket *sockets);
-/* Whether the core may be asked for a burst of |port|: there is room, and nothing waits for the socket. A burst that
- * was asked for early would only grow old here, while the core still knows what is most urgent. */
+/* Whether the core may be asked for a burst of |port|: there is room, and nothing waits for the socket or its link. A
+ * burst that was asked for early would only grow old here, while the core still knows what is most urgent. */
 bool ut_sender_wants(const ut_sender *s, unsigned port);
+/* The most bytes that the next burst of data should have; UINT64_MAX if there is no bound. */
+uint64_t ut_sender_burst(const ut_sender *s);
+/* Looks at what stands in the queue of the data socket, if that is due: to be called before data is asked for, and
+ * after it was sent. |now| is right now. */
+void ut_sender_look(ut_sender *s, ut_ns now);
 /* A burst for the caller to fill in and then to push. Assumes that ut_sender_wants its port. */
 ut_burst *ut_sender_slot(ut_sender *s);
 void ut_sender_push(ut_sender *s);

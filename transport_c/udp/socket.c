@@ -98,7 +98,7 @@ static bool demand_options(int fd, int family)
 
 static void try_options(ut_socket *s, int family, const ut_socket_options *options)
 {
-    const int ect0 = 2;
+    const int ect0 = 2, interactive = 6; /* TC_PRIO_INTERACTIVE, the highest that needs no privilege */
     s->receive_buffer = set_buffer(s->fd, SO_RCVBUFFORCE, SO_RCVBUF, options->receive_buffer);
     s->send_buffer = set_buffer(s->fd, SO_SNDBUFFORCE, SO_SNDBUF, options->send_buffer);
     set_int(s->fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
@@ -111,6 +111,8 @@ static void try_options(ut_socket *s, int family, const ut_socket_options *optio
         if (options->ect)
             set_int(s->fd, IPPROTO_IP, IP_TOS, ect0);
     }
+    if (options->urgent) /* after the marks, which set a priority, too */
+        set_int(s->fd, SOL_SOCKET, SO_PRIORITY, interactive);
     s->gso = options->gso && probe_gso(s->fd, options->packet_bytes);
     s->gro = options->gro && set_int(s->fd, SOL_UDP, UDP_GRO, 1);
 }

@@ -29,7 +29,8 @@ typedef struct ut_socket_options {
     uint32_t packet_bytes; /* for the GSO probe */
     bool gso;              /* probe, and use if there */
     bool gro;
-    bool ect; /* mark what is sent as ECN-capable, ECT(0) */
+    bool ect;    /* mark what is sent as ECN-capable, ECT(0) */
+    bool urgent; /* ahead of others in this host's own queues, where they have bands (pfifo_fast, mq, prio) */
 } ut_socket_options;
 
 /* Makes a socket address of |port| and the numeric |text| (IPv4 dotted quad, or IPv6, with %scope if link-local).

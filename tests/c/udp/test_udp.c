@@ -76,6 +76,17 @@ static void socket_open__demands_no_fragments(void)
     lane_close();
 }
 
+/* Ahead of data in this host's queues, with no privilege; the marks of data do not change that. */
+static void socket_open__feedback_is_urgent(void)
+{
+    ut_socket_options urgent = options_default;
+    urgent.urgent = true;
+    lane_open("127.0.0.1", urgent, options_default);
+    CHECK_EQ(option(lane.from[0].fd, SOL_SOCKET, SO_PRIORITY), 6);
+    CHECK_EQ(option(lane.to[0].fd, SOL_SOCKET, SO_PRIORITY), 0);
+    lane_close();
+}
+
 /* ---- bursts ---- */
 
 /* One long burst with a short last segment, over every combination of offloads and both families. */
@@ -217,6 +228,7 @@ int main(int argc, char **argv)
     RUN(address_parse__numeric_only);
     RUN(socket_open__says_what_is_taken);
     RUN(socket_open__demands_no_fragments);
+    RUN(socket_open__feedback_is_urgent);
     RUN(burst__arrives_whole);
     RUN(burst__is_cut_anywhere);
     RUN(bursts__are_gathered);

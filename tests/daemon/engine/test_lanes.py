@@ -141,9 +141,11 @@ def test_peer_stats__of_several_lanes() -> None:
 
 
 def test_stats__sums_but_for_what_is_an_instant() -> None:
-    first = {"data_sent": 3, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 0}
-    second = {"data_sent": 4, "oldest_open_ns": NEVER, "oldest_deadline_ns": NEVER, "send_errno": 90}
-    together = {"data_sent": 7, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 90}
+    first = {"data_sent": 3, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 0, "send_queued_max": 6}
+    second = {"data_sent": 4, "oldest_open_ns": NEVER, "oldest_deadline_ns": NEVER, "send_errno": 90,
+              "send_queued_max": 5}  # fmt: skip
+    together = {"data_sent": 7, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 90,
+                "send_queued_max": 6}  # fmt: skip
     assert add_up([first, second]) == together
 
 

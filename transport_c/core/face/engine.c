@@ -109,6 +109,11 @@ static ut_host host_of(ut_engine *e)
                      .anyone_waits = ut_engine_anyone_waits};
 }
 
+void ut_engine_limit_bursts(ut_engine *e, uint64_t packets)
+{
+    e->host.segments_max = (uint32_t)UT_MIN2(UT_MAX2(packets, 1), (uint64_t)e->config.segments_max);
+}
+
 int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
 {
     if (!ut_engine_config_valid(config))

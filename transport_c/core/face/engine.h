@@ -115,6 +115,8 @@ void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len
 /* Takes the kernel's drop counter of this engine's sockets, which counts from the start. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
 void ut_engine_tick(ut_engine *engine, ut_ns now);
+/* Bursts hold at most |packets| from here on, but at least one and no more than segments_max. */
+void ut_engine_limit_bursts(ut_engine *engine, uint64_t packets);
 /* Fills |burst| and returns true, or returns false when there is nothing to send now. The burst's payload pointers are
  * good until the next session_remove or job_remove. The shell sends the burst or throws it away; in that case it is
  * repaired like any loss. */
