@@ -73,6 +73,9 @@ UNSHAPED: dict[tuple[int, int], float] = {
 OWN_LOSS_RATIO, OWN_BOUND_RATIO = 1.06, 1.05
 CROSS_GROWTH = 1.05
 CPU_NS_PER_BYTE = 0.45
+# CPU seconds of the whole machine per op to Gloo's: unshaped, where the checksum takes a fifth on CPUs without wide
+# carry-less products (vpclmulqdq), and on shaped links without offloads.
+CPU_WIDE, CPU_NARROW, CPU_SHAPED = 1.05, 1.15, 1.5
 FEEDBACK_RATIO = 1 / 64
 SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
@@ -96,9 +99,10 @@ def rivals(found: Mapping[str, Series]) -> list[Series]:
 
 
 def better(found: Mapping[str, Series], column: str) -> float:
-    """The least |column| ("p50" or "p99") of the rivals; NaN if none has enough ops for it."""
-    least = 1 if column == "p50" else TAIL_OPS_MIN
-    return min((getattr(one, column) for one in rivals(found) if one.ops >= least), default=math.nan)
+    """The least |column| ("p50", "p99" or "cpu_s") of the rivals; NaN if none has it, or enough ops for it."""
+    least = TAIL_OPS_MIN if column == "p99" else 1
+    values = [getattr(one, column) for one in rivals(found) if one.ops >= least]
+    return min((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def loss_checks(size: int, loss: float, found: Mapping[str, Series]) -> list[Check]:
@@ -138,6 +142,12 @@ def cpu_check(hosts: int, size: int, own: Series, moved: float) -> Check:
     """|moved|: payload bytes that all hosts sent in the case, ops that were not timed included."""
     value = own.counters.get("cpu_ns", 0) / moved if moved and own.counters.get("cpu_ns") else math.nan
     return Check(f"N={hosts}, {size_name(size)}", "CPU ns per byte moved", value, CPU_NS_PER_BYTE)
+
+
+def machine_cpu_check(case: str, found: Mapping[str, Series], limit: float) -> Check:
+    own = found[OWN].cpu_s
+    return Check(case, "CPU of the machine per op to better Gloo", own / better(found, "cpu_s"), limit,
+                 note=f"{own:.3f} s" if not math.isnan(own) else "")  # fmt: skip
 
 
 def names_host(receipt: Mapping[str, Any], host: int) -> bool:

@@ -112,6 +112,11 @@ class Gang:
         errors.seek(0)
         return errors.read().decode(errors="replace")[-2000:]
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the ranks."""
+        return [rank.pid for rank in self._ranks]
+
     def stop(self) -> None:
         """Lets the ranks leave; those that do not are ended."""
         for rank in self._ranks:

@@ -45,9 +45,20 @@ def ratio(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
+def seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def whole(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.0f}"
+
+
 def series_grid(table: Table) -> Grid:
-    grid = Grid(title=table.title + ". Time of an op in ms", title_justify="left", box=None, pad_edge=False)
-    names = "case,contender,ops,p50,p99,p99.9,p99/p50,p50 ratio,p99 ratio,missing,wrong".split(",")
+    title = table.title + ". Time of an op in ms, CPU of the whole machine per op"
+    grid = Grid(title=title, title_justify="left", box=None, pad_edge=False)
+    names = "case,contender,ops,p50,p99,p99.9,p99/p50,p50 ratio,p99 ratio,CPU s,CPU ratio,wakes/s,missing,wrong".split(
+        ","
+    )
     # Of fewer ops the 99.9th percentile is but the slowest.
     deep = any(one.ops >= 1000 for found in table.cases.values() for one in found.values())
     if not deep:
@@ -57,10 +68,12 @@ def series_grid(table: Table) -> Grid:
     for case, found in table.cases.items():
         for at, one in enumerate(found.values()):
             own = one.contender == OWN
-            to_better = [ratio(getattr(one, name) / better(found, name)) if own else "" for name in ("p50", "p99")]
+            to_better = [ratio(getattr(one, name) / better(found, name)) if own else ""
+                         for name in ("p50", "p99", "cpu_s")]  # fmt: skip
             grid.add_row(
                 case if at == 0 else "", one.contender, str(one.ops), ms(one.p50), ms(one.p99),
-                *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better,
+                *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better[:2],
+                seconds(one.cpu_s), to_better[2], whole(one.usage.wakeups_per_s),
                 missing_text(one) if own else "", str(one.wrong),
             )  # fmt: skip
     return grid

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.bench.gang import RANK, Gang
+from tests.bench.usage import ENGINE, Meter, Usage
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab, Unit
 
@@ -31,6 +32,13 @@ class Series:
     """Ultima's: of each op one of each rank."""
     counters: dict[str, int] = field(default_factory=dict)
     """Ultima's: what the engines of all hosts counted during the case, ops that were not timed included."""
+    usage: Usage = field(default_factory=Usage)
+    """Of the whole machine while the ops ran, with the barriers between them."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the whole machine per op; NaN if nobody looked."""
+        return self.usage.cpu_s / self.ops if self.ops and self.usage.seconds else math.nan
 
     @property
     def ops(self) -> int:
@@ -71,6 +79,7 @@ class Series:
         self.us += more.us
         self.wrong += more.wrong
         self.receipts += more.receipts
+        self.usage += more.usage
         self.counters = {name: value + self.counters.get(name, 0) for name, value in more.counters.items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,6 +89,7 @@ class Series:
                 statuses[receipt["status"]] = statuses.get(receipt["status"], 0) + 1
         return {
             "contender": self.contender, "ops": self.ops, "p50_us": self.p50, "p99_us": self.p99, "p999_us": self.p999,
+            "cpu_s": self.cpu_s, "wakeups_per_s": self.usage.wakeups_per_s,
             "us": self.us, "wrong": self.wrong, "missing_share": self.missing, "statuses": statuses,
             "counters": self.counters,
         }  # fmt: skip
@@ -159,6 +169,12 @@ class Rig:
                 total[name] = total.get(name, 0) + int(value)
         return total
 
+    def meter(self, name: str) -> Meter:
+        """Counts from now on what |name| takes: Ultima's engine threads wake up in the daemons, Gloo's in the ranks."""
+        if name.startswith("gloo"):
+            return Meter(self.gang(name).pids)
+        return Meter([daemon.pid for daemon in self.cluster.daemons], ENGINE)
+
     def turns(self, size: int, ops: int, seconds: float, contenders: Sequence[str] = CONTENDERS, rounds: int = 4,
               mode: str | Mapping[str, str] = "bounded", deadline: float | None = None,
               before: Callable[[], None] | None = None) -> dict[str, Series]:  # fmt: skip
@@ -183,7 +199,9 @@ class Rig:
                     continue
                 self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")
                 its_mode = mode if isinstance(mode, str) else mode.get(name, "bounded")
+                meter = self.meter(name)
                 answer = self.gang(name).run(size, due, time_s, its_mode, deadline)
+                series.usage += meter.used()
                 series.us += answer.us
                 series.wrong += answer.wrong
                 series.receipts += [list(op) for op in zip(*(rank["receipts"] for rank in answer.ranks), strict=True)]

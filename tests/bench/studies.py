@@ -14,6 +14,7 @@ from tests.bench import criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
 from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
+from tests.bench.usage import has_wide_products
 from tests.lab.cluster import PORT
 from tests.lab.flood import Garbage
 from tests.lab.traffic import Flow
@@ -82,6 +83,8 @@ def loss(effort: Effort, note: Note) -> Table:
                 table.facts[f"{case}: bytes per loss event"] = round(taken / packets)
             table.cases[case] = measured[size, percent] = found
             table.checks += criteria.loss_checks(size, percent, found)
+            if (size, percent) == (MB25, 0):
+                table.checks.append(criteria.machine_cpu_check(case, found, criteria.CPU_SHAPED))
     table.checks += criteria.own_checks(measured, HOSTS, RATE)
     return table
 
@@ -159,6 +162,8 @@ def unshaped(effort: Effort, note: Note) -> Table:
                 if size == MB25:
                     moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
                     table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
+                    limit = criteria.CPU_WIDE if has_wide_products() else criteria.CPU_NARROW
+                    table.checks.append(criteria.machine_cpu_check(f"N={hosts}, {size_name(size)}", found, limit))
                     table.checks.append(Check(f"N={hosts}, {size_name(size)}", "feedback per data packet",
                                               found[OWN].feedback, criteria.FEEDBACK_RATIO))  # fmt: skip
     return table
@@ -173,9 +178,11 @@ def fair(effort: Effort, note: Note) -> Table:
         with Flow(rig.lab, 0, 1, "tcp", congestion="cubic") as flow:
             time.sleep(1.0)  # past slow start
             begun, before = time.monotonic(), flow.received()
+            meter = rig.meter(OWN)
             answer = rig.gang(OWN).run(MB25, 10_000, seconds)
+            usage = meter.used()
             theirs, lasted = flow.received() - before, time.monotonic() - begun
-    series = Series(OWN, answer.us, answer.wrong)
+    series = Series(OWN, answer.us, answer.wrong, usage=usage)
     own = moved_bytes(MB25, 2) * series.ops
     table.cases["beside TCP"] = {OWN: series}
     table.checks = criteria.fair_checks(own / (own + theirs) if own + theirs else math.nan)

@@ -3,6 +3,9 @@
 
 import json
 import math
+import os
+import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from tests.bench.overhead import beyond
 from tests.bench.rank import measure
 from tests.bench.rig import OWN, Series, moved_bytes, quantile, wire_bound_us
 from tests.bench.studies import Table
+from tests.bench.usage import Meter, Usage, parse_cpu_s, parse_wakeups
 
 
 def _receipt(missing: int = 0, culprit: tuple[int, ...] = (), elapsed_s: float = 0.1) -> dict[str, Any]:
@@ -126,6 +130,47 @@ def test_cpu__is_per_byte_that_was_sent() -> None:
     assert criteria.cpu_check(4, 25_000_000, Series(OWN, [1.0]), 0.0).verdict == "not measured"
 
 
+def test_usage__is_work_and_not_idleness() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice; guests are in user already
+    assert parse_cpu_s("cpu  100 20 300 5000 600 7 80 9 50 1\ncpu0 1 1 1 1", 100) == 5.16
+    assert parse_wakeups("Name:\tut-engine\nvoluntary_ctxt_switches:\t41\nnonvoluntary_ctxt_switches:\t7\n") == 41
+    assert parse_wakeups("Name:\tgone\n") == 0
+
+
+def test_usage__is_per_op_and_adds_up() -> None:
+    found = _case(10.0, 10.0, 10.0)
+    assert math.isnan(found[OWN].cpu_s)
+    assert criteria.machine_cpu_check("case", found, 1.05).verdict == "not measured"
+    for name, cpu_s in (("gloo cubic", 20.0), ("gloo bbr", 30.0), (OWN, 22.0)):
+        found[name].usage = Usage(cpu_s, 400, 2.0)
+    check = criteria.machine_cpu_check("case", found, 1.05)
+    assert check.value == pytest.approx(1.1) and check.verdict == "FAIL"  # to cubic, which takes less than bbr
+    found[OWN].extend(Series(OWN, [10.0] * 100, usage=Usage(20.0, 500, 1.0)))
+    assert found[OWN].cpu_s == 0.21 and found[OWN].usage.wakeups_per_s == 300
+    assert found[OWN].as_dict()["wakeups_per_s"] == 300
+
+
+def test_meter__counts_the_named_threads_alone() -> None:
+    waiting, name = threading.Event(), "to-be-counted"
+
+    def wait_often() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        ready.set()
+        while not waiting.wait(0.001):
+            pass
+
+    ready = threading.Event()
+    thread = threading.Thread(target=wait_often)
+    thread.start()
+    ready.wait(30)
+    own, others = Meter([os.getpid()], name), Meter([os.getpid()], "nobody")
+    while own.used().wakeups < 20:
+        time.sleep(0.001)
+    waiting.set()
+    thread.join()
+    assert others.used().wakeups == 0 and own.used().seconds > 0 and own.used().cpu_s >= 0
+
+
 def test_limits__are_those_of_the_issue() -> None:
     """Typed a second time on purpose: a limit must not move without two places saying so."""
     rows = {(size // 1_000_000, loss): (row.p50_better, row.p50_cubic, row.p99_better, row.own_tail, 1 - row.missing)
@@ -140,6 +185,7 @@ def test_limits__are_those_of_the_issue() -> None:
     }
     assert criteria.UNSHAPED[2, 25_000_000] == 0.85 and criteria.UNSHAPED[8, 25_000_000] == 0.9
     assert (criteria.OWN_LOSS_RATIO, criteria.OWN_BOUND_RATIO, criteria.CROSS_GROWTH) == (1.06, 1.05, 1.05)
+    assert (criteria.CPU_WIDE, criteria.CPU_NARROW, criteria.CPU_SHAPED) == (1.05, 1.15, 1.5)
     assert (criteria.CPU_NS_PER_BYTE, criteria.FEEDBACK_RATIO, criteria.SLOW_DEADLINE) == (0.45, 1 / 64, 1.3)
 
 
@@ -150,6 +196,7 @@ def test_report__shows_writes_and_draws(tmp_path: Path) -> None:
     console = Console(width=150, record=True, file=open(tmp_path / "out", "w"))  # noqa: SIM115
     report.show(console, table)
     text = console.export_text()
+    assert "CPU s" in text and "wakes/s" in text
     assert "gloo bbr" in text and "FAIL" in text and "pass" in text
     assert report.verdicts([table])["FAIL"] >= 1
     found = json.loads(report.write_json([table], {"cores": 2}, tmp_path).read_text())

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contender takes of the machine while it runs: CPU seconds of all cores, and wake-ups of its threads.
+
+CPU is counted for the whole machine, kernel and all: packets are carried in interrupts that belong to nobody, and the
+lab's switch and shapers are part of what a system asks for. So nothing else may run. A *wake-up* is a voluntary context
+switch, which a thread makes when it waits: Ultima's engine threads in the daemons, or all threads of Gloo's ranks, for
+Gloo carries its bytes there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+ENGINE = "ut-engine"
+# Of /proc/stat: user, nice, system, irq, softirq, steal. Guests are in user already, idle and iowait are no work.
+_WORK = (0, 1, 2, 5, 6, 7)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was taken between two moments."""
+
+    cpu_s: float = 0.0
+    wakeups: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, more: Usage) -> Usage:
+        return Usage(self.cpu_s + more.cpu_s, self.wakeups + more.wakeups, self.seconds + more.seconds)
+
+    @property
+    def wakeups_per_s(self) -> float:
+        return self.wakeups / self.seconds if self.seconds else math.nan
+
+
+def parse_cpu_s(stat: str, ticks_per_s: int) -> float:
+    """CPU seconds that all cores have worked since the machine started, from the text of /proc/stat."""
+    fields = [int(word) for word in stat.splitlines()[0].split()[1:]]
+    return sum(fields[at] for at in _WORK) / ticks_per_s
+
+
+def parse_wakeups(status: str) -> int:
+    """How often a thread has waited, from the text of its status in /proc."""
+    found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _wakeups(pids: Iterable[int], name: str) -> int:
+    total = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                if not name or (task / "comm").read_text().strip() == name:
+                    total += parse_wakeups((task / "status").read_text())
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended since it was listed
+    return total
+
+
+def has_wide_products() -> bool:
+    """Whether this CPU has carry-less products in wide registers, which make checksums cheap."""
+    return " vpclmulqdq" in Path("/proc/cpuinfo").read_text()
+
+
+class Meter:
+    """Reads what has been used since it was made: `used()` may be called more than once.
+
+    |pids|: the processes whose wake-ups count, |name|: of which threads; all of them if it is empty.
+    """
+
+    def __init__(self, pids: Iterable[int] = (), name: str = "") -> None:
+        self._pids, self._name = list(pids), name
+        self._begin = self._now()
+
+    def _now(self) -> Usage:
+        cpu_s = parse_cpu_s(Path("/proc/stat").read_text(), os.sysconf("SC_CLK_TCK"))
+        return Usage(cpu_s, _wakeups(self._pids, self._name), time.monotonic())
+
+    def used(self) -> Usage:
+        now, begin = self._now(), self._begin
+        return Usage(now.cpu_s - begin.cpu_s, now.wakeups - begin.wakeups, now.seconds - begin.seconds)
