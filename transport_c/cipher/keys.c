@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cipher/keys.h"
 
-const ut_key_life ut_key_life_usual = {1ULL << 24, 64ULL << 30, 60 * UT_SECOND};
-
 /* How long the keys of the previous epoch are kept: three of the longest probe timeouts (UT_PTO_MAX_NS). */
 #define PREVIOUS_NS (600 * UT_MS)
+
+const ut_key_life ut_key_life_usual = {1ULL << 24, 64ULL << 30, 60 * UT_SECOND, PREVIOUS_NS};
 
 enum { INFO_MAX = 512 };
 
@@ -168,7 +168,7 @@ static ut_aead_packet packet_of(const ut_sealed *p, const ut_key *key, uint8_t n
 static void grow_old(ut_keys *k, ut_ns now)
 {
     bool old = k->packets >= k->life.packets || k->bytes >= k->life.bytes || now - k->since >= k->life.time;
-    if (!old || !k->heard)
+    if (!old || !k->heard || now - k->since < k->life.rest)
         return;
     advance(&k->out);
     k->packets = k->bytes = 0;

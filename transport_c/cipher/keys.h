@@ -24,12 +24,13 @@
 
 enum { UT_KEY_KINDS = 4 /* of packets */, UT_KEY_SETS = 3 /* previous, current, next */ };
 
-/* When a new epoch begins: after any of these. */
+/* When a new epoch begins: after any of the first three, but not before `rest` is over. */
 typedef struct ut_key_life {
     uint64_t packets, bytes;
     ut_ns time;
+    ut_ns rest; /* a packet that was held up so long on its way still finds its keys */
 } ut_key_life;
-/* 2^24 packets, 64 GiB (2^32 blocks of AES), 60 s: each far below what the ciphers bear (RFC 9001, B.1). */
+/* 2^24 packets, 64 GiB (2^32 blocks of AES), 60 s: each far below what the ciphers bear (RFC 9001, B.1). 600 ms. */
 extern const ut_key_life ut_key_life_usual;
 
 typedef struct ut_key {

@@ -42,6 +42,7 @@ typedef struct sim_packet {
     bool ce;
     uint32_t life; /* life of the host `to` when the packet was first sent */
     uint32_t age;  /* the world's number of receipts at that time; it tells replays of earlier ops */
+    ut_ns at;      /* the world's time then */
 } sim_packet;
 
 /* Packets and bytes that took one of the ways out of, or into, the network. */
@@ -97,6 +98,8 @@ typedef struct sim_rank {
 /* One host's part in one job. */
 typedef struct sim_seat {
     sim_guarded memory;
+    struct ut_keys *keys; /* of the path to each host, where packets are sealed */
+    uint32_t keys_n;
     bool open;
     uint64_t linked;                 /* mask of the job indices that the host has connected to, in this life */
     uint32_t linked_life[SIM_HOSTS]; /* to which life of each of them */
@@ -133,6 +136,7 @@ typedef struct sim_host {
     uint64_t given_spoilt;             /* how many of those were SIM_SPOILT */
     uint64_t given_evil;               /* how many of those were SIM_EVIL */
     uint64_t given_foreign;            /* how many of those were stray, or for an earlier life */
+    uint64_t given_old;                /* how many of the others were so old that their keys may be gone */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
     uint64_t ended[5];                 /* ops that ended here in this life, by status */
     uint64_t used_bytes;               /* sum over their receipts */
@@ -274,6 +278,7 @@ typedef struct sim_world {
     sim_event *event;
     uint32_t events, event_room;
     uint64_t event_order, events_done, events_most;
+    struct sim_seal_state *seal; /* seal.c; NULL: no packet was sealed */
     sim_host host[SIM_HOSTS];
     sim_job job[SIM_JOBS];
     sim_marks marks[SIM_JOBS][SIM_MARKS]; /* of the newest ops */

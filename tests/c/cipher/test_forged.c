@@ -29,7 +29,7 @@ static void forged__nothing_is_folded_and_all_is_counted(void)
 
 static void forged__while_keys_change_all_the_time(void)
 {
-    try_suite(UT_SUITE_AES_128_GCM, (ut_key_life){7, UINT64_MAX, UT_NEVER}, 5);
+    try_suite(UT_SUITE_AES_128_GCM, (ut_key_life){7, UINT64_MAX, UT_NEVER, 0}, 5);
 }
 
 int main(int argc, char **argv)

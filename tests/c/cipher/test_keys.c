@@ -9,7 +9,7 @@
 #include "cipher/keys.h"
 
 enum { BODY = 200 };
-static const ut_key_life quick = {3, 1 << 20, UT_SECOND};
+static const ut_key_life quick = {3, 1 << 20, UT_SECOND, 0};
 static const ut_key_context here = {.job = "job", .generation = 7, .from = 0, .to = 1, .lane = 0, .cid = 0x01020304};
 static const uint8_t secret[UT_SECRET_BYTES] = {1, 2, 3};
 
@@ -203,7 +203,7 @@ static void keys__no_second_change_before_the_first_was_heard(void)
 static void keys__grow_old_by_packets_bytes_and_time(void)
 {
     static const ut_key_life lives[] = {
-        {10, UINT64_MAX, UT_NEVER}, {UINT64_MAX, 2000, UT_NEVER}, {UINT64_MAX, UINT64_MAX, 9}};
+        {10, UINT64_MAX, UT_NEVER, 0}, {UINT64_MAX, 2000, UT_NEVER, 0}, {UINT64_MAX, UINT64_MAX, 9, 0}};
     for (unsigned i = 0; i < 3; i++) {
         ut_keys a, b;
         packet p;
@@ -216,6 +216,17 @@ static void keys__grow_old_by_packets_bytes_and_time(void)
         CHECK_MSG(a.out.changes == 1, "life %u", i);
         end_pair(&a, &b);
     }
+    ut_keys a, b;
+    packet p;
+    const ut_key_life rests = {1, UINT64_MAX, UT_NEVER, 10};
+    begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &rests);
+    for (uint64_t n = 1; n <= 10; n++)
+        send_one(&a, &p, UT_KIND_DATA, n, n - 1);
+    CHECK_EQ(a.out.changes, 0);
+    send_one(&a, &p, UT_KIND_DATA, 11, 10);
+    CHECK_EQ(a.out.changes, 1);
+    end_pair(&a, &b);
+    CHECK_EQ(ut_key_life_usual.rest, 600 * UT_MS);
     CHECK_EQ(ut_key_life_usual.packets, 1 << 24);
     CHECK_EQ(ut_key_life_usual.bytes, 64ULL << 30);
     CHECK_EQ(ut_key_life_usual.time, 60 * UT_SECOND);

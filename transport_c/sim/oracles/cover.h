@@ -22,7 +22,8 @@
     X(t_b_by_hand) X(ended_by_t_b) X(waited_for_calls) X(ended_early) X(adaptive_deadline) X(incast_seen) X(agreed) X(agree_failed) \
     X(calm_complete) X(calm_without_absent) X(transformed) X(transformed_partial) X(replicas_same) \
     X(replicas_differ) X(replicas_told) X(reduce_scatter) X(all_gather) X(broadcast) X(all_to_all) X(barrier) \
-    X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(honest_whole) X(many_hosts) X(told_in_turn)
+    X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(honest_whole) X(many_hosts) X(told_in_turn) \
+    X(sealed) X(sealed_by_library) X(keys_changed)
 /* clang-format on */
 /* Of worlds with partial jobs. */
 /* clang-format off */
@@ -33,7 +34,7 @@
     X(pick_dead) X(scribbled) X(sleeper) X(joined_late) X(bounded) X(best_effort) X(reliable) X(short_deadline) \
     X(policy_changed) X(probe_answered) X(probe_expired) X(probe_again) X(probe_lost) X(probe_twice) X(probe_lied) \
     X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good) \
-    X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(many_hosts)
+    X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(many_hosts) X(sealed)
 /* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,

@@ -2,13 +2,13 @@
  *
  * Who makes which part of a result, found again without the core's schedules.
  */
-#include "sim/sim.h"
+#include "sim/world/seal.h"
 
 #include "core/wire/packets.h"
 
 uint64_t sim_slot_elements(const sim_world *w, size_t element)
 {
-    return ut_wire_payload(w->plan.packet_bytes, 0) / element;
+    return ut_wire_payload(w->plan.packet_bytes, sim_seal_overhead(w)) / element;
 }
 
 uint32_t sim_least_factor(uint32_t n)

@@ -11,6 +11,7 @@
  */
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
+#include "sim/world/seal.h"
 
 #include <stdlib.h>
 
@@ -22,12 +23,20 @@ typedef struct message {
     uint32_t from; /* host of the world */
     uint32_t from_life;
     uint32_t cid;
+    uint64_t secret; /* of sealed packets under that id */
 } message;
 
-static void tell(sim_world *w, const sim_host *from, uint32_t to, uint32_t job, uint32_t kind, uint32_t cid, ut_ns in)
+/* An id that a host listens to, and the secret of what is sent under it. */
+typedef struct listening {
+    uint32_t cid;
+    uint64_t secret;
+} listening;
+
+static void tell(sim_world *w, const sim_host *from, uint32_t to, uint32_t job, uint32_t kind, listening l, ut_ns in)
 {
     message *m = sim_alloc(sizeof *m);
-    *m = (message){.kind = kind, .job = job, .from = from->index, .from_life = from->life, .cid = cid};
+    *m = (message){
+        .kind = kind, .job = job, .from = from->index, .from_life = from->life, .cid = l.cid, .secret = l.secret};
     sim_push(w, w->now + in, SIM_EV_CONTROL, to, w->host[to].life, 0, 0, m);
 }
 
@@ -39,6 +48,7 @@ static uint32_t index_in(const sim_world *w, uint32_t job, const sim_host *h)
 static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t host)
 {
     ut_addr data = sim_addr(m->from, UT_PORT_DATA), feedback = sim_addr(m->from, UT_PORT_FEEDBACK);
+    sim_seal_connect(w, h, m->job, host, m->cid, m->secret);
     int error = ut_engine_peer_connect(h->engine, m->job, host, &data, &feedback, m->cid, sim_local(w, h));
     if (error)
         sim_fail(w, "connect", h->index, "job %u host %u: error %d", m->job, host, error);
@@ -48,13 +58,13 @@ static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t hos
     seat->told_absent[host] = false;
 }
 
-static uint32_t listen_for(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
+static listening listen_for(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
 {
     uint32_t cid;
     int error = ut_engine_peer_listen(h->engine, job, host, &cid);
     if (error)
         sim_fail(w, "listen", h->index, "job %u host %u: error %d", job, host, error);
-    return cid;
+    return (listening){cid, sim_seal_listen(w, h, job, host, cid)};
 }
 
 static void call(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
@@ -191,7 +201,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .bucket_bytes_max = j->bucket_max,
                             .rate_bytes_per_s = j->rate,
                             .first_op_seq = where_it_stands(w, job),
-                            .options = j->options};
+                            .options = j->options,
+                            .cipher = sim_cipher(w)};
     for (uint32_t i = 0; i < j->hosts; i++)
         config.ranks_of[i] = j->local[i];
     sim_part *part = w->job[job].part;
@@ -199,6 +210,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
         part->next[self] = config.first_op_seq;
     sim_seat *seat = &h->seat[job];
     *seat = (sim_seat){.open = true};
+    sim_seal_open_seat(w, h, job, j->hosts);
     size_t bytes = ut_job_bytes(engine, &config);
     if (bytes == 0)
         sim_fail(w, "start", h->index, "job %u: its configuration is refused", job);
@@ -212,7 +224,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
         if (i > self)
             call(w, h, job, i);
         else
-            tell(w, h, j->host[i], job, HELLO, 0, CONTROL_NS);
+            tell(w, h, j->host[i], job, HELLO, (listening){0}, CONTROL_NS);
     }
     seat_ranks(w, h, job);
     if (part) {
@@ -225,8 +237,8 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
 
 void sim_daemon_start(sim_world *w, sim_host *h)
 {
-    h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->sent_data = h->sent_feedback =
-        h->used_bytes = 0;
+    h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->given_old = h->sent_data =
+        h->sent_feedback = h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
     h->sessions_removed = false;
     h->sessions = 0;
@@ -255,6 +267,7 @@ void sim_daemon_kill(sim_world *w, sim_host *h)
                 sim_trainer_detach(w, &w->job[job].rank[r], false);
         h->seat[job].open = false;
         sim_guarded_free(&h->seat[job].memory);
+        sim_seal_close_seat(w, h, job);
     }
     sim_guarded_free(&h->memory);
     h->engine = NULL;
@@ -343,7 +356,7 @@ void sim_item_begin(sim_world *w, uint32_t index)
             w->job[job].shaken[self] = true;
             for (uint32_t i = 0; item->told && i < w->plan.job[job].hosts; i++)
                 if (i != self)
-                    tell(w, h, w->plan.job[job].host[i], job, ABSENT, 0, item->told_after);
+                    tell(w, h, w->plan.job[job].host[i], job, ABSENT, (listening){0}, item->told_after);
             for (uint32_t r = 0; r < w->job[job].ranks; r++)
                 if (w->job[job].rank[r].host == h->index) {
                     w->job[job].rank[r].dead = true;
@@ -419,7 +432,7 @@ static void reform(sim_world *w, sim_host *h)
         if (index_in(w, job, h) != UINT32_MAX)
             for (uint32_t i = 0; i < w->plan.job[job].hosts; i++)
                 if (w->plan.job[job].host[i] != h->index)
-                    tell(w, h, w->plan.job[job].host[i], job, ABSENT, 0, CONTROL_NS);
+                    tell(w, h, w->plan.job[job].host[i], job, ABSENT, (listening){0}, CONTROL_NS);
     sim_daemon_kill(w, h);
     bring_back_daemon(w, h);
 }

@@ -11,14 +11,16 @@
  */
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
+#include "sim/world/seal.h"
 
 #include <stdlib.h>
 
 enum {
-    BURSTS_MAX = 20000, /* in one turn: more would never end */
-    IDLE_TICKS = 4,     /* at one moment, while something is due */
-    SPINS_MAX = 20000,  /* wake-ups at the same time, or a microsecond later */
-    DUE_AFTER = 1000,   /* ns: a wake-up that is already due comes so much later */
+    BURSTS_MAX = 20000,    /* in one turn: more would never end */
+    IDLE_TICKS = 4,        /* at one moment, while something is due */
+    SPINS_MAX = 20000,     /* wake-ups at the same time, or a microsecond later */
+    KEYS_KEPT = 600000000, /* ns for which old keys are kept, PROTOCOL.md */
+    DUE_AFTER = 1000,      /* ns: a wake-up that is already due comes so much later */
 };
 
 ut_addr sim_addr(uint32_t host, uint32_t port)
@@ -105,6 +107,8 @@ static void input_in_silence(sim_world *w, sim_host *h, unsigned port, const sim
     ut_engine_stats(h->engine, &after);
     uint64_t refused =
         after.malformed + after.bad_checksum + after.unknown - before.malformed - before.bad_checksum - before.unknown;
+    if (sim_cipher(w)) /* which looks for that first */
+        refused += after.replayed - before.replayed;
     if (refused != 1)
         sim_fail(w, "O6 silence", h->index, "a %s datagram of %u bytes on port %u was taken in",
                  packet->flags & SIM_SPOILT ? "spoilt" : "foreign", packet->len, port);
@@ -126,6 +130,8 @@ static void note_input(sim_world *w, sim_host *h, const sim_packet *packet)
     if (!(packet->flags & SIM_SPOILT) && foreign(h, packet)) {
         h->given_foreign++;
         w->cover[SIM_old_life] += packet->life != h->life;
+    } else if (!(packet->flags & SIM_SPOILT)) {
+        h->given_old += packet->flags & SIM_AGAIN || w->now - packet->at > KEYS_KEPT || w->plan.keys_restless;
     }
     sim_incast_note(w, packet);
     sim_trace_packet(w, SIM_TR_DELIVER, packet);

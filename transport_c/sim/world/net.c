@@ -25,6 +25,7 @@ sim_packet *sim_packet_make(sim_world *w, uint32_t from, uint32_t to, uint32_t p
     packet->port = (uint8_t)port;
     packet->life = w->host[to].life;
     packet->age = (uint32_t)w->receipts;
+    packet->at = w->now;
     return packet;
 }
 
@@ -41,6 +42,7 @@ static sim_packet *copy_of(sim_world *w, const sim_packet *packet)
     copy->flags = packet->flags;
     copy->life = packet->life;
     copy->age = packet->age;
+    copy->at = packet->at;
     return copy;
 }
 
@@ -135,6 +137,7 @@ static sim_packet *resize(sim_world *w, sim_packet *packet)
     other->flags = packet->flags | SIM_SPOILT;
     other->life = packet->life;
     other->age = packet->age;
+    other->at = packet->at;
     if (cut)
         w->books.shrunk.bytes += packet->len - len;
     else

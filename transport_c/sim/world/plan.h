@@ -140,18 +140,22 @@ typedef struct sim_plan {
     uint64_t inject;    /* mask of 1 << enum sim_cover: replay, misdeliver, garbage, forged, empty, evil */
     /* hosts */
     uint32_t packet_bytes, segments_max, receive_buffer;
-    uint64_t receive_real;   /* bytes that really fit */
-    ut_ns wake_max;          /* scheduler delay */
-    ut_ns packet_cost;       /* CPU per packet received */
-    ut_ns sent_cost;         /* CPU per packet sent */
-    ut_ns batch_cost;        /* CPU per receive call and per burst sent, besides that of their packets */
-    ut_ns wake_cost;         /* CPU per turn */
-    bool wake_firm;          /* a wake-up under way is not hastened by what comes meanwhile */
-    uint64_t send_buffer;    /* bytes in the up-link at which a send blocks; 0: SIM_SEND_BUFFER */
-    ut_ns send_time;         /* no more of them than the link takes in this time; 0: no such bound */
-    uint32_t batch_max;      /* packets that one receive call coalesces */
-    uint32_t receive_budget; /* receive calls per turn */
-    uint32_t bad_submission; /* ppm */
+    uint64_t receive_real;     /* bytes that really fit */
+    ut_ns wake_max;            /* scheduler delay */
+    ut_ns packet_cost;         /* CPU per packet received */
+    ut_ns sent_cost;           /* CPU per packet sent */
+    ut_ns batch_cost;          /* CPU per receive call and per burst sent, besides that of their packets */
+    ut_ns wake_cost;           /* CPU per turn */
+    bool wake_firm;            /* a wake-up under way is not hastened by what comes meanwhile */
+    uint64_t send_buffer;      /* bytes in the up-link at which a send blocks; 0: SIM_SEND_BUFFER */
+    ut_ns send_time;           /* no more of them than the link takes in this time; 0: no such bound */
+    uint32_t batch_max;        /* packets that one receive call coalesces */
+    uint32_t receive_budget;   /* receive calls per turn */
+    uint32_t bad_submission;   /* ppm */
+    uint32_t suite;            /* of sealed packets: enum ut_suite, or the simulator's own; 0: they are not sealed */
+    uint32_t key_life_packets; /* after which keys change; 0: as in a daemon */
+    ut_ns key_life;            /* 0: as in a daemon */
+    bool keys_restless;        /* a packet that is held up may find its keys gone */
     sim_odd odd;
     bool evil;    /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */
     bool hostile; /* one host lies about all it sends; what the others have of each other must be true all the same */

@@ -4,6 +4,8 @@
  */
 #include "sim/world/plan_later.h"
 
+#include "sim/world/seal.h"
+
 /* Jobs that travel transformed, all the time, from some op on, or when they lose enough. Drawn apart: the same seed
  * gives the same world otherwise. */
 void sim_plan_draw_hadamard(sim_plan *p, uint64_t seed)
@@ -242,6 +244,7 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     draw_widely(p, seed);
     draw_collectives(p, seed);
     draw_long_calm(p, seed);
+    sim_plan_draw_seal(p, seed);
     if (p->faultless && p->hosts >= 5 && p->hosts <= SIM_MANY && sim_chance(rng, 500000))
         make_quiet(p, rng);
 }

@@ -5,6 +5,7 @@
  */
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
+#include "sim/world/seal.h"
 
 #include <stdlib.h>
 
@@ -245,8 +246,10 @@ void sim_world_free(sim_world *w)
                 h->queue[port] = packet->next;
                 sim_packet_free(packet);
             }
-        for (uint32_t j = 0; j < SIM_JOBS; j++)
+        for (uint32_t j = 0; j < SIM_JOBS; j++) {
             sim_guarded_free(&h->seat[j].memory);
+            sim_seal_close_seat(w, h, j);
+        }
         sim_guarded_free(&h->memory);
     }
     for (uint32_t j = 0; j < w->plan.jobs; j++) { /* of what was never used not even pages are touched */
@@ -264,6 +267,7 @@ void sim_world_free(sim_world *w)
             for (uint32_t h = 0; h < w->plan.job[j].hosts; h++)
                 free(w->job[j].outcome[op][h].run);
     }
+    sim_seal_free(w);
     free(w->zeros);
     free(w->tail);
 }
