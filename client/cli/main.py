@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
-from ultima.cli import demo, explain, perf, run, set_options, status, version
+from ultima.cli import ca, demo, explain, perf, run, set_options, status, version
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -63,6 +63,7 @@ def build() -> typer.Typer:
     app.callback()(_root)
     for verb in VERBS:
         app.command(verb.name, help=verb.help, context_settings=dict(verb.context))(ends_well(verb.function))
+    app.add_typer(ca.group(ends_well), name="ca", help="Make the files by which daemons authenticate each other.")
     return app
 
 

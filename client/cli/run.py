@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,8 +28,12 @@ def run(
         str | None,
         typer.Option(metavar="HOST[:PORT]", help="Address of host 0 for all others; port 29500 if none is named."),
     ] = None,
+    job_secret: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="By which the hosts authenticate each other: `ultima ca secret FILE`."),
+    ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let a private daemon serve other hosts, on a network of your own.")
+        bool, typer.Option("--insecure", help="Do without authentication, on a network of your own.")
     ] = False,
 ) -> None:
     from ultima.launch.launcher import Plan, launch
@@ -41,6 +46,9 @@ def run(
     host, port = ("127.0.0.1", free_port()) if master is None else _master(master)
     plan = Plan(command, nproc_per_node, nnodes, node_rank, host, port, insecure)
     environment = dict(os.environ)
+    if job_secret is not None:
+        environment.pop("ULTIMA_JOB_SECRET", None)
+        environment["ULTIMA_JOB_SECRET_FILE"] = str(job_secret.absolute())
     # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     raise typer.Exit(launch(plan, environment, lambda line: typer.echo(f"ultima: {line}", err=True)))

@@ -27,12 +27,21 @@ from types import FrameType, TracebackType
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
 from ultima.launch.processes import answers, dies_with_parent
-from ultima.settings.config import DEFAULT_PORT, DEFAULT_SOCKET, socket_path
+from ultima.settings.config import (
+    DEFAULT_PORT,
+    DEFAULT_SOCKET,
+    SECRET_FILE_VARIABLE,
+    SECRET_VARIABLE,
+    job_secret,
+    socket_path,
+)
 
 # A rank that was interrupted has this long to end; a rank that was told to end may want to write a checkpoint.
 INTERRUPT_GRACE_S = 0.8
 TERMINATE_GRACE_S = 10.0
 DAEMON_START_S = 20.0
+DAEMON_FILE = "/etc/ultima/ultimad.toml"
+SECRET_VARIABLES = (SECRET_VARIABLE, SECRET_FILE_VARIABLE)
 DAEMON_STOP_S = 0.3
 ENDING = {signal.SIGINT: INTERRUPT_GRACE_S, signal.SIGTERM: TERMINATE_GRACE_S, signal.SIGHUP: TERMINATE_GRACE_S}
 PASSED_ON = {*ENDING, signal.SIGUSR1, signal.SIGUSR2}
@@ -62,7 +71,7 @@ class Plan:
     port: int = 29500
     """Where rank 0 listens for torch's store."""
     insecure: bool = False
-    """Whether a private daemon may serve an address off loopback."""
+    """Whether a private daemon may serve other hosts that it does not know; else they need a job secret."""
 
 
 class Signals:
@@ -152,6 +161,20 @@ def rank_environment(plan: Plan, local: int, socket: str, environment: Mapping[s
     return variables
 
 
+def _check_security(plan: Plan, secret: bool, environment: Mapping[str, str]) -> None:
+    """Raises InvalidArgument unless it is clear how the hosts of a run authenticate each other, or that they do not."""
+    if secret and plan.insecure:
+        raise InvalidArgument("--insecure", "given", "not together with a job secret, which it would not use")
+    configured = Path(DAEMON_FILE).exists() or any(name.startswith("ULTIMAD_") for name in environment)
+    if not secret and not plan.insecure and not configured:
+        raise InvalidArgument(
+            "--job-secret",
+            None,
+            "a file that `ultima ca secret FILE` has made, the same on all hosts, so that they know each other; "
+            "--insecure does without, on a network of your own",
+        )
+
+
 def _running_daemon(environment: Mapping[str, str]) -> str | None:
     """Socket of the daemon of this host; None where none runs. One that was named must be there."""
     named = environment.get("ULTIMA_SOCKET")
@@ -179,7 +202,10 @@ class PrivateDaemon:
                 raise InvalidArgument("--master", plan.master, f"a host that can be reached ({error})") from None
             # Where programs without torch look for the daemon of rank 0.
             self._port = environment.get("ULTIMA_PORT") or str(DEFAULT_PORT)
-        self._insecure = plan.insecure
+        self._secret = job_secret(environment)
+        if plan.nodes > 1:
+            _check_security(plan, bool(self._secret), environment)
+        self._insecure, self._node = plan.insecure, f"node-{plan.node_rank}"
         self._environment = environment
         self._signals = signals
         self._process: subprocess.Popen[bytes] | None = None
@@ -192,7 +218,7 @@ class PrivateDaemon:
         command += ["--bind", self.bind] if self.bind else []
         command += ["--insecure"] if self.bind and self._insecure else []
         try:
-            self._process = start(command, self._environment)
+            self._process = start(command, self._daemon_environment())
             limit = time.monotonic() + DAEMON_START_S
             while not answers(Path(self.socket)):
                 number = self._signals.next(0.02)
@@ -208,6 +234,18 @@ class PrivateDaemon:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
+
+    def _daemon_environment(self) -> Mapping[str, str]:
+        """With the job's secret, it is all that the daemon goes by: what files say of certificates is for others."""
+        if not self.bind or not self._secret:
+            return self._environment
+        file = self._folder / "job.secret"
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as to:
+            to.write(self._secret.hex())
+        ours = {"ULTIMAD_TLS_JOB_SECRET": str(file), "ULTIMAD_TLS_NODE": self._node, "ULTIMAD_INSECURE": "false"}
+        theirs = {f"ULTIMAD_TLS_{name}": "" for name in ("CERTIFICATE", "KEY", "AUTHORITY")}
+        kept = {name: value for name, value in self._environment.items() if name not in SECRET_VARIABLES}
+        return {**kept, **theirs, **ours}
 
     def check(self) -> None:
         """Raises LaunchFailed when it has ended; what it said stands on standard error."""

@@ -232,6 +232,7 @@ def _join(settings: Settings, ticket: str, until_ns: int) -> Any:
         bucket_bytes_max=settings.bucket_bytes_max,
         rate_bytes_per_s=settings.rate_bytes_per_s,
         options=job_options.message(settings.options),
+        secret=settings.secret,
     )
     with _channel(settings.socket) as channel:
         try:

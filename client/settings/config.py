@@ -14,6 +14,7 @@
     rate               ULTIMA_RATE              the daemon's default share of the link, in bytes per second
     reconnect          ULTIMA_RECONNECT         1: attach again after the daemon was lost
     (none)             ULTIMA_MODE              bounded, best_effort or reliable: of float sums that name no mode
+    (none)             ULTIMA_JOB_SECRET        none; the job's secret, or ULTIMA_JOB_SECRET_FILE a file that holds it
     options            ULTIMA_ALGORITHM, ...    how the job behaves; the table is in `ultima.settings.options`
 
 Durations are seconds, or text with a unit (500us 250ms 2s 1.5m 1h), or a timedelta. Sizes are bytes, or text with a
@@ -27,15 +28,18 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ultima.base.durations import Duration, deadline_s, duration_s
 from ultima.base.errors import InvalidArgument
 from ultima.settings import options as job_options
 from ultima.settings.options import Options
+from ultima.v1 import secrets
 from ultima.v1.limits import BUCKET_BYTES_MAX, JOB_NAME_MAX, WORLD_SIZE_MAX
 
 Size = int | str
 
+SECRET_VARIABLE, SECRET_FILE_VARIABLE = "ULTIMA_JOB_SECRET", "ULTIMA_JOB_SECRET_FILE"
 DEFAULT_SOCKET = "/run/ultima/ultimad.sock"
 DEFAULT_PORT = 29520
 DEFAULT_TIMEOUT_S = 60.0
@@ -49,6 +53,7 @@ SOCKET_PATH_MAX = 107  # sun_path, less its final zero
 VARIABLES = (
     *(f"ULTIMA_{name}" for name in "JOB SOCKET RENDEZVOUS PORT RANK_ADDRESSES TIMEOUT DEADLINE ARENA RATE".split()),
     *("ULTIMA_BUCKET_MAX", "ULTIMA_RECONNECT", "ULTIMA_MODE", "ULTIMA_ON_INSUFFICIENT"),
+    *("ULTIMA_JOB_SECRET", "ULTIMA_JOB_SECRET_FILE"),
     *(option.variable for option in job_options.TABLE),
 )
 """All that the client reads. Others of this prefix belong to whoever set them."""
@@ -84,6 +89,8 @@ class Settings:
     """Of sums of floating-point numbers that are not given one."""
     options: Mapping[str, int] = field(default_factory=dict)
     """What was said of the job's options, as numbers by field of the message JobOptions."""
+    secret: bytes = field(default=b"", repr=False)
+    """Of the job, for daemons that authenticate each other; empty for none."""
 
 
 def size_bytes(value: object, field: str, low: int, high: int) -> int:
@@ -157,6 +164,7 @@ def resolve(
         adaptive=adaptive,
         mode=mode_named(environment),
         options=job_options.resolve(options, environment, world),
+        secret=job_secret(environment),
     )
 
 
@@ -177,6 +185,20 @@ def mode_named(environment: Mapping[str, str]) -> str:
     if text not in MODES:
         raise InvalidArgument("ULTIMA_MODE", text, ", ".join(MODES))
     return text
+
+
+def job_secret(environment: Mapping[str, str]) -> bytes:
+    """The job's secret that `environment` names, or b"". Raises InvalidArgument, which does not repeat the secret."""
+    text, file = environment.get(SECRET_VARIABLE), environment.get(SECRET_FILE_VARIABLE)
+    if text and file:
+        raise InvalidArgument(SECRET_FILE_VARIABLE, file, f"one of it and {SECRET_VARIABLE}")
+    try:
+        return secrets.parse(text) if text else secrets.read_file(Path(file)) if file else b""
+    except ValueError as error:
+        named, shown = (SECRET_VARIABLE, "set") if text else (SECRET_FILE_VARIABLE, file)
+        raise InvalidArgument(
+            named, shown, f"{secrets.SECRET_ALLOWED}, which only its owner may read: it {error}"
+        ) from None
 
 
 class _Source:

@@ -39,12 +39,15 @@ from ultima.v1.limits import (
     SESSIONS_MAX,
     WORLD_SIZE_MAX,
 )
+from ultima.v1.nodes import NODE_ALLOWED, is_node
 
 DEFAULT_FILE = Path("/etc/ultima/ultimad.toml")
 ENVIRONMENT_PREFIX = "ULTIMAD_"
 ENVIRONMENT_FILE = "ULTIMAD_CONFIG"
 
 BUCKET_BYTES_UNSAID = 2**27  # at most, of a trainer that does not say how large its buckets are
+
+FILES = ("certificate", "key", "authority")
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -109,6 +112,27 @@ class EngineOptions(_Section):
         return value
 
 
+class TlsOptions(_Section):
+    """How the daemon and its peers authenticate each other: by three files, or by the secret of one job."""
+
+    certificate: str = Field("", description="PEM file: this node's certificate, and those that lead to the authority")
+    key: str = Field("", description="PEM file: the certificate's key; others may not read it")
+    authority: str = Field("", description="PEM file: the authorities whose certificates are believed")
+    job_secret: str = Field("", description="instead: file with the secret of the one job that the daemon serves")
+    node: str = Field("", description="with job_secret: this node's name; empty: the host's")
+
+    @field_validator("node")
+    @classmethod
+    def _node(cls, value: str) -> str:
+        if value and not is_node(value):
+            raise ValueError(f"allowed: {NODE_ALLOWED}")
+        return value
+
+    def given(self) -> list[str]:
+        """Names of the options that are set."""
+        return [f"tls.{name}" for name in TlsOptions.model_fields if getattr(self, name)]
+
+
 class Limits(_Section):
     """All limits that are not built into the engine.
 
@@ -167,6 +191,7 @@ class DaemonConfig(_Section):
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
     insecure: bool = Field(False, description="speak to peers although nobody is authenticated")
+    tls: TlsOptions = Field(default_factory=lambda: TlsOptions.model_validate({}))
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
     allow_group: str = Field("", description="group whose members may attach")
@@ -200,11 +225,7 @@ class DaemonConfig(_Section):
 
     @model_validator(mode="after")
     def _together(self) -> DaemonConfig:
-        if self.bind and not self.insecure:
-            raise ValueError(
-                f"bind = {self.bind!r}: peers are not authenticated yet: allowed only with --insecure, on a network of "
-                "your own; without `bind` the daemon serves this host alone"
-            )
+        self._check_trust()
         self._check_ports()
         if self.advertise:
             if not self.bind:
@@ -214,6 +235,26 @@ class DaemonConfig(_Section):
             if advertised.version != bind.version or advertised.is_unspecified:
                 raise ValueError(f"advertise = {self.advertise!r}: allowed: a host's address of the family of bind")
         return self
+
+    def _check_trust(self) -> None:
+        """Raises ValueError unless it is clear how peers are authenticated. There is nothing between secure and not."""
+        tls, given = self.tls, self.tls.given()
+        files = [name for name in FILES if f"tls.{name}" in given]
+        if self.insecure and given:
+            raise ValueError(f"insecure = True: not together with {given[0]}: leave out one of the two")
+        if files and tls.job_secret:
+            raise ValueError(f"tls.job_secret = {tls.job_secret!r}: not together with tls.{files[0]}: leave out one")
+        if files and len(files) < len(FILES):
+            missing = next(name for name in FILES if name not in files)
+            raise ValueError(f"tls.{files[0]} = {getattr(tls, files[0])!r}: needs tls.{missing} as well")
+        if tls.node and not tls.job_secret:
+            raise ValueError(f"tls.node = {tls.node!r}: allowed only with tls.job_secret; a certificate names its node")
+        if self.bind and not self.insecure and not given:
+            raise ValueError(
+                f"bind = {self.bind!r}: peers must be authenticated: set tls.certificate, tls.key and tls.authority "
+                "(`ultima ca` makes the files) or tls.job_secret; --insecure does without, on a network of your own; "
+                "without `bind` the daemon serves this host alone"
+            )
 
     def udp_ports(self) -> list[tuple[int, int]]:
         """Data and feedback port per lane: each lane takes the next two. 0 leaves it to the kernel."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ultima.daemon.base.addresses import same_machine
@@ -29,11 +29,20 @@ from ultima.daemon.base.errors import (
     Refused,
     ResourceExhausted,
 )
-from ultima.daemon.base.options import DEFAULTS, Options, differing
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes, numbers
-from ultima.daemon.hosts.host import Host, Membership, State, fresh_number, order
-from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX, WORLD_SIZE_MAX
+from ultima.daemon.hosts.host import Membership, Place, State, fresh_number
+from ultima.daemon.hosts.registration import (
+    STRANGER,
+    Record,
+    Registration,
+    Voucher,
+    check_options,
+    check_owner,
+    disagreement,
+    form,
+)
+from ultima.v1.limits import WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
 
@@ -46,50 +55,6 @@ RECORDS_MAX = 1024
 RESTORED_MAX = 512  # of the records; the rest is for jobs that form here
 FORMING_MAX = 256  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
 WAITING_MAX = 4096  # ranks that wait for such jobs
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """One rank that wants to be in a job. `host.ranks` holds just this rank."""
-
-    job: str
-    rank: int
-    world_size: int
-    host: Host
-    bucket_bytes_max: int
-    left_generation: int
-    options: Options = DEFAULTS
-    source: str = ""
-    """The address from which it was called; "" for a rank on this host."""
-
-
-@dataclass(slots=True)
-class Record:
-    """A job whose ranks are all known."""
-
-    generation: int
-    world_size: int
-    bucket_bytes_max: int
-    hosts: list[Host]
-    states: list[State]
-    confirmed: bool = False
-    next_op_seq: int = 0
-    formed_at: float = 0.0
-    """On the loop's clock."""
-    options_asked: Options = DEFAULTS
-    options: Options = DEFAULTS
-    lanes: int = 1
-    restored_by: str | None = None
-    """The address that told it, if it did not form here."""
-
-    def index_of(self, rank: int) -> int:
-        """The host that has `rank`."""
-        return next(host.index for host in self.hosts if rank in host.ranks)
-
-    @property
-    def over(self) -> bool:
-        """All its hosts are gone, or never came up."""
-        return all(state is State.ABSENT for state in self.states)
 
 
 @dataclass(slots=True)
@@ -109,50 +74,10 @@ class _Forming:
     conflict: str = ""
 
 
-def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
-    """What `new` and those who wait contradict each other in, naming ranks and values; "" if they agree."""
-    for rank in sorted(waiting):
-        other = waiting[rank]
-        if other.world_size != new.world_size:
-            return (
-                f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
-                f"rank {rank} says {other.world_size}"
-            )
-        if difference := differing(new.options, other.options):
-            name, here, there = difference
-            return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"
-    return ""
-
-
-def check_options(job: str, rank: int, options: Options, asked: Options) -> None:
-    """Raises FailedPrecondition if a rank of a job that is known says something else than the job was formed with."""
-    if difference := differing(options, asked):
-        name, here, there = difference
-        raise FailedPrecondition(
-            f"job {job!r}: {name} differs: rank {rank} says {here}, the job that is under way began with {there}"
-        )
-
-
-def form(registrations: Iterable[Registration]) -> list[Host]:
-    """The hosts of a complete set of registrations, in order. Raises ResourceExhausted over the engine's limits."""
-    places: dict[tuple[str, int], Host] = {}
-    for registration in registrations:
-        known = places.get(registration.host.place, replace(registration.host, ranks=()))
-        places[registration.host.place] = replace(known, ranks=tuple(sorted({*known.ranks, registration.rank})))
-    if len(places) > HOSTS_MAX:
-        raise ResourceExhausted(f"hosts_per_job = {HOSTS_MAX}: the ranks have joined on {len(places)} hosts")
-    for host in places.values():
-        if len(host.ranks) > LOCAL_RANKS_MAX:
-            raise ResourceExhausted(f"ranks_per_host = {LOCAL_RANKS_MAX}: ranks {numbers(host.ranks)} are on one host")
-    return order(places.values())
-
-
 class Coordinator:
     """All jobs that form or run with this daemon as their meeting point."""
 
-    def __init__(
-        self, on_change: Callable[[], None], watching: Callable[[], set[tuple[str, int]]] = lambda: set()
-    ) -> None:
+    def __init__(self, on_change: Callable[[], None], watching: Callable[[], set[Place]] = lambda: set()) -> None:
         """`on_change` is called when the set of hosts to be watched may have changed; `watching` are the places of the
         daemons that watch this one."""
         self._on_change, self._watching = on_change, watching
@@ -164,7 +89,7 @@ class Coordinator:
         self._quota_forming = Quota("jobs that form here at once", FORMING_MAX)
         self._quota_restored = Quota("jobs restored here", RESTORED_MAX)
 
-    def places(self) -> set[tuple[str, int]]:
+    def places(self) -> set[Place]:
         """Where the daemons of all recorded hosts listen."""
         return {host.place for record in self._records.values() for host in record.hosts}
 
@@ -195,7 +120,7 @@ class Coordinator:
                 if answer is not None:
                     return answer
 
-    def restore(self, job: str, told: Membership, source: str) -> None:
+    def restore(self, job: str, told: Membership, source: str, voucher: Voucher = STRANGER) -> None:
         """Takes over a job that ran before this daemon did, unless it is known. Raises Refused.
 
         `source` is the address of who tells it, which must be one of its hosts'. It is forgotten again if none of
@@ -203,8 +128,9 @@ class Coordinator:
         """
         if job in self._records:
             return
-        if not any(same_machine(source, host.address) for host in told.hosts):
-            raise PermissionDenied(f"hosts: none is at {source}, which tells of job {job!r}: allowed: one of its hosts")
+        if not any(host.node == voucher.node and same_machine(source, host.address) for host in told.hosts):
+            who = f"{source} (node {voucher.node!r})" if voucher.node else source
+            raise PermissionDenied(f"hosts: none is at {who}, which tells of job {job!r}: allowed: one of its hosts")
         if len(self._records) >= RECORDS_MAX:
             raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
         self._quota_restored.take(source)
@@ -222,13 +148,13 @@ class Coordinator:
             options=told.options,
             lanes=told.lanes,
             restored_by=source,
+            uid=voucher.uid,
+            knows=voucher.knows,
         )
         asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look_at_restored, job, record)
         self._changed()
 
-    def host_is(
-        self, place: tuple[str, int], job: str, generation: int, index: int, incarnation: int, state: State
-    ) -> None:
+    def host_is(self, place: Place, job: str, generation: int, index: int, incarnation: int, state: State) -> None:
         """News of one host of a job from the daemon at `place`. What is not its own, or of another life, is void."""
         record = self._records.get(job)
         if record is None or record.generation != generation or not 0 <= index < len(record.hosts):
@@ -239,7 +165,7 @@ class Coordinator:
         record.confirmed = record.confirmed or state is State.UP
         self._end_if_over(job, record)
 
-    def place_lost(self, place: tuple[str, int]) -> None:
+    def place_lost(self, place: Place) -> None:
         """The daemon at `place` has died: all its hosts are absent."""
         for job, record in list(self._records.items()):
             for host in record.hosts:
@@ -295,6 +221,8 @@ class Coordinator:
         """Returns when the job has a record. A rank is registered while its call waits here, and no longer."""
         self._tell_of_conflict(new)
         forming = self._forming.get(new.job)
+        if forming is not None and new.host.node:
+            self._admit(new, forming)
         if forming is None:
             self._quota_forming.take(new.source)
             forming = self._forming[new.job] = _Forming(new.source)
@@ -321,13 +249,28 @@ class Coordinator:
                 raise FailedPrecondition(forming.conflict)
             if new.job not in self._records:
                 raise FailedPrecondition(
-                    f"rank = {new.rank}: has registered again for job {new.job!r}; this call is void"
+                    f"rank = {new.rank}: this call for job {new.job!r} is void: the rank has registered again, or "
+                    "others have shown a secret of the job, and it has not"
                 )
         finally:
             if forming.waiting.get(new.rank) is new:
                 del forming.waiting[new.rank]
             if not forming.waiting and self._forming.get(new.job) is forming:
                 self._forms_no_more(new.job)
+
+    def _admit(self, new: Registration, forming: _Forming) -> None:
+        """Among daemons with certificates: whose the job is, and whose the place. Raises PermissionDenied.
+
+        Who has shown the job's secret sends away those who have not. Without a secret the first user's it is.
+        """
+        for rank, other in list(forming.waiting.items()):
+            if new.secret and not other.secret:
+                del forming.waiting[rank]
+                self._changes.notify()
+            elif other.host.place[:2] == new.host.place[:2] and other.host.node != new.host.node:
+                raise PermissionDenied(f"{new.host.place}: is node {other.host.node!r}, not node {new.host.node!r}")
+            else:
+                check_owner(new, other.uid, other.secret)
 
     @staticmethod
     def _missing(new: Registration, forming: _Forming) -> set[int]:
@@ -368,6 +311,8 @@ class Coordinator:
             options=registrations[0].options,
             # At most one op of a partial job is open at a time: there is nothing to spread.
             lanes=1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts),
+            uid=registrations[0].uid,
+            secret=registrations[0].secret,
         )
         self._records[job] = record
         self._forms_no_more(job)
@@ -412,6 +357,18 @@ class Coordinator:
             )
         index = record.index_of(new.rank)
         host = record.hosts[index]
+        if new.host.node:
+            if new.secret and not record.secret and record.restored_by is not None:
+                if record.knows is None or not record.knows(new.secret):
+                    self._drop(new.job, record, "who told of it does not know its secret")
+                    return None
+                record.secret = new.secret
+            check_owner(new, record.uid, record.secret)
+            if host.node != new.host.node:
+                raise PermissionDenied(
+                    f"rank = {new.rank}: is in job {new.job!r} on node {host.node!r}, not on node {new.host.node!r}: "
+                    "start the job anew to move it"
+                )
         if host.incarnation != new.host.incarnation:
             if not record.confirmed:
                 self._drop(new.job, record, "a host began anew before the first op")

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from ultima.daemon.base.options import DEFAULTS, Options
@@ -24,6 +25,20 @@ class State(IntEnum):
     ABSENT = types_pb2.HOST_STATE_ABSENT
 
 
+class Place(NamedTuple):
+    """Where a daemon listens for its peers, and which node must answer there; "" for any, or among insecure daemons.
+
+    Two nodes are never at one place: whoever answers there with another certificate is at another one.
+    """
+
+    address: str
+    port: int
+    node: str = ""
+
+    def __str__(self) -> str:
+        return target(self.address, self.port)
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host of a job. `ranks` ascend; `incarnation` is one life of the host in the job."""
@@ -36,16 +51,18 @@ class Host:
     incarnation: int
     ranks: tuple[int, ...]
     packet_bytes: int
+    node: str = ""
+    """Of its daemon, by its certificate; "" among daemons without certificates."""
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Where its daemon listens for peers."""
-        return self.address, self.grpc_port
+    def place(self) -> Place:
+        """Where its daemon listens for peers, and who it is."""
+        return Place(self.address, self.grpc_port, self.node)
 
     @property
     def name(self) -> str:
         """For people."""
-        where = target(*self.place) if self.grpc_port else "this one"
+        where = str(self.place) if self.grpc_port else "this one"
         return f"host {self.index} ({where})"
 
     def to_proto(self, state: State | None = None) -> types_pb2.Host:
@@ -59,6 +76,7 @@ class Host:
             ranks=self.ranks,
             packet_bytes=self.packet_bytes,
             wire_version=WIRE_VERSION,
+            node=self.node,
             state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
         )
 
@@ -73,6 +91,7 @@ class Host:
             incarnation=host.incarnation,
             ranks=tuple(sorted(host.ranks)),
             packet_bytes=host.packet_bytes,
+            node=host.node,
         )
 
 

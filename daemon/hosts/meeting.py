@@ -14,12 +14,11 @@ from ultima.daemon.base.addresses import is_here, listens, numeric, resolve
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
 from ultima.daemon.base.ranges import shown
-from ultima.daemon.hosts.host import split_target
+from ultima.daemon.hosts.host import Place, split_target
 from ultima.v1 import trainer_pb2
 
-ALONE = "this daemon has no `bind` and serves its own host alone: start it with --bind ADDR --insecure"
+ALONE = "this daemon has no `bind` and serves its own host alone: start it with --bind ADDR and certificates"
 ALONE_ADDRESS = "127.0.0.1"  # for people; nobody else is told it
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Meeting:
     def _among(self, request: trainer_pb2.JoinJobRequest, places: list[Place]) -> Where:
         if not 0 <= request.rank < len(places):
             raise InvalidArgument(f"rank = {request.rank}: allowed: 0 to {len(places) - 1}")
-        address, port = places[request.rank]
+        address, port, _ = places[request.rank]
         if port != self._grpc_port:
             raise InvalidArgument(
                 f"rank_addresses[{request.rank}] = {shown(request.rank_addresses[request.rank])}: "
@@ -74,13 +73,13 @@ class Meeting:
 
     async def _is_this_daemon(self, place: Place) -> bool:
         """Whether a place is on this host, and not another daemon's there."""
-        address, port = place
+        address, port, _ = place
         where = await resolve(address, port)
         return is_here(where) and (port == (self._port or port) or not await listens(where, port))
 
 
 def _place(name: str, text: str) -> Place:
     try:
-        return split_target(text)
+        return Place(*split_target(text))
     except ValueError as error:
         raise InvalidArgument(f"{name} = {shown(text)}: {error}") from None

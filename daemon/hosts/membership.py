@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
-from ultima.daemon.hosts.host import Host, Membership, State, target
+from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.v1 import peer_pb2, types_pb2
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
@@ -29,6 +29,7 @@ from ultima.v1.limits import (
     WIRE_VERSION,
     WORLD_SIZE_MAX,
 )
+from ultima.v1.nodes import NODE_ALLOWED, is_node
 
 ADDRESS_MAX = 64  # characters; an IPv6 address with a scope has fewer
 PORT_MAX = 65535
@@ -64,6 +65,8 @@ def host(message: types_pb2.Host, name: str, address: str) -> Host:
     packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
     if packet % PACKET_BYTES_STEP:
         raise InvalidArgument(f"{name}.packet_bytes = {packet}: allowed: a multiple of {PACKET_BYTES_STEP}")
+    if message.node and not is_node(message.node):
+        raise InvalidArgument(f"{name}.node = {shown(message.node)}: allowed: {NODE_ALLOWED}")
     _check_state(f"{name}.state", message.state)
     return Host.from_proto(message, address)
 
@@ -76,7 +79,7 @@ def hosts(messages: Sequence[types_pb2.Host], world_size: int, address: str) -> 
     for i, one in enumerate(ret):
         if one.index != i:
             raise InvalidArgument(f"hosts[{i}].index = {one.index}: allowed: {i}: all hosts in order of their index")
-    _check_different("place", [target(*one.place) for one in ret])
+    _check_different("place", [str(one.place) for one in ret])
     ranks = [rank for one in ret for rank in one.ranks]
     _check_different("rank", ranks)
     if sorted(ranks) != list(range(world_size)):

@@ -5,6 +5,10 @@ A watch is a stream that stays open; when it ends, the daemon at the other end h
 is the same to those who wait for its data. A process that is killed closes its sockets, so the news comes at once; a
 host that vanishes is found out by keepalives. Both sides agree on those (`OPTIONS`), or the server would hang up for
 too many pings.
+
+Where daemons have certificates (trust.py) each connection is made to one node and no other. Nobody knows the node at a
+rendezvous, so it is asked for first. A watch is made anew now and then, so that it rests on certificates that are
+valid, and the old one is given up only when the new one stands: a stream that ends is the news of a death.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -24,18 +30,20 @@ from ultima.daemon.base.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
+    PermissionDenied,
     Refused,
     Unavailable,
     from_rpc,
 )
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts import membership
-from ultima.daemon.hosts.host import Membership, target
+from ultima.daemon.hosts.host import Membership, Place
+from ultima.daemon.trust import answerer, job_secret
+from ultima.daemon.trust.trust import RENEW_SECONDS, Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc
 
 log = logging.getLogger("ultimad.peers")
 
-Place = tuple[str, int]
 Answer = TypeVar("Answer")
 
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
@@ -61,15 +69,23 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 5.0
+CLOSE_SECONDS = 5.0  # for calls that are under way on a channel that is replaced
+# Words of gRPC's for a connection that ended in a handshake. A port where nobody listens explains itself.
+UNEXPLAINED = ("Socket closed", "handshake", "Custom verification check")
 MISSED_SECONDS = 2.0  # for which a daemon may refuse to be watched, before it counts as gone
+LOOK_SECONDS = 2.0  # between two looks whether a watch is to be made anew
 
 
-@contextlib.asynccontextmanager
-async def peer(place: Place) -> AsyncIterator[peer_pb2_grpc.PeerServiceAsyncStub]:
-    """The PeerService of the daemon at `place`."""
-    async with grpc.aio.insecure_channel(target(*place), options=CLIENT_OPTIONS) as channel:
-        stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
-        yield stub
+@dataclass(eq=False)
+class _Stream:
+    """One stream of a watch."""
+
+    task: asyncio.Task[str]
+    """Ends when the stream does, and says why."""
+    version: int
+    """Of the certificates that it was made with."""
+    began: float
+    stands: bool = False
 
 
 class Peers:
@@ -81,41 +97,46 @@ class Peers:
         on_news: Callable[[Place, peer_pb2.WatchResponse], None],
         on_lost: Callable[[Place, bool], None],
         on_found: Callable[[Place, bool], None],
+        trust: Trust | None = None,
     ) -> None:
         """`on_lost` is told whether the watch stood: if so it broke, and this is the only call for it; if not, every
         attempt has failed for MISSED_SECONDS, and the call is repeated with each further one. `on_found` is told
         whether there was an `on_lost` before."""
-        self._request = watch_request
+        self._request, self._trust = watch_request, trust
         self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
         self._watches: dict[Place, asyncio.Task[None]] = {}
-        self._channels: dict[Place, grpc.aio.Channel] = {}
+        self._streams: dict[Place, _Stream] = {}
+        self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._once: set[asyncio.Task[None]] = set()
 
-    async def register(self, place: Place, request: peer_pb2.RegisterRequest, deadline: float) -> Membership:
-        """Registers a rank with a coordinator, trying until `deadline` while nobody is there. Raises Refused."""
+    async def register(
+        self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, deadline: float
+    ) -> Membership:
+        """Registers a rank with a coordinator, trying until `deadline` while nobody is there. Raises Refused.
+
+        Where the job has a secret, the coordinator must know it as well.
+        """
         loop = asyncio.get_running_loop()
         delay, why = RETRY_SECONDS_MIN, "no answer"
         while (left := deadline - loop.time()) > 0:
             try:
-                async with peer(place) as stub:
-                    response = await self._answer(place, stub.Register(request, timeout=left), "rendezvous")
-                return _checked(place, response, request.world_size, await resolve(*place))
+                return await self._register(await self._found(place), request, secret, left)
             except Unavailable as error:
                 why = str(error)
                 await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
                 delay = min(2 * delay, 1.0)
-        raise DeadlineExceeded(f"rendezvous {target(*place)}: cannot be reached: {why}")
+        raise DeadlineExceeded(f"rendezvous {place}: cannot be reached: {why}")
 
     async def connect(self, place: Place, request: peer_pb2.ConnectRequest, seconds: float) -> peer_pb2.ConnectResponse:
         """Offers a path to another host of a job. Raises Refused."""
-        async with peer(place) as stub:
+        async with self._peer(place) as stub:
             return await self._answer(place, stub.Connect(request, timeout=seconds), "connect to")
 
     async def apply_options(
         self, place: Place, request: peer_pb2.ApplyOptionsRequest, seconds: float
     ) -> peer_pb2.ApplyOptionsResponse:
         """Tells another host of a job what options are in force. Raises Refused."""
-        async with peer(place) as stub:
+        async with self._peer(place) as stub:
             return await self._answer(place, stub.ApplyOptions(request, timeout=seconds), "options at")
 
     async def probe(self, place: Place, request: peer_pb2.ProbeRequest, seconds: float) -> peer_pb2.ProbeResponse:
@@ -133,7 +154,7 @@ class Peers:
 
         async def tell() -> None:
             try:
-                async with peer(place) as stub:
+                async with self._peer(place) as stub:
                     await self._answer(place, stub.Restore(request, timeout=5.0), "restore at")
             except Refused as error:
                 log.warning("restore failed job=%s reason=%s", request.job, error)
@@ -145,14 +166,17 @@ class Peers:
         wanted = set(places)
         for place in self._watches.keys() - wanted:
             self._watches.pop(place).cancel()
-            if place in self._channels:
-                self._later(self._channels.pop(place).close(), "close channel")
+            self._close_channel(place)
         for place in wanted - self._watches.keys():
-            self._watches[place] = spawn(self._keep_watching(place), f"watch {target(*place)}")
+            self._watches[place] = spawn(self._keep_watching(place), f"watch {place}")
 
     def watched(self) -> set[Place]:
         """The daemons that are watched now."""
         return set(self._watches)
+
+    def watch_versions(self) -> list[int]:
+        """With which certificates each watch was made (Trust.version)."""
+        return [stream.version for stream in self._streams.values()]
 
     async def close(self) -> None:
         """Ends all watches."""
@@ -160,14 +184,65 @@ class Peers:
         self._watches.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *(channel.close() for channel in self._channels.values()), return_exceptions=True)
+        channels = [channel.close() for _, channel in self._channels.values()]
+        await asyncio.gather(*tasks, *channels, return_exceptions=True)
         self._channels.clear()
 
     def _stub(self, place: Place) -> Any:
         """Of a channel that stays open: what is asked for each op has no time to connect."""
+        version = self._trust.version if self._trust is not None else 0
+        if place in self._channels and self._channels[place][0] != version:
+            self._close_channel(place)
         if place not in self._channels:
-            self._channels[place] = grpc.aio.insecure_channel(target(*place), options=CLIENT_OPTIONS)
-        return peer_pb2_grpc.PeerServiceStub(self._channels[place])
+            self._channels[place] = version, self._channel(place)
+        return peer_pb2_grpc.PeerServiceStub(self._channels[place][1])
+
+    def _close_channel(self, place: Place) -> None:
+        """Calls that are under way on it may end."""
+        if place in self._channels:
+            self._later(self._channels.pop(place)[1].close(CLOSE_SECONDS), "close channel")
+
+    def _channel(self, place: Place) -> grpc.aio.Channel:
+        if self._trust is None:
+            return grpc.aio.insecure_channel(str(place), options=CLIENT_OPTIONS)
+        options = (*CLIENT_OPTIONS, *self._trust.channel_options(place.node))
+        return grpc.aio.secure_channel(str(place), self._trust.channel_credentials(), options=options)
+
+    @contextlib.asynccontextmanager
+    async def _peer(self, place: Place) -> AsyncIterator[peer_pb2_grpc.PeerServiceAsyncStub]:
+        """The PeerService of the daemon at `place`."""
+        async with self._channel(place) as channel:
+            stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
+            yield stub
+
+    async def _found(self, place: Place) -> Place:
+        """The place with the node that answers there. Raises Refused."""
+        if self._trust is None or place.node:
+            return place
+        found = await answerer.who_answers(place.address, place.port, self._trust)
+        if found.trouble is not None:
+            raise type(found.trouble)(f"rendezvous {place}: {found.trouble}")
+        return place._replace(node=found.node)
+
+    async def _register(
+        self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, seconds: float
+    ) -> Membership:
+        own = self._trust.node if self._trust is not None else ""
+        if secret:
+            request.proof.CopyFrom(job_secret.prove(secret, request.job, 0, own, place.node))
+        async with self._peer(place) as stub:
+            answer = await self._answer(place, stub.Register(request, timeout=seconds), "rendezvous")
+        if secret and not job_secret.answers(
+            secret, answer.proof, request.proof, request.job, answer.generation, own, place.node
+        ):
+            raise PermissionDenied(
+                f"rendezvous {place}: node {place.node!r} does not prove that it knows the secret of job "
+                f"{request.job!r}: give all ranks the same one"
+            )
+        told = _checked(place, answer, request.world_size, await resolve(place.address, place.port))
+        if any(bool(host.node) is not (self._trust is not None) for host in told.hosts):
+            raise FailedPrecondition(f"rendezvous {place}: its answer is not valid: hosts: node: one for each, or none")
+        return told
 
     def _later(self, work: Coroutine[object, object, None], name: str) -> None:
         task = spawn(work, name)
@@ -178,31 +253,32 @@ class Peers:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, f"{about} {target(*place)}") from None
+            trouble = await self._trouble(place, error)
+            raise trouble or from_rpc(error, f"{about} {place}") from None
+
+    async def _trouble(self, place: Place, error: grpc.aio.AioRpcError) -> Refused | None:
+        """What a call that met no daemon may have failed of, where gRPC does not say it; None if it does."""
+        details = error.details() or ""
+        if error.code() is not grpc.StatusCode.UNAVAILABLE or not any(word in details for word in UNEXPLAINED):
+            return None
+        if self._trust is None:
+            secure = await answerer.demands_certificates(place.address, place.port)
+            return FailedPrecondition(f"{place}: {answerer.SECURE_THERE}") if secure else None
+        found = await answerer.who_answers(place.address, place.port, self._trust)
+        if found.trouble is not None:
+            return type(found.trouble)(f"{place}: {found.trouble}")
+        if found.node != place.node:
+            return PermissionDenied(f"{place}: node {found.node!r} answers there: allowed: node {place.node!r}")
+        return Unavailable(f"{place}: {answerer.refused_us(self._trust)}")
 
     async def _keep_watching(self, place: Place) -> None:
         clock = asyncio.get_running_loop().time
         delay, lost_before, missed_from = RETRY_SECONDS_MIN, False, clock() + MISSED_SECONDS
         while True:
-            stands = False
-            try:
-                async with peer(place) as stub:
-                    stream: Any = stub.Watch(self._request)
-                    async for news in stream:
-                        if not stands:
-                            stands, delay = True, RETRY_SECONDS_MIN
-                            log.debug("watch stands place=%s", target(*place))
-                            self._on_found(place, lost_before)
-                        if news.job:
-                            self._on_news(place, news)
-                why = "it ended the stream"
-            except grpc.aio.AioRpcError as error:
-                why = " ".join((error.details() or error.code().name).split())
-            except Exception:  # our own mistake, but a peer that nobody watches would be worse
-                log.exception("watch failed place=%s", target(*place))
-                why = "internal error"
+            stands, why = await self._watch_once(place, lost_before)
             if stands:
-                log.warning("peer daemon lost place=%s reason=%s", target(*place), why)
+                delay = RETRY_SECONDS_MIN
+                log.warning("peer daemon lost place=%s reason=%s", place, why)
                 missed_from = clock() + MISSED_SECONDS
             if stands or clock() >= missed_from:
                 # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
@@ -211,10 +287,81 @@ class Peers:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, RETRY_SECONDS_MAX)
 
+    async def _watch_once(self, place: Place, lost_before: bool) -> tuple[bool, str]:
+        """Watches until nothing does any more; whether a stream has stood, and why it ended."""
+
+        def found() -> None:
+            log.debug("watch stands place=%s", place)
+            self._on_found(place, lost_before)
+
+        now, then = self._begin(place, found), None
+        self._streams[place] = now
+        retry = -math.inf
+        try:
+            while True:
+                waited = [stream.task for stream in (now, then) if stream is not None]
+                seconds = LOOK_SECONDS if self._trust is not None else None
+                await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if then is not None and then.stands:
+                    now.task.cancel()
+                    now, then = then, None
+                    self._streams[place] = now
+                elif then is not None and then.task.done():
+                    log.warning("watch not renewed place=%s reason=%s", place, then.task.result())
+                    then, retry = None, asyncio.get_running_loop().time() + RETRY_SECONDS_MAX
+                if now.task.done():
+                    return now.stands, now.task.result()
+                if then is None and self._is_old(now) and asyncio.get_running_loop().time() >= retry:
+                    then = self._begin(place, lambda: None)
+        finally:
+            del self._streams[place]
+            for stream in (now, then):
+                if stream is not None:
+                    stream.task.cancel()
+
+    def _is_old(self, stream: _Stream) -> bool:
+        """Whether a stream is to be replaced: it rests on former certificates, or may be ended soon for its age."""
+        if self._trust is None or not stream.stands:
+            return False
+        age = asyncio.get_running_loop().time() - stream.began
+        return stream.version != self._trust.version or age >= RENEW_SECONDS
+
+    def _begin(self, place: Place, on_found: Callable[[], None]) -> _Stream:
+        async def run() -> str:
+            return await self._listen(place, found)
+
+        def found() -> None:
+            stream.stands = True
+            on_found()
+
+        version = self._trust.version if self._trust is not None else 0
+        stream = _Stream(asyncio.create_task(run()), version, asyncio.get_running_loop().time())
+        return stream
+
+    async def _listen(self, place: Place, on_found: Callable[[], None]) -> str:
+        """One stream of a watch, to its end; says why it ended."""
+        stands = False
+        try:
+            async with self._peer(place) as stub:
+                stream: Any = stub.Watch(self._request)
+                async for news in stream:
+                    if not stands:
+                        stands = True
+                        on_found()
+                    if news.job:
+                        self._on_news(place, news)
+            return "it ended the stream"
+        except grpc.aio.AioRpcError as error:
+            trouble = None if stands else await self._trouble(place, error)
+            return str(trouble or " ".join((error.details() or error.code().name).split()))
+        except Exception:  # our own mistake, but a peer that nobody watches would be worse
+            log.exception("watch failed place=%s", place)
+            return "internal error"
+
 
 def _checked(place: Place, answer: peer_pb2.RegisterResponse, world_size: int, address: str) -> Membership:
     """A coordinator's answer. Raises FailedPrecondition, naming the coordinator, if it is no membership."""
     try:
         return membership.membership(answer, world_size, address)
     except InvalidArgument as error:
-        raise FailedPrecondition(f"rendezvous {target(*place)}: its answer is not valid: {error}") from None
+        raise FailedPrecondition(f"rendezvous {place}: its answer is not valid: {error}") from None

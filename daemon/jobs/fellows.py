@@ -11,18 +11,22 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, Refused
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import from_proto
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.coordinator import Coordinator
-from ultima.daemon.hosts.host import Host, Membership, State, target
-from ultima.daemon.hosts.peers import Peers, Place
+from ultima.daemon.hosts.host import Host, Membership, Place, State
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.hosts.registration import Voucher
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.watchers import Watchers
-from ultima.v1 import peer_pb2
+from ultima.daemon.trust import job_secret
+from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.fellows")
+
+SAME_SECRET = "give all ranks of a job the same ULTIMA_JOB_SECRET or ULTIMA_JOB_SECRET_FILE"
 
 
 class Fellows:
@@ -36,10 +40,13 @@ class Fellows:
         watchers: Watchers,
         changes: Changes,
         address: str,
+        node: str = "",
     ) -> None:
-        """`jobs` are all jobs of this host by name, as they are at any time; `address` is what peers are told."""
+        """`jobs` are all jobs of this host by name, as they are at any time; `address` is what peers are told,
+        and `node` this daemon's own."""
         self._jobs, self._engine, self._coordinator = jobs, engine, coordinator
-        self._watchers, self._changes, self._address = watchers, changes, address
+        self._watchers, self._changes = watchers, changes
+        self._address, self._node = address, node
         self._grpc_port = 0
         self._peers: Peers | None = None
         self._closing = False
@@ -54,6 +61,35 @@ class Fellows:
         self.watch()
 
     # ---- what others ask ----
+
+    def job(self, name: str) -> Job | None:
+        """The job of this name on this host."""
+        return self._jobs.get(name)
+
+    async def check_secret(self, request: peer_pb2.RegisterRequest, host: Host, deadline: float) -> bytes:
+        """The secret of the job that a host registers for, which it has shown to know; empty if there is none.
+
+        The ranks of this host know it: a proof waits for the first of them. Raises Refused.
+        """
+        name, proof = request.job, request.proof
+        if not self._node:
+            return b""  # nobody is authenticated here
+        if proof.mac and not await self._changes.until(lambda: name in self._jobs, deadline):
+            raise DeadlineExceeded(
+                f"job {name!r}: rank 0 has not joined on node {self._node!r}, which has to check the job's secret"
+            )
+        here = self._jobs.get(name)
+        secret = here.secret if here is not None else b""
+        if bool(secret) is not bool(proof.mac) and here is not None:
+            raise PermissionDenied(
+                f"job {name!r}: {'has' if secret else 'has no'} secret on node {self._node!r}, unlike rank "
+                f"{host.ranks[0]} on node {host.node!r}: {SAME_SECRET}"
+            )
+        if secret and not job_secret.proves(secret, proof, name, 0, host.node, self._node):
+            raise PermissionDenied(
+                f"job {name!r}: rank {host.ranks[0]} on node {host.node!r} has another secret: {SAME_SECRET}"
+            )
+        return secret
 
     async def connect(
         self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
@@ -74,6 +110,12 @@ class Fellows:
                 f"job {job.name!r}: to_index = {request.to_index}, to_incarnation = {request.to_incarnation}: "
                 f"here is {job.own.name}, incarnation {job.incarnation}"
             )
+        proved = (job.name, job.generation, caller.node, self._node)
+        if job.secret and not job_secret.proves(job.secret, request.proof, *proved):
+            raise PermissionDenied(
+                f"job {job.name!r}: {caller.name} on node {caller.node!r} does not know its secret: {SAME_SECRET}"
+            )
+        job.links.check_node(caller)
         in_force = job.in_force.hear(options)
         cids = await job.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt)
         return peer_pb2.ConnectResponse(
@@ -81,6 +123,7 @@ class Fellows:
             incarnation=job.incarnation,
             next_op_seq=self._engine.next_op_seq(job.number),
             options=in_force.to_proto(),
+            proof=job_secret.answer(job.secret, request.proof, *proved) if job.secret else None,
         )
 
     def membership_now(self, membership: Membership, job: str) -> Membership:
@@ -92,12 +135,17 @@ class Fellows:
         next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
         return replace(membership, next_op_seq=next_op_seq, options=options)
 
-    def restore(self, name: str, told: Membership, source: str) -> None:
+    def restore(self, request: peer_pb2.RestoreRequest, told: Membership, source: str, node: str) -> None:
         """A host of a job, at `source`, tells what this daemon knew of it in a former life. Raises Refused."""
-        here = target(self._address, self._grpc_port)
-        if told.hosts[0].grpc_port != self._grpc_port or self._address not in ("", told.hosts[0].address):
-            raise FailedPrecondition(f"hosts[0] = {target(*told.hosts[0].place)}: allowed: this daemon, {here}")
-        self._coordinator.restore(name, told, source)
+        here, first = Place(self._address, self._grpc_port, self._node), told.hosts[0]
+        if (first.grpc_port, first.node) != here[1:] or self._address not in ("", first.address):
+            raise FailedPrecondition(f"hosts[0] = {first.place}: allowed: this daemon, {here}")
+        name, proof, own = request.job, types_pb2.JobProof.FromString(request.proof.SerializeToString()), self._node
+
+        def vouched(secret: bytes) -> bool:
+            return job_secret.proves(secret, proof, name, told.generation, node, own)
+
+        self._coordinator.restore(name, told, source, Voucher(node, request.uid, vouched if proof.mac else None))
 
     # ---- what others say ----
 
@@ -147,7 +195,11 @@ class Fellows:
                     options_asked=job.membership.options_asked.to_proto(),
                     options=job.in_force.options.to_proto(),
                     lanes=job.membership.lanes,
+                    uid=job.uid,
                 )
+                if job.secret:
+                    proved = (job.name, job.generation, self._node, place.node)
+                    request.proof.CopyFrom(job_secret.prove(job.secret, *proved))
                 self._peers.restore(place, request)
 
     def unwatched(self, place: Place) -> None:
@@ -175,7 +227,7 @@ class Fellows:
         """
         if self._peers is None:
             return
-        own = {(self._address, self._grpc_port)}
+        own = {Place(self._address, self._grpc_port, self._node)}
         places = self._coordinator.places() & self._watchers.proven()
         for job in self._jobs.values():
             if job.links is not None and job.own is not None:

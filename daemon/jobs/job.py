@@ -7,14 +7,15 @@ It forms (`membership` is None), connects (`ready` is False), runs, and is over 
 
 from __future__ import annotations
 
+import hmac
 import time
 from dataclasses import dataclass, field
 
-from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, Refused
+from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
 from ultima.daemon.engine.engine import JobConfig
-from ultima.daemon.hosts.coordinator import check_options
-from ultima.daemon.hosts.host import Host, Membership, State, fresh_number
+from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
+from ultima.daemon.hosts.registration import check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.observe.partial_stats import PartialStats
@@ -30,13 +31,15 @@ class JoinSpec:
     job: str
     rank: int
     world_size: int
-    rendezvous: tuple[str, int] | None
+    rendezvous: Place | None
     """Where the coordinator listens; None when all ranks are on this host."""
     advertise: str
     """The address under which the client says that this host is found; may be empty."""
     bucket_bytes_max: int
     rate_bytes_per_s: int
     options: Options = DEFAULTS
+    secret: bytes = b""
+    """Of the job; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Job:
     name: str
     uid: int
     """Its owner: the user of the trainer that was admitted first."""
+    secret: bytes = b""
+    """What its trainers gave to prove that other hosts are in it; empty if it has none."""
     incarnation: int = field(default_factory=fresh_number)
     membership: Membership | None = None
     own: Host | None = None
@@ -131,6 +136,19 @@ class Job:
         if self.failed is not None:
             raise type(self.failed)(str(self.failed))
 
+    def check_secret(self, spec: JoinSpec) -> None:
+        """Raises PermissionDenied if a rank that joins gives another secret than those that are here."""
+        if not hmac.compare_digest(self.secret, spec.secret):
+            how = "another" if self.secret and spec.secret else "no" if self.secret else "a"
+            raise PermissionDenied(
+                f"job {self.name!r}: rank {spec.rank} has {how} secret, unlike the ranks that are here: give all ranks "
+                "of a job the same ULTIMA_JOB_SECRET or ULTIMA_JOB_SECRET_FILE"
+            )
+
+    def has_node(self, node: str) -> bool:
+        """Whether one of its hosts is that node."""
+        return any(host.node == node for host, _ in self.hosts())
+
     def check_place(self, spec: JoinSpec) -> None:
         """Raises AlreadyExists or FailedPrecondition unless the rank has a free place here that it can take."""
         if spec.rank in self.joining or spec.rank in self.sessions:
@@ -169,7 +187,7 @@ class Job:
         """
         return min(self.live(), key=lambda host: host.ranks, default=None)
 
-    def sees(self, place: tuple[str, int]) -> bool:
+    def sees(self, place: Place) -> bool:
         """Whether the daemon at that place has a host in this job."""
         return any(host.place == place for host, _ in self.hosts() if host is not self.own)
 

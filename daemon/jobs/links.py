@@ -24,13 +24,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from ultima.daemon.base.errors import FailedPrecondition, Refused, Unavailable
+from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.base.options import InForce, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import Backoff, spawn
 from ultima.daemon.engine.lanes import Lanes
-from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.standing import Standing
+from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2
 
 log = logging.getLogger("ultimad.links")
@@ -41,7 +42,7 @@ DOUBTS_MAX = 5  # questions about one offer, or about those that replace it mean
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
-ConnectCall = Callable[[tuple[str, int], peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
+ConnectCall = Callable[[Place, peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
 
 
 @dataclass(eq=False)
@@ -103,11 +104,12 @@ class Links:
         others: dict[int, Host],
         next_op_seq: int,
         on_change: Callable[[], None],
+        secret: bytes = b"",
     ) -> None:
-        """`number` is the engine's number of the job; `others` are its other hosts by index."""
+        """`number` is the engine's number of the job; `others` are its other hosts by index; `secret` is the job's."""
         self._engine, self._call, self._job, self._number = engine, call, job, number
         self._generation, self.own, self._in_force = generation, own, in_force
-        self._on_change = on_change
+        self._on_change, self._secret = on_change, secret
         self._links = {index: Link(host) for index, host in others.items()}
         self._standing = Standing(next_op_seq)
 
@@ -208,6 +210,15 @@ class Links:
             link.host = caller
         link.stop_calling()  # what is on its way is an answer that is void, or an offer to a life that is over
         self.call(link, give_up=False)
+
+    def check_node(self, caller: Host) -> None:
+        """Raises PermissionDenied if another node calls than the one that has the host's place."""
+        link = self._links.get(caller.index)
+        if link is not None and link.host.node != caller.node:
+            raise PermissionDenied(
+                f"job {self._job!r}: caller.index = {caller.index}: is the place of node {link.host.node!r}, the call "
+                f"comes from node {caller.node!r}"
+            )
 
     def absent(self, index: int, why: str) -> None:
         """A host is gone: ops do not wait for it."""
@@ -362,7 +373,12 @@ class Links:
             options=self._in_force.options.to_proto(),
             doubt=doubt,
         )
+        proved = (self._job, self._generation, self.own.node, link.host.node)
+        if self._secret:
+            request.proof.CopyFrom(job_secret.prove(self._secret, *proved))
         response = await self._call(link.host.place, request, DOUBT_SECONDS if doubt else CALL_SECONDS)
+        if self._secret and not job_secret.answers(self._secret, response.proof, request.proof, *proved):
+            raise PermissionDenied(f"job {self._job!r}: {link.host.name} does not know its secret")
         self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
         self._in_force.hear(from_proto(response.options))
         return response

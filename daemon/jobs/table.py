@@ -21,10 +21,11 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotF
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes
-from ultima.daemon.hosts.coordinator import Coordinator, Registration
+from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
@@ -54,9 +55,10 @@ class JobTable:
         coordinator: Coordinator,
         watchers: Watchers,
         changes: Changes,
+        node: str = "",
     ) -> None:
-        """`changes` is told of whatever changes who is in a job, or how a job behaves."""
-        self._config, self._engine, self._budget = config, engine, budget
+        """`changes` is told of whatever changes who is in a job, or how a job behaves; `node` is this host's own."""
+        self._config, self._engine, self._budget, self._node = config, engine, budget, node
         self._coordinator, self._watchers = coordinator, watchers
         self._changes = changes
         self._jobs: dict[str, Job] = {}
@@ -68,7 +70,7 @@ class JobTable:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self.recorder = Recorder(engine)
-        self.fellows = Fellows(self._jobs, engine, coordinator, watchers, changes, config.address)
+        self.fellows = Fellows(self._jobs, engine, coordinator, watchers, changes, config.address, node)
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
@@ -159,10 +161,12 @@ class JobTable:
                 job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
             if not job.empty:
                 check_join(job.name, job.uid, trainer.uid)
+                job.check_secret(spec)
             if spec.rank in job.left or (job.empty and job.uid != trainer.uid):
                 await self._life_over(job, spec.rank, deadline)
                 continue
             job.check_place(spec)
+            job.secret = spec.secret
             job.joining[spec.rank] = Joiner(trainer, spec)
             return job
 
@@ -182,10 +186,12 @@ class JobTable:
             incarnation=job.incarnation,
             ranks=(spec.rank,),
             packet_bytes=self._engine.info.packet_bytes,
+            node=self._node,
         )
         left = self._left.get(job.name, 0)
         if spec.rendezvous is None:
-            new = Registration(job.name, spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
+            who = (spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
+            new = Registration(job.name, *who, uid=job.uid, secret=spec.secret)
             try:
                 return await self._coordinator.register(new, deadline)
             except DeadlineExceeded as error:
@@ -197,9 +203,10 @@ class JobTable:
             bucket_bytes_max=spec.bucket_bytes_max,
             left_generation=left,
             options=spec.options.to_proto(),
+            uid=job.uid,
         )
         assert self._peers is not None
-        return await self._peers.register(spec.rendezvous, request, deadline)
+        return await self._peers.register(spec.rendezvous, request, spec.secret, deadline)
 
     def _form(self, job: Job, membership: Membership, rank: int) -> None:
         """Takes the membership that a registration brought; only the first one of a life counts."""
@@ -261,6 +268,7 @@ class JobTable:
             {host.index: host for host in membership.hosts if host.index != own.index},
             membership.next_op_seq,
             lambda: self._links_changed(job),
+            job.secret,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",

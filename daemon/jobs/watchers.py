@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from ultima.daemon.base.addresses import same_machine
 from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.base.quota import Quota
+from ultima.daemon.hosts.host import Place
 from ultima.daemon.jobs.job import Job
 from ultima.v1 import peer_pb2
 
 WATCHERS_MAX = 1024
 BEHIND_MAX = 256  # messages; a watcher further behind starts over with a new stream
 GRACE_SECONDS = 6.0  # that a watcher has to come again, before its place counts as one that watches no more
-
-Place = tuple[str, int]
 
 
 @dataclass(eq=False)
@@ -64,7 +63,9 @@ class Watchers:
 
     def proven(self) -> set[Place]:
         """Those of them who call from the address at which they say that they listen."""
-        return {place for place, sources in self._sources().items() if any(same_machine(s, place[0]) for s in sources)}
+        return {
+            place for place, sources in self._sources().items() if any(same_machine(s, place.address) for s in sources)
+        }
 
     def tell(self, job: Job) -> None:
         """Something changed in `job`."""
@@ -82,11 +83,13 @@ class Watchers:
         for watcher in self._watchers:
             watcher.put(None)
 
-    async def stream(self, address: str, grpc_port: int, source: str) -> AsyncIterator[peer_pb2.WatchResponse]:
+    async def stream(
+        self, address: str, grpc_port: int, source: str, node: str = ""
+    ) -> AsyncIterator[peer_pb2.WatchResponse]:
         """All that the daemon there is to hear, until it falls behind. `source` is where the call comes from, and
-        stands for an empty `address`."""
+        stands for an empty `address`; `node` is whose certificate it shows."""
         with self._quota.taken(source):
-            watcher = _Watcher((address or source, grpc_port), source)
+            watcher = _Watcher(Place(address or source, grpc_port, node), source)
             self._come(watcher)
             try:
                 yield peer_pb2.WatchResponse()

@@ -38,6 +38,9 @@ from ultima.daemon.rpc.trainer_service import TrainerService
 from ultima.daemon.trainers import attach
 from ultima.daemon.trainers.budget import Budget
 from ultima.daemon.trainers.users import Tokens
+from ultima.daemon.trust.gate import Gate
+from ultima.daemon.trust.identity import shown_time
+from ultima.daemon.trust.trust import SERVER_OPTIONS, look_for_ever, trust_of
 from ultima.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -94,6 +97,7 @@ class Daemon:
         config = self.config = memory_max.fitted(self.config, memory_max.memory_max())
         self._folder = RuntimeDir(config.runtime_dir, config.allow_group)
         try:
+            self.trust = trust_of(config)
             self._folder.clear(config.socket)
             self._folder.clear(config.attach_socket)
             if config.bind:
@@ -120,8 +124,8 @@ class Daemon:
             on_come=lambda: self.jobs.fellows.watch(),
             on_gone=lambda place: self.jobs.fellows.unwatched(place),
         )
-        changes = Changes()
-        self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes)
+        changes, node = Changes(), self.trust.node if self.trust is not None else ""
+        self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes, node)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
         self.tokens = Tokens()
@@ -132,17 +136,19 @@ class Daemon:
         self.health = health.aio.HealthServicer()
 
         self._remote = grpc.aio.server(
-            options=(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+            options=(
+                *(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+                *(SERVER_OPTIONS if self.trust is not None else ()),
+            ),
+            interceptors=(Gate(self.trust),) if self.trust is not None else (),
             maximum_concurrent_rpcs=CALLS_MAX,
         )
-        peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators, config.limits),
-            self._remote,
-        )
+        parts = self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators
+        peer_pb2_grpc.add_PeerServiceServicer_to_server(PeerService(*parts, config.limits, self.trust), self._remote)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         if config.bind:
             try:
-                self.grpc_port = self._remote.add_insecure_port(target(config.bind, config.port))
+                self.grpc_port = self._listen(target(config.bind, config.port))
             except RuntimeError as error:
                 raise StartFailed(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
@@ -155,7 +161,7 @@ class Daemon:
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
             AdminService(
                 *(config, self.engine, self.jobs, self._tuning, self.tokens),
-                *(self.version, self.incarnation, self.grpc_port),
+                *(self.version, self.incarnation, self.grpc_port, self.trust),
             ),
             self._local,
         )
@@ -177,7 +183,7 @@ class Daemon:
 
         watch = peer_pb2.WatchRequest(incarnation=self.incarnation, address=config.address, grpc_port=self.grpc_port)
         fellows = self.jobs.fellows
-        self._peers = Peers(watch, fellows.heard, fellows.lost, fellows.found)
+        self._peers = Peers(watch, fellows.heard, fellows.lost, fellows.found, self.trust)
         self.jobs.start(self.grpc_port, self._peers)
         if config.bind:
             await self._remote.start()
@@ -187,6 +193,13 @@ class Daemon:
         for lane, info in enumerate(self.engine.infos):
             asyncio.get_running_loop().add_reader(info.event_fd, self._drain_events, lane)
         self._tasks.append(spawn(self._tick(), "tick"))
+        if self.trust is not None:
+            self._tasks.append(spawn(look_for_ever(self.trust), "certificates"))
+
+    def _listen(self, where: str) -> int:
+        if self.trust is None:
+            return int(self._remote.add_insecure_port(where))
+        return int(self._remote.add_secure_port(where, self.trust.server_credentials()))
 
     async def drain(self) -> None:
         """Takes nobody in any more, and gives the ops that are open now the time they still have."""
@@ -292,6 +305,15 @@ class Daemon:
             log.info("no peers: `bind` is not set, this daemon serves jobs of this host alone")
         elif self.config.insecure:
             log.warning("insecure: peers are not authenticated bind=%s", self.config.bind)
+        elif self.trust is not None:
+            end = shown_time(self.trust.identity.life.end)
+            log.info(
+                "secure: by %s cluster=%s node=%s not_after=%s",
+                self.trust.mode,
+                self.trust.cluster,
+                self.trust.node,
+                end,
+            )
         log.info(
             "ready version=%s pid=%d socket=%s bind=%s port=%d lanes=%s simd=%s gso=%s gro=%s",
             *(self.version, os.getpid(), self.config.socket, self.config.bind or "none", self.grpc_port),

@@ -19,6 +19,7 @@ from ultima.daemon.observe.partial_stats import NOBODY
 from ultima.daemon.observe.recorder import selected
 from ultima.daemon.probe.controller import controller_of
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
+from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2, admin_pb2_grpc
 
 
@@ -39,10 +40,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         version: str,
         incarnation: int,
         grpc_port: int,
+        trust: Trust | None,
     ) -> None:
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
+        self._trust = trust
         self._started = time.monotonic()
 
     @translated
@@ -63,6 +66,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             engine=_engine_status(now),
             jobs=[self._job_status(job, now) for job in jobs],
             limits=self._config.limits_in_force(),
+            security=self._security(),
         )
 
     @translated
@@ -76,6 +80,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """See admin.proto."""
         record = self._record(request.job, self._tokens.caller(context))
         return selected(record, request.op_seq if request.HasField("op_seq") else None)
+
+    def _security(self) -> admin_pb2.Security:
+        if self._trust is not None:
+            return self._trust.status(time.time())
+        return admin_pb2.Security(mode="insecure" if self._config.bind else "alone")
 
     def _record(self, name: str, uid: int) -> admin_pb2.GetReceiptsResponse:
         """What is remembered of a job of this name, or of the only one, that this user may read. Raises Refused."""

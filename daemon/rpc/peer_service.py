@@ -5,22 +5,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.base.config import Limits
-from ultima.daemon.base.errors import InvalidArgument, Method, Refused, abort, translated
+from ultima.daemon.base.errors import InvalidArgument, Method, PermissionDenied, Refused, abort, translated
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.ranges import INT64_MAX, whole
 from ultima.daemon.hosts import membership
-from ultima.daemon.hosts.coordinator import Coordinator, Registration
-from ultima.daemon.hosts.host import address_of_peer
+from ultima.daemon.hosts.coordinator import Coordinator
+from ultima.daemon.hosts.host import Host, address_of_peer
+from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.rpc.trainer_service import inner_deadline
-from ultima.v1 import peer_pb2, peer_pb2_grpc
+from ultima.daemon.trust import job_secret
+from ultima.daemon.trust.gate import caller_node
+from ultima.daemon.trust.trust import Trust
+from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 from ultima.v1.limits import BUCKET_BYTES_MAX, WORLD_SIZE_MAX
 
 PROBE_SECONDS_MAX = 61.0  # the largest limits.probe_seconds of any daemon, and what it gives the answer beyond it
@@ -49,16 +54,18 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         watchers: Watchers,
         initiators: Initiators,
         limits: Limits,
+        trust: Trust | None = None,
     ) -> None:
+        """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""
         self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
-        self._watchers, self._initiators, self._limits = watchers, initiators, limits
+        self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self.calls = Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE)
 
     @translated
     @counted
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
         """See peer.proto."""
-        host = membership.host(request.host, "host", address_of_peer(context.peer()))
+        host = self._host_of_caller(request.host, "host", context)
         if len(host.ranks) != 1:
             raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
         whole("world_size", request.world_size, 1, WORLD_SIZE_MAX)
@@ -75,18 +82,25 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             left_generation=request.left_generation,
             options=options,
             source=address_of_peer(context.peer()),
+            uid=request.uid,
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
-        answer = await self._coordinator.register(registration, deadline)
-        return self._jobs.fellows.membership_now(answer, request.job).to_proto()
+        secret = await self._jobs.fellows.check_secret(request, host, deadline)
+        answer = await self._coordinator.register(replace(registration, secret=secret), deadline)
+        told = self._jobs.fellows.membership_now(answer, request.job).to_proto()
+        if secret and self._trust is not None:
+            known = job_secret.answer(secret, request.proof, request.job, told.generation, host.node, self._trust.node)
+            told.proof.CopyFrom(known)
+        return told
 
     @translated
     @counted
     async def Restore(self, request: peer_pb2.RestoreRequest, context: Any) -> peer_pb2.RestoreResponse:
         """See peer.proto."""
         source = address_of_peer(context.peer())
+        membership.job_name(request.job)
         told = membership.membership(request, request.world_size, source)
-        self._jobs.fellows.restore(membership.job_name(request.job), told, source)
+        self._jobs.fellows.restore(request, told, source, caller_node(context, self._trust))
         return peer_pb2.RestoreResponse()
 
     @translated
@@ -94,13 +108,14 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def Connect(self, request: peer_pb2.ConnectRequest, context: Any) -> peer_pb2.ConnectResponse:
         """See peer.proto."""
         membership.job_name(request.job)
-        caller = membership.host(request.caller, "caller", address_of_peer(context.peer()))
+        caller = self._host_of_caller(request.caller, "caller", context)
         return await self._jobs.fellows.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
 
     @translated
     @counted
     async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
         """See peer.proto."""
+        self._check_member(request.job, context)
         options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
         return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
@@ -110,6 +125,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """See peer.proto."""
         membership.job_name(request.job)
         whole("rank", request.rank, 0, WORLD_SIZE_MAX - 1)
+        self._check_member(request.job, context)
         return await self._initiators.probe(request, inner_deadline(context, PROBE_SECONDS_MAX))
 
     @translated
@@ -117,6 +133,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
         """See peer.proto."""
         name = membership.job_name(request.job)
+        self._check_member(name, context)
         return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
 
     async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
@@ -126,7 +143,23 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             if request.address:
                 membership.check_address("address", request.address)
             whole("grpc_port", request.grpc_port, 1, membership.PORT_MAX)
-            async for news in self._watchers.stream(request.address, request.grpc_port, source):
+            node = caller_node(context, self._trust)
+            async for news in self._watchers.stream(request.address, request.grpc_port, source, node):
                 yield news
         except Refused as error:
             await abort(context, error)
+
+    def _host_of_caller(self, message: types_pb2.Host, name: str, context: Any) -> Host:
+        """The host that calls, as the node that its certificate names. Raises Refused."""
+        host = membership.host(message, name, address_of_peer(context.peer()))
+        node = caller_node(context, self._trust)
+        if host.node not in ("", node):
+            raise PermissionDenied(f"{name}.node = {host.node!r}: the call comes from node {node!r}: allowed: its own")
+        return replace(host, node=node)
+
+    def _check_member(self, name: str, context: Any) -> None:
+        """Raises PermissionDenied unless the calling node has a host in a job that is here."""
+        job = self._jobs.fellows.job(name)
+        node = caller_node(context, self._trust)
+        if job is not None and job.membership is not None and not job.has_node(node):
+            raise PermissionDenied(f"job = {name!r}: has no host on node {node!r}, which calls: allowed: its own nodes")

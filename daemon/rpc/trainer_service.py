@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, DaemonConfig, Limits
-from ultima.daemon.base.errors import InvalidArgument, ResourceExhausted, translated
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.hosts.meeting import Meeting, Where
 from ultima.daemon.hosts.membership import job_name
@@ -17,6 +17,7 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.trainers.attach import AttachServer
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 from ultima.v1.limits import WORLD_SIZE_MAX
+from ultima.v1.secrets import SECRET_BYTES
 
 ANSWER_SECONDS = 0.5  # kept back from the caller's time, so that the answer arrives while it still waits
 
@@ -48,6 +49,8 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         )
     if request.rate_bytes_per_s < 0:
         raise InvalidArgument(f"rate_bytes_per_s = {request.rate_bytes_per_s}: allowed: 0 or more")
+    if len(request.secret) not in (0, SECRET_BYTES):
+        raise InvalidArgument(f"secret: {len(request.secret)} bytes: allowed: {SECRET_BYTES}, or none")
     options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
     check_job(options, request.world_size)
     return JoinSpec(
@@ -59,6 +62,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         bucket_bytes_max=request.bucket_bytes_max or min(limits.bucket_bytes, BUCKET_BYTES_UNSAID, arena_bytes),
         rate_bytes_per_s=request.rate_bytes_per_s,
         options=options,
+        secret=request.secret,
     )
 
 
@@ -68,6 +72,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
     def __init__(self, attach: AttachServer, jobs: JobTable, config: DaemonConfig, grpc_port: int) -> None:
         self._attach, self._jobs, self._limits = attach, jobs, config.limits
         self._meeting = Meeting(config, grpc_port)
+        self._insecure = bool(config.bind) and config.insecure
 
     @translated
     async def JoinJob(self, request: trainer_pb2.JoinJobRequest, context: Any) -> trainer_pb2.JoinJobResponse:
@@ -77,6 +82,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         try:
             where = await self._meeting.where(request)
             spec = checked(request, self._limits, where, trainer.memory[0].arena.size)
+            if spec.secret and self._insecure:
+                raise FailedPrecondition(
+                    f"job {spec.job!r}: has a secret, but this daemon runs with --insecure and would not use it: give "
+                    "the daemon certificates, or start the ranks without ULTIMA_JOB_SECRET and ULTIMA_JOB_SECRET_FILE"
+                )
             joined = await self._jobs.join(trainer, spec, deadline)
         except BaseException:
             self._attach.release(trainer)

@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import numpy as np
 
 import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, ranks, running
 from ultima.admin.calls import get_status
 from ultima.base.reference import picks
-from ultima.daemon.hosts.peers import peer
-from ultima.v1 import peer_pb2
+from ultima.v1 import peer_pb2, peer_pb2_grpc
 
 SEED = 42
 WARM = 20
@@ -84,7 +84,8 @@ def cpu_seconds(pid: int) -> float:
 
 async def _ask(host: DaemonProcess, request: peer_pb2.ProbeRequest, callers: int, each: int) -> tuple[float, float]:
     """Probes per second of so many callers, and CPU seconds of the daemon per probe."""
-    async with peer(("127.0.0.1", host.port)) as stub:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{host.port}") as channel:
+        stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
 
         async def caller() -> None:
             for _ in range(each):

@@ -39,7 +39,9 @@ def config(folder: Path, **flags: object) -> DaemonConfig:
     for limit in ("probe_seconds", "join_seconds"):
         if limit in flags:
             environment[f"ULTIMAD_LIMITS_{limit.upper()}"] = str(flags.pop(limit))
-    flags = {"runtime_dir": str(folder), "bind": "127.0.0.1", "insecure": True, "port": "0", **flags}
+    tls: Any = flags.pop("tls", {})  # variables; a daemon that has them is not insecure
+    flags = {"runtime_dir": str(folder), "bind": "127.0.0.1", "insecure": None if tls else True, "port": "0", **flags}
+    environment |= tls
     return load(flags, environment, Path("/nonexistent/ultimad.toml"))
 
 
@@ -216,9 +218,10 @@ class House:
 
     async def restart(self, daemon: Daemon) -> Daemon:
         """A new life in the same folder and on the same port."""
-        port = daemon.grpc_port
+        port, given = daemon.grpc_port, daemon.config.tls
+        tls = {f"ULTIMAD_{name.replace('.', '_').upper()}": getattr(given, name[4:]) for name in given.given()}
         await self.stop(daemon)
-        return await self.daemon(daemon.config.runtime_dir.name, port=str(port))
+        return await self.daemon(daemon.config.runtime_dir.name, port=str(port), tls=tls)
 
     async def job(self, daemons: Sequence[Daemon | ChildDaemon], job: str = "job", **fields: Any) -> list[Trainer]:
         """A rank on each of `daemons`, joined to one job whose coordinator is the first one's."""

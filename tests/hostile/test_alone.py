@@ -140,4 +140,4 @@ def test_start__any_address_needs_a_word_of_permission(tmp_path: Path, address: 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"bind = '{address}': peers are not authenticated yet: allowed only with --insecure" in done.stderr
+    assert f"bind = '{address}': peers must be authenticated: set tls.certificate" in done.stderr

@@ -16,6 +16,7 @@ import pytest
 from tests.daemon.helpers import House, eventually, peer
 from tests.hostile.peer import ADDRESS, host, restore
 from ultima.daemon.hosts import coordinator as coordinators
+from ultima.daemon.hosts.host import Place
 from ultima.daemon.jobs import watchers
 from ultima.v1 import peer_pb2, types_pb2
 
@@ -202,15 +203,15 @@ async def test_news__of_a_host_counts_only_from_its_own_place(house: House) -> N
         state=types_pb2.HOST_STATE_ABSENT,
         incarnation=link.host.incarnation,
     )
-    daemons[0].jobs.fellows.heard((ADDRESS, daemons[1].grpc_port), news)
+    daemons[0].jobs.fellows.heard(Place(ADDRESS, daemons[1].grpc_port), news)
     assert link.up()
     record = daemons[0]._coordinator.record("job")
     assert record is not None and record.states[2] == types_pb2.HOST_STATE_UP
     for state in (77, -1):
         news.state = state  # type: ignore[assignment]
-        daemons[0].jobs.fellows.heard((ADDRESS, daemons[2].grpc_port), news)
+        daemons[0].jobs.fellows.heard(Place(ADDRESS, daemons[2].grpc_port), news)
     assert link.up()
-    daemons[0].jobs.fellows.heard((ADDRESS, daemons[2].grpc_port), _absent(news))
+    daemons[0].jobs.fellows.heard(Place(ADDRESS, daemons[2].grpc_port), _absent(news))
     assert not link.up()
 
 

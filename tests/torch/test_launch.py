@@ -108,7 +108,7 @@ def test_ultima_run__on_two_hosts_with_numpy(lab: Lab) -> None:
     flags = ["--nnodes", "2", "--master", f"{lab.host(0).address}:29513"]
     command = [sys.executable, str(ROOT / "examples/eager_sgd.py"), "--policy", "none", "--slow", "0"]
     refused = lab.host(0).run([*RUN, *flags, "--node-rank", "0", *command], env=quiet())
-    assert refused.returncode == 1 and "allowed only with --insecure" in refused.stderr
+    assert refused.returncode == 1 and "peers must be authenticated" in refused.stderr
     commands = [[*RUN, *flags, "--insecure", "--node-rank", str(index), *command] for index in (0, 1)]
     first, second = on_both(lab, commands, [{}, {}])
     assert f"a private one serves this run on {lab.host(0).address}" in first
@@ -125,7 +125,7 @@ def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) ->
     flags = ["--nnodes", "2", "--master", f"{lab.host(0).address}:29512"]
     command = [sys.executable, SCRIPT]
     refused = lab.host(0).run([*RUN, *flags, "--node-rank", "0", *command], env=quiet())
-    assert refused.returncode == 1 and "allowed only with --insecure" in refused.stderr
+    assert refused.returncode == 1 and "peers must be authenticated" in refused.stderr
     commands = [[*RUN, *flags, "--insecure", "--node-rank", str(index), *command] for index in (0, 1)]
     first, second = on_both(lab, commands, [{}, {}])
     assert f"a private one serves this run on {lab.host(0).address}" in first

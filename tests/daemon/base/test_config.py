@@ -97,9 +97,20 @@ BAD = [
     ('[limits]\narena_bytes = "lots"', "limits.arena_bytes = 'lots': allowed: bytes as a number"),
     ('log_level = "loud"', "log_level = 'loud': allowed: 'debug', 'info', 'warning' or 'error'"),
     ('bind = "localhost"', "bind = 'localhost': allowed: a numeric IPv4 or IPv6 address"),
-    ('bind = "10.0.0.1"', "bind = '10.0.0.1': peers are not authenticated yet: allowed only with --insecure"),
-    ('bind = "127.0.0.1"', "bind = '127.0.0.1': peers are not authenticated yet: allowed only with --insecure"),
-    ('bind = "::"', "allowed only with --insecure"),
+    (
+        'bind = "10.0.0.1"',
+        "bind = '10.0.0.1': peers must be authenticated: set tls.certificate, tls.key and tls.authority",
+    ),
+    (
+        'bind = "127.0.0.1"',
+        "bind = '127.0.0.1': peers must be authenticated: set tls.certificate, tls.key and tls.authority",
+    ),
+    ('bind = "::"', "--insecure does without, on a network of your own"),
+    ('tls.key = "k"\ntls.certificate = "c"', "tls.certificate = 'c': needs tls.authority as well"),
+    ('insecure = true\n[tls]\nkey = "k"', "insecure = True: not together with tls.key: leave out one of the two"),
+    ('[tls]\njob_secret = "s"\nkey = "k"', "tls.job_secret = 's': not together with tls.key"),
+    ('[tls]\njob_secret = "s"\nnode = "A.b"', "tls.node = 'A.b': allowed: one label of small letters"),
+    ('[tls]\nnode = "a"', "tls.node = 'a': allowed only with tls.job_secret"),
     ('advertise = "10.0.0.1"', "advertise = '10.0.0.1': allowed only with `bind`"),
     ('bind = "0.0.0.0"\ninsecure = true\nadvertise = "::1"', "advertise = '::1': allowed: a host's address"),
     ('allow_group = "no-such-group"', "allow_group = 'no-such-group': allowed: a group of this machine"),
@@ -168,4 +179,5 @@ def test_example__is_the_defaults_with_one_exception() -> None:
     assert DaemonConfig.model_validate(tree) == defaults
     assert set(tree) == set(DaemonConfig.model_fields)
     assert set(tree["limits"]) == set(type(defaults.limits).model_fields)
+    assert set(tree["tls"]) == set(type(defaults.tls).model_fields)
     assert set(tree["engine"]) == set(type(defaults.engine).model_fields)

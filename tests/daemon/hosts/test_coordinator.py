@@ -18,8 +18,9 @@ from ultima.daemon.base.errors import (
 )
 from ultima.daemon.base.waiting import Changes, numbers
 from ultima.daemon.hosts import coordinator as module
-from ultima.daemon.hosts.coordinator import Coordinator, Record, Registration, form
+from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, State
+from ultima.daemon.hosts.registration import Record, Registration, form
 
 
 def registration(rank: int, world_size: int = 2, host: int | None = None, life: int = 1, **fields: Any) -> Registration:

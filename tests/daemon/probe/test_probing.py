@@ -16,6 +16,7 @@ from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import House, engine, eventually, peer, proof, rendezvous, status
 from ultima.base.reference import picks
 from ultima.daemon.engine.engine import EventKind
+from ultima.daemon.hosts.host import Place
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.process.server import Daemon
 from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, types_pb2
@@ -300,7 +301,7 @@ def part(daemons: Sequence[Daemon], word: Word, host: int) -> None:
     for other in range(len(daemons)):
         if other != host:
             for here, there in ((host, other), (other, host)):
-                daemons[here].jobs.fellows.lost((daemons[there].config.bind, daemons[there].grpc_port), True)
+                daemons[here].jobs.fellows.lost(Place(daemons[there].config.bind, daemons[there].grpc_port), True)
 
 
 async def mend(daemons: Sequence[Daemon], word: Word, host: int) -> None:
@@ -349,7 +350,7 @@ async def test_role__the_controller_is_cut_off_and_comes_back(house: House, alon
 async def test_role__two_controllers_for_a_moment_start_each_op_once(house: House) -> None:
     """Host 1 thinks that host 0 is gone, and nobody else does."""
     async with probing(house, 3) as (daemons, word):
-        daemons[1].jobs.fellows.lost((daemons[0].config.bind, daemons[0].grpc_port), True)
+        daemons[1].jobs.fellows.lost(Place(daemons[0].config.bind, daemons[0].grpc_port), True)
         await eventually(lambda: has_role(daemons[1]) and has_role(daemons[0]), "two have it")
         for op_seq in range(12):
             give(*daemons)

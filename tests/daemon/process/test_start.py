@@ -57,9 +57,9 @@ def test_start__wrong_value(folder: Path) -> None:
         (("--port",), "argument --port: expected one argument"),
         (("--port", "x"), "--port: port = 'x'"),
         (("--log-level", "loud"), "--log-level: log_level = 'loud'"),
-        (("--bind", "192.0.2.1"), "peers are not authenticated yet: allowed only with --insecure"),
-        (("--bind", "0.0.0.0"), "allowed only with --insecure"),
-        (("--bind", "127.0.0.1"), "allowed only with --insecure"),
+        (("--bind", "192.0.2.1"), "peers must be authenticated: set tls.certificate"),
+        (("--bind", "0.0.0.0"), "--insecure does without"),
+        (("--bind", "127.0.0.1"), "--insecure does without"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml: No such file"),
     ],
 )

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator knows as values: one rank that wants in, one job whose ranks are all known, and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, ResourceExhausted
+from ultima.daemon.base.options import DEFAULTS, Options, differing
+from ultima.daemon.base.waiting import numbers
+from ultima.daemon.hosts.host import Host, Place, State, order
+from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One rank that wants to be in a job. `host.ranks` holds just this rank."""
+
+    job: str
+    rank: int
+    world_size: int
+    host: Host
+    bucket_bytes_max: int
+    left_generation: int
+    options: Options = DEFAULTS
+    source: str = ""
+    """The address from which it was called; "" for a rank on this host."""
+    uid: int = 0
+    """The user of the rank, on its daemon's word."""
+    secret: bytes = b""
+    """The job's, which the rank's daemon has shown to know; empty if the job has none."""
+
+
+@dataclass(slots=True)
+class Record:
+    """A job whose ranks are all known."""
+
+    generation: int
+    world_size: int
+    bucket_bytes_max: int
+    hosts: list[Host]
+    states: list[State]
+    confirmed: bool = False
+    next_op_seq: int = 0
+    formed_at: float = 0.0
+    """On the loop's clock."""
+    options_asked: Options = DEFAULTS
+    options: Options = DEFAULTS
+    lanes: int = 1
+    restored_by: str | None = None
+    """The address that told it, if it did not form here."""
+    uid: int = 0
+    secret: bytes = b""
+    knows: Callable[[bytes], bool] | None = None
+    """Whether who told it, if it did not form here, has shown that he knows a secret; None if he has shown nothing."""
+
+    def index_of(self, rank: int) -> int:
+        """The host that has `rank`."""
+        return next(host.index for host in self.hosts if rank in host.ranks)
+
+    @property
+    def over(self) -> bool:
+        """All its hosts are gone, or never came up."""
+        return all(state is State.ABSENT for state in self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class Voucher:
+    """Who tells of a job that he remembers."""
+
+    node: str
+    """By his certificate; empty among insecure daemons."""
+    uid: int
+    """Of the job's trainers there."""
+    knows: Callable[[bytes], bool] | None
+    """Whether he has shown that he knows a secret; None if he has shown nothing."""
+
+
+STRANGER = Voucher("", 0, None)
+
+
+def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
+    """What `new` and those who wait contradict each other in, naming ranks and values; "" if they agree."""
+    for rank in sorted(waiting):
+        other = waiting[rank]
+        if other.world_size != new.world_size:
+            return (
+                f"job {new.job!r}: world_size differs: rank {new.rank} says {new.world_size}, "
+                f"rank {rank} says {other.world_size}"
+            )
+        if difference := differing(new.options, other.options):
+            name, here, there = difference
+            return f"job {new.job!r}: {name} differs: rank {new.rank} says {here}, rank {rank} says {there}"
+    return ""
+
+
+def check_owner(new: Registration, uid: int, secret: bytes) -> None:
+    """Raises PermissionDenied unless a rank belongs to the job of that user, or with that secret if it has one."""
+    if new.secret != secret:
+        raise PermissionDenied(f"job {new.job!r}: has {'a' if secret else 'no'} secret, unlike rank {new.rank}")
+    if not secret and new.uid != uid:
+        raise PermissionDenied(
+            f"job {new.job!r}: belongs to uid {uid}, who came first; rank {new.rank} on node {new.host.node!r} is of "
+            f"uid {new.uid}: allowed: the same user on all hosts, or a job secret"
+        )
+
+
+def check_options(job: str, rank: int, options: Options, asked: Options) -> None:
+    """Raises FailedPrecondition if a rank of a job that is known says something else than the job was formed with."""
+    if difference := differing(options, asked):
+        name, here, there = difference
+        raise FailedPrecondition(
+            f"job {job!r}: {name} differs: rank {rank} says {here}, the job that is under way began with {there}"
+        )
+
+
+def form(registrations: Iterable[Registration]) -> list[Host]:
+    """The hosts of a complete set of registrations, in order. Raises ResourceExhausted over the engine's limits."""
+    places: dict[Place, Host] = {}
+    for registration in registrations:
+        known = places.get(registration.host.place, replace(registration.host, ranks=()))
+        places[registration.host.place] = replace(known, ranks=tuple(sorted({*known.ranks, registration.rank})))
+    if len(places) > HOSTS_MAX:
+        raise ResourceExhausted(f"hosts_per_job = {HOSTS_MAX}: the ranks have joined on {len(places)} hosts")
+    for host in places.values():
+        if len(host.ranks) > LOCAL_RANKS_MAX:
+            raise ResourceExhausted(f"ranks_per_host = {LOCAL_RANKS_MAX}: ranks {numbers(host.ranks)} are on one host")
+    return order(places.values())
