@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator as the judge of the transport: worlds by hand, held against what the wire needs."""
 
+import itertools
 import json
+import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.making import BUILD, make
+from tests.making import BUILD, TRANSPORT, make
 
 pytestmark = pytest.mark.timeout(600)
+# Planted bugs that only make the transport slow, and the row of the short matrix that shows each.
+SHOWN_BY = {"FEEDBACK_LATE": {"hosts": 2, "bytes": 1 << 20, "rate_mbit": 10000, "loss_ppm": 0}}
+COLUMNS = ("hosts", "rate_mbit", "delay_us", "queue_bytes", "bytes")
+SPECIALS = ("loss_ppm", "apart_us", "wake_us", "slow_part")
+DEFAULTS = {"hosts": 4, "rate_mbit": 1000, "delay_us": 25, "queue_bytes": 1 << 20, "bytes": 1 << 18}
+NOTHING_SPECIAL = {"loss_ppm": 0, "apart_us": 0, "wake_us": 20, "slow_part": 1}
+FIGURES = r"^ *(\d+) .* (PASS|pass|FAIL)$"
 
 
 def study(*knobs: str) -> dict[str, Any]:
@@ -62,3 +72,91 @@ def test_study__wrong_use_names_the_knobs(knob: str) -> None:
     assert done.returncode == 2
     assert f"study: {knob} is neither" in done.stderr
     assert "send_us" in done.stderr
+
+
+def run(program: Path, *arguments: str, seconds: int = 240) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=seconds)
+    assert done.returncode in (0, 1), f"{arguments}: {done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+def rows(*options: str) -> list[dict[str, int]]:
+    """The knobs of each row."""
+    make("sim")
+    listed = run(BUILD / "sim", "--matrix", "--list", *options).stdout
+    commands = re.findall(r"^row \d+, .*\n +\S+ --study (.*)$", listed, re.MULTILINE)
+    given = [{name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", command)} for command in commands]
+    return [{**DEFAULTS, **NOTHING_SPECIAL, **knobs} for knobs in given]
+
+
+@pytest.mark.parametrize("options", [[], ["--quick"]])
+def test_matrix__any_two_values_meet_in_a_row(options: list[str]) -> None:
+    all_rows = rows(*options)
+    plain = [row for row in all_rows if all(row[name] == NOTHING_SPECIAL[name] for name in SPECIALS)]
+    unusual = [row for row in all_rows if row not in plain]
+    for table, columns in ((plain, COLUMNS), (unusual, ("hosts", "rate_mbit", "queue_bytes", "special"))):
+        for row in table:
+            row["special"] = next(
+                (100 * i + row[name] for i, name in enumerate(SPECIALS) if row[name] != NOTHING_SPECIAL[name]), 0
+            )
+        for one, other in itertools.combinations(columns, 2):
+            met = {(row[one], row[other]) for row in table}
+            assert met == set(itertools.product({row[one] for row in table}, {row[other] for row in table}))
+    if not options:
+        assert {row["hosts"] for row in plain} == {2, 4, 8, 16, 32, 64}
+        assert {row["rate_mbit"] for row in plain} == {1000, 10000, 25000, 100000}
+        assert {row["delay_us"] for row in plain} == {5, 20, 100, 500}
+        assert {row["queue_bytes"] for row in plain} >= {64 << 10, 128 << 10, 4 << 20}
+        assert {row["bytes"] for row in plain} == {64 << 10, 1 << 20, 25 << 20}
+    assert len({row["special"] for row in unusual}) == 5
+
+
+def numbered(knobs: dict[str, int]) -> str:
+    """The row of the short matrix with these knobs."""
+    return next(str(i + 1) for i, row in enumerate(rows("--quick")) if knobs.items() <= row.items())
+
+
+def test_matrix__a_row_is_made_again_by_the_command_that_it_prints() -> None:
+    number = numbered({"hosts": 4, "bytes": 1 << 20})
+    told = run(BUILD / "sim", "--matrix", "--quick", "--row", number).stdout
+    row = re.search(FIGURES, told, re.MULTILINE)
+    command = re.search(r"^ +(\S+) --study (.*)$", told, re.MULTILINE)
+    assert row is not None and row[1] == number and command is not None, told
+    judged = study(*command[2].split())["judged"]
+    assert f" {judged['bound_us'] / 1000:.3f} {judged['op_us'] / 1000:.3f}" in re.sub(" +", " ", row[0])
+    assert f" {judged['ratio']:.3f} " in row[0]
+
+
+@pytest.mark.check
+def test_matrix__the_short_form_runs_and_its_table_is_sound() -> None:
+    """Verdicts follow from the figures beside them, and the exit status from the verdicts."""
+    number = len(rows("--quick"))
+    done = run(BUILD / "sim", "--matrix", "--quick", "--jobs", "2", seconds=400)
+    table = re.findall(FIGURES, done.stdout, re.MULTILINE)
+    assert [int(row) for row, _ in table] == list(range(1, number + 1)), done.stdout
+    failed = sum(verdict == "FAIL" for _, verdict in table)
+    assert done.stdout.endswith(f"matrix: {number} rows, {failed} FAIL\n")
+    assert done.returncode == (failed > 0)
+    assert done.stdout.count(" --study ") == failed
+    assert "simulator ended" not in done.stdout
+    assert "oracle" not in done.stdout
+
+
+@pytest.mark.check
+def test_canary__what_makes_the_transport_slow_fails_a_row() -> None:
+    canaries = [TRANSPORT / line for line in make("canary").split() if "JUDGED_" in line]
+    assert {canary.name.partition("JUDGED_")[2] for canary in canaries} == set(SHOWN_BY), "which row shows it?"
+    for canary in canaries:
+        arguments = ["--matrix", "--quick", "--row", numbered(SHOWN_BY[canary.name.partition("JUDGED_")[2]])]
+        ours, planted = run(BUILD / "sim", *arguments), run(canary, *arguments)
+        assert (ours.returncode, planted.returncode) == (0, 1), f"{canary.name}\n{ours.stdout}\n{planted.stdout}"
+        assert " PASS\n" in ours.stdout
+        assert " FAIL\n" in planted.stdout
+
+
+@pytest.mark.parametrize("wrong", [["--rows"], ["--row", "0"], ["--row", "97"], ["--jobs", "x"], ["--seed"]])
+def test_matrix__wrong_use_is_status_2(wrong: list[str]) -> None:
+    make("sim")
+    done = subprocess.run([BUILD / "sim", "--matrix", *wrong], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("matrix: ")

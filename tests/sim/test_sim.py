@@ -219,7 +219,7 @@ def test_hash__is_the_same_at_every_optimisation_level() -> None:
 @pytest.mark.check
 def test_canary__each_planted_bug_is_found() -> None:
     """A simulator that finds nothing in a broken core would find nothing in ours."""
-    canaries = built("canary")
+    canaries = [canary for canary in built("canary") if "JUDGED_" not in canary.name]  # those are test_judge's
     assert len(canaries) >= 4
     built("sim")
     for canary in canaries:

@@ -247,6 +247,8 @@ static void usage(FILE *out)
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
                  "                                                A: tar, ring, bcube or ps\n"
                  "sim --study [name=number ...]                  one world by hand, as JSON (study.c)\n"
+                 "sim --matrix [--quick] [--jobs J] [--row R] [--seed S] [--list]\n"
+                 "                                                many of them, held against the wire: PASS or FAIL\n"
                  "sim --skew [name=number ...]                    ranks that arrive one after the other (skew.c)\n"
                  "sim --blame [--seed S]                          one host in trouble: do the receipts name it?\n"
                  "sim --selftest                                  the simulator's own parts\n"
@@ -261,6 +263,8 @@ int main(int argc, char **argv)
         return sim_study_main(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "--skew") == 0)
         return sim_skew(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--matrix") == 0)
+        return sim_matrix(argv[0], argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(name, "--trace") == 0) {

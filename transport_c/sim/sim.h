@@ -297,7 +297,9 @@ typedef struct sim_world {
     uint64_t receipts;
     uint64_t ops; /* number of ops of which a receipt was checked, counted per host */
     uint64_t cover[SIM_COVERS];
-    uint8_t *zeros; /* of a light world: the memory of all trainers */
+    ut_ns healthy[SIM_OPS]; /* by op of job 0: when the last first-stage packet came from one host to another, neither
+                               of them the odd one */
+    uint8_t *zeros;         /* of a light world: the memory of all trainers */
     /* trace */
     uint64_t hash;
     bool trace_all;
@@ -451,6 +453,8 @@ void sim_idle_note(sim_host *h, bool blocked);
 /* hearing.c: oracle O9 */
 void sim_incast_note(sim_world *w, const sim_packet *packet);
 void sim_incast_check(sim_world *w);
+/* What hosts with whole links hear of each other beside one with a slow one. */
+void sim_healthy_note(sim_world *w, const sim_packet *packet);
 
 /* account.c */
 void sim_account_host(sim_world *w, sim_host *h); /* before an engine goes away */
@@ -465,6 +469,9 @@ bool sim_all_done(const sim_world *w);
 
 /* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
 int sim_study_main(int argc, char **argv);
+
+/* matrix.c: many of them with verdicts. Returns an exit status. */
+int sim_matrix(const char *self, int argc, char **argv);
 
 /* skew.c: partial collectives of ranks that arrive one after the other, as JSON. Returns an exit status. */
 int sim_skew(int argc, char **argv);

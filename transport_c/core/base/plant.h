@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-/* Names with PARTIAL_ are found in worlds of partial jobs, those with HOSTILE_ where a host lies, the others in all. */
+/* Names with PARTIAL_ are found in worlds of partial jobs, those with HOSTILE_ where a host lies, the others in all.
+ * Names with JUDGED_ make nothing wrong, only slow: rows of the matrix fail by them. */
 enum ut_plant {
     UT_PLANT_NOTHING,
     UT_PLANT_ACCEPT_LATE,             /* data for a stage that has ended is folded */
@@ -19,6 +20,7 @@ enum ut_plant {
     UT_PLANT_HOSTILE_CODEC_UNTAGGED,  /* packets do not say which codec they travel in */
     UT_PLANT_HOSTILE_DECIDER,         /* a host that decides may take away owners that are up */
     UT_PLANT_HOSTILE_OWNERS,          /* any host may */
+    UT_PLANT_JUDGED_FEEDBACK_LATE,    /* a host speaks of what has come 2 ms later than it should */
     UT_PLANT_LEAVES_EARLY,            /* a host ends its op although others wait for what goes through it */
     UT_PLANT_NO_CRC,                  /* no checksum is looked at */
     UT_PLANT_NO_TAIL_RULE,            /* a stage ends early before the tails were seen */

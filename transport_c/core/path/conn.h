@@ -10,6 +10,7 @@
 #ifndef UT_CONN_H
 #define UT_CONN_H
 
+#include "core/base/plant.h"
 #include "core/path/cc.h"
 #include "core/path/mtu.h"
 #include "core/path/pacer.h"
@@ -190,7 +191,7 @@ bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* Lets the next feedback be sent at |at| or earlier. */
 static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
-    c->say.at = UT_MIN2(c->say.at, at);
+    c->say.at = UT_MIN2(c->say.at, at + (ut_planted(UT_PLANT_JUDGED_FEEDBACK_LATE) ? 2 * UT_MS : 0));
 }
 /* The cipher and keys for bursts to the peer; NULL without a cipher. */
 static inline const ut_seal *ut_conn_seal(const ut_conn *c)

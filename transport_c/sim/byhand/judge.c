@@ -54,6 +54,18 @@ static void judge_times(const sim_world *w, const sim_study *s, sim_judged *ret)
     }
 }
 
+/* With one slow link: the median time from the last call until the other hosts have each other's shards. */
+static double healthy_time(const sim_world *w, const sim_study *s)
+{
+    double times[SIM_OPS];
+    uint32_t n = 0;
+    for (uint32_t op = (uint32_t)s->warm; op < w->plan.job[0].ops; op++) {
+        ut_ns called = last_call(&w->job[0], op);
+        times[n++] = (double)(w->healthy[op] - UT_MIN2(w->healthy[op], called));
+    }
+    return median(times, n);
+}
+
 static double part(uint64_t of, uint64_t all)
 {
     return (double)of / (double)UT_MAX2(all, (uint64_t)1);
@@ -71,6 +83,8 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
     judge_times(w, s, &j);
     j.ratio = (j.op - 2 * j.round_trip) / j.bound;
     j.ratio_last = (j.op_last - 2 * j.round_trip) / j.bound;
+    if (s->slow_part > 1)
+        j.healthy = (healthy_time(w, s) - 2 * j.round_trip) / (j.bound / 2 / (double)s->slow_part);
     for (uint32_t h = 0; h < w->plan.hosts; h++) {
         data += w->host[h].sent_data;
         feedback += w->host[h].sent_feedback;

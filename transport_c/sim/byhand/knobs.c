@@ -80,6 +80,24 @@ sim_study sim_study_default(void)
                        .rows = 1};
 }
 
+static uint64_t value_of(const sim_study *s, const knob *k)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)s + k->offset, sizeof value);
+    return value;
+}
+
+void sim_study_command(const sim_study *s, char *ret, size_t room)
+{
+    sim_study usual = sim_study_default();
+    size_t at = 0;
+    ret[0] = 0;
+    for (unsigned i = 0; i < KNOBS && at < room; i++)
+        if (value_of(s, &knobs[i]) != value_of(&usual, &knobs[i]))
+            at += (size_t)snprintf(ret + at, room - at, "%s%s=%" PRIu64, at ? " " : "", knobs[i].name,
+                                   value_of(s, &knobs[i]));
+}
+
 bool sim_study_take(sim_study *s, const char *argument)
 {
     const char *equals = strchr(argument, '=');

@@ -20,6 +20,8 @@ sim_study sim_study_default(void);
 /* Reads "name=number", or "--light", into |s|; false if it is neither. */
 bool sim_study_take(sim_study *s, const char *argument);
 void sim_study_knobs(FILE *out);
+/* The arguments that make |s|: those that are not as by default. */
+void sim_study_command(const sim_study *s, char *ret, size_t room);
 void sim_study_plan(const sim_study *s, sim_plan *ret);
 
 /* What the judge has found. Times in ns. */
@@ -33,7 +35,8 @@ typedef struct sim_judged {
     double feedback;          /* feedback packets per data packet */
     double again;             /* data packets sent, per packet that one transmission of everything takes */
     double idle[SIM_IDLES];   /* of an up-link, per op */
-    uint64_t missing;         /* bytes, of all receipts */
+    double healthy;   /* with one slow link: how long the others' first stage takes, to what it takes the wire */
+    uint64_t missing; /* bytes, of all receipts */
 } sim_judged;
 sim_judged sim_judge(const sim_world *w, const sim_study *s);
 extern const char *const sim_idle_name[SIM_IDLES];

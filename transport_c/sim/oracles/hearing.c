@@ -30,6 +30,18 @@ void sim_incast_note(sim_world *w, const sim_packet *packet)
         w->heard_senders += w->hearing[packet->to][from].going && w->now - w->hearing[packet->to][from].at < LATELY;
 }
 
+void sim_healthy_note(sim_world *w, const sim_packet *packet)
+{
+    ut_data h;
+    const sim_odd *odd = &w->plan.odd;
+    if (!odd->rate_part || packet->to == odd->host || packet->from == odd->host || packet->port != UT_PORT_DATA ||
+        packet->flags || ut_data_decode(&h, packet->bytes, packet->len, UT_CHECK_NOTHING) < 0)
+        return;
+    uint64_t op = h.op_seq - (uint32_t)w->plan.job[0].base;
+    if (h.stage == 1 && op < w->plan.job[0].ops)
+        w->healthy[op] = w->now;
+}
+
 void sim_incast_check(sim_world *w)
 {
     uint64_t factor = w->plan.job[0].options.incast;

@@ -134,6 +134,7 @@ static void note_input(sim_world *w, sim_host *h, const sim_packet *packet)
         h->given_old += packet->flags & SIM_AGAIN || w->now - packet->at > KEYS_KEPT || w->plan.keys_restless;
     }
     sim_incast_note(w, packet);
+    sim_healthy_note(w, packet);
     sim_trace_packet(w, SIM_TR_DELIVER, packet);
 }
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The matrix: worlds by hand over the range of networks that the transport must serve, each with what it may take and
+ * lose (rows.c), run side by side, with a verdict for each (matrix.c).
+ */
+#ifndef SIM_MATRIX_H
+#define SIM_MATRIX_H
+
+#include "sim/byhand/study.h"
+
+enum { SIM_ROWS_MAX = 96 };
+
+/* What is unusual in a row. */
+enum sim_special {
+    SIM_PLAIN = 1,
+    SIM_LOSS_1, /* 1 % of packets are lost, each for itself */
+    SIM_LOSS_5,
+    SIM_APART, /* calls up to 3 ms apart */
+    SIM_LATE,  /* hosts wake up to 1 ms late */
+    SIM_SLOW,  /* one link has a quarter of the rate */
+};
+
+typedef struct sim_row {
+    sim_study study;
+    enum sim_special special;
+    double ratio_most, lost_most, healthy_most; /* 0: not judged by this */
+} sim_row;
+
+/* The rows, in order. Returns their number. */
+uint32_t sim_rows(bool quick, sim_row ret[SIM_ROWS_MAX]);
+
+#endif
