@@ -316,7 +316,7 @@ typedef struct ut_event {
     uint32_t session;
     uint32_t host;
     uint64_t op_seq;
-    uint64_t a, b, c;
+    uint64_t a, b, c, d, e;
 } ut_event;
 
 typedef struct ut_stats {

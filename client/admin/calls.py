@@ -30,7 +30,7 @@ def get_receipts(
     """
     request = admin_pb2.GetReceiptsRequest(job=job, op_seq=op_seq)
     who = proof(socket, timeout_s)
-    with _channel(socket) as channel:
+    with channel_to(socket) as channel:
         try:
             response: admin_pb2.GetReceiptsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetReceipts(
                 request, timeout=timeout_s, metadata=who
@@ -38,7 +38,7 @@ def get_receipts(
         except grpc.RpcError as error:
             if error.code() in _REFUSALS:
                 raise _refused(job, op_seq, error) from None
-            raise _failure(socket, error, timeout_s) from None
+            raise failure(socket, error, timeout_s) from None
     return response
 
 
@@ -49,7 +49,7 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
     seconds, InvalidArgument for a job that is not here, and ProtocolError when somebody does who does not know the
     question.
     """
-    with _channel(socket) as channel:
+    with channel_to(socket) as channel:
         try:
             response: admin_pb2.GetStatusResponse = admin_pb2_grpc.AdminServiceStub(channel).GetStatus(
                 admin_pb2.GetStatusRequest(job=job), timeout=timeout_s
@@ -57,7 +57,7 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None
-            raise _failure(socket, error, timeout_s) from None
+            raise failure(socket, error, timeout_s) from None
     return response
 
 
@@ -80,7 +80,7 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
     """
     request = admin_pb2.TuneRequest(job=job, options=options.message(changes))
     who = proof(socket, timeout_s)
-    with _channel(socket) as channel:
+    with channel_to(socket) as channel:
         try:
             response: admin_pb2.TuneResponse = admin_pb2_grpc.AdminServiceStub(channel).Tune(
                 request, timeout=timeout_s, metadata=who
@@ -94,15 +94,18 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
                     raise InvalidArgument("KEY=VALUE", "refused", text) from None
                 case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
                     raise UltimaError(text) from None
-            raise _failure(socket, error, timeout_s) from None
+            raise failure(socket, error, timeout_s) from None
     return response.options
 
 
-def _channel(socket: str) -> grpc.Channel:
-    return grpc.insecure_channel(f"unix:{socket}", options=(("grpc.enable_http_proxy", 0),))
+def channel_to(socket: str, bytes_max: int = 4 << 20) -> grpc.Channel:
+    """A channel to the daemon, for answers of so many bytes."""
+    options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", bytes_max))
+    return grpc.insecure_channel(f"unix:{socket}", options=options)
 
 
-def _failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError:
+def failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError:
+    """What it means that a call did not end well: nobody answers, or somebody who does not understand."""
     code = error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         how = "no daemon answers" if code is grpc.StatusCode.UNAVAILABLE else f"no answer within {timeout_s:g} s"

@@ -18,16 +18,33 @@ def explain(
     op: Annotated[int | None, typer.Argument(help="Number of the op; the newest one without it.")] = None,
     job: Annotated[str, typer.Option(help="Name of the job; may be left out if there is one.")] = "",
     last: Annotated[bool, typer.Option("--last", help="The newest op, as if no number were given.")] = False,
+    slowest: Annotated[bool, typer.Option("--slowest", help="The slowest op that is recorded of the job.")] = False,
+    at: Annotated[str, typer.Option(help="The op that was under way at a time: 03:12, 'yesterday 03:12'.")] = "",
     as_json: AsJson = False,
     socket: Socket = None,
 ) -> None:
     from ultima.admin.calls import get_receipts
+    from ultima.admin.flight import op_facts
     from ultima.admin.sentences import explain as lines_of
     from ultima.base.errors import InvalidArgument
+    from ultima.cli.past_op import pick, receipt_or_lines
 
     if op is not None and (last or op < 0):
         raise InvalidArgument("OP", op, "0 or more, and not together with --last")
-    answer = get_receipts(socket_named(socket), job, op)
+    if [op is not None or last, slowest, bool(at)].count(True) > 1:
+        raise InvalidArgument("--at and --slowest", at or "given", "one of OP, --last, --slowest and --at")
+    if slowest or at:
+        life, record = pick(socket_named(socket), job, slowest, at)
+        found, told = receipt_or_lines(life, record)
+        if found is None and as_json:
+            print_json({"job": life.job, "op": op_facts(life, record), "receipt": None})
+        for line in () if as_json else told:
+            typer.echo(line)
+        if found is None:
+            return
+        answer = found
+    else:
+        answer = get_receipts(socket_named(socket), job, op)
     receipt, hosts, here = decoded(answer)
     if as_json:
         print_json(to_dict(answer, receipt, hosts, here))

@@ -187,6 +187,7 @@ class DaemonConfig(_Section):
     """All options of one daemon."""
 
     runtime_dir: Path = Field(Path("/run/ultima"), description="folder of the two sockets and the lock")
+    state_dir: str = Field("", description="folder of the history; empty: $STATE_DIRECTORY, else memory only")
     bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")

@@ -152,6 +152,8 @@ class Event:
     a: int
     b: int
     c: int
+    d: int = 0
+    e: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +391,7 @@ class NativeEngine:
         if self._lib.ut_driver_poll_event(self._driver, self._event) <= 0:
             return None
         e = self._event
-        return Event(e.kind, e.job, e.session, e.host, e.op_seq, e.a, e.b, e.c)
+        return Event(e.kind, e.job, e.session, e.host, e.op_seq, e.a, e.b, e.c, e.d, e.e)
 
     def close(self) -> None:
         if self._driver != self._ffi.NULL:

@@ -35,10 +35,11 @@ from ultima.daemon.engine.engine import (
     Snapshot,
 )
 from ultima.daemon.engine.records import to_proto
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 
 _LEAST = ("oldest_open_ns", "oldest_deadline_ns")
 _LARGEST = ("send_errno", "send_drain_rate", "send_queued_max")
+LOOK_BACK = 16  # receipts of a lane that are looked at for one op, which has just ended
 
 
 def local_seq(op_seq: int, lane: int, lanes: int) -> int:
@@ -196,7 +197,7 @@ class Lanes:
             self.engines[lane].session_remove(number)
             del self._session_of[lane][number]
 
-    def receipts(self, job: int) -> Iterator[admin_pb2.OpReceipt]:
+    def receipts(self, job: int) -> Iterator[records_pb2.OpReceipt]:
         """What the engines have kept of a job's ops, the newest of a lane first."""
         lanes = self.lanes_of(job)
         for lane, (engine, number) in enumerate(self._each(job)):
@@ -204,17 +205,25 @@ class Lanes:
                 raw = engine.receipt(number, back)
                 if raw is None:
                     break
-                receipt = to_proto(raw)
-                # The nearest number with those low bits: a receipt tells of ops around its own.
-                apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
-                receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
-                receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
-                yield receipt
+                yield _in_job(to_proto(raw), lane, lanes)
 
     def receipt(self, job: int, back: int) -> Any | None:
         """Of a job with one lane: the struct of its `back`-th newest op or None, valid until the next call."""
         ((engine, number),) = self._each(job)
         return engine.receipt(number, back)
+
+    def receipt_of(self, job: int, op_seq: int) -> records_pb2.OpReceipt | None:
+        """The receipt of one of the newest ops; None if a lane has kept `LOOK_BACK` newer ones."""
+        lanes = self._each(job)
+        lane = op_seq % len(lanes)
+        engine, number = lanes[lane]
+        for back in range(LOOK_BACK):
+            raw = engine.receipt(number, back)
+            if raw is None:
+                return None
+            if global_seq(raw.op_seq, lane, len(lanes)) == op_seq:
+                return _in_job(to_proto(raw), lane, len(lanes))
+        return None
 
     def poll_event(self, lane: int) -> Event | None:
         """The next event of a lane in the numbers of this class, or None."""
@@ -265,6 +274,15 @@ class LanesSnapshot:
 
     def _each(self, job: int) -> list[JobSnapshot]:
         return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]
+
+
+def _in_job(receipt: records_pb2.OpReceipt, lane: int, lanes: int) -> records_pb2.OpReceipt:
+    """A receipt of a lane with the job's numbers for the ops of which it tells."""
+    # The nearest number with those low bits: a receipt tells of ops around its own.
+    apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
+    receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
+    receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
+    return receipt
 
 
 def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 
 
-def to_proto(raw: Any) -> admin_pb2.OpReceipt:
+def to_proto(raw: Any) -> records_pb2.OpReceipt:
     """A struct ut_receipt as a message: the fields have the same names."""
-    receipt = admin_pb2.OpReceipt()
+    receipt = records_pb2.OpReceipt()
     _copy(raw, receipt)
     for host in range(raw.hosts):
         _copy(raw.peer[host], receipt.peer.add())

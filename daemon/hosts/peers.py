@@ -18,6 +18,7 @@ import contextlib
 import logging
 import math
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -40,7 +41,7 @@ from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.host import Membership, Place
 from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.trust import RENEW_SECONDS, Trust
-from ultima.v1 import peer_pb2, peer_pb2_grpc
+from ultima.v1 import peer_pb2, peer_pb2_grpc, records_pb2
 
 log = logging.getLogger("ultimad.peers")
 
@@ -48,6 +49,7 @@ Answer = TypeVar("Answer")
 
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 MESSAGE_BYTES_MAX = 1 << 20
+OPS_READ_MAX = 20_000  # that another host may tell of one job
 
 # Of both ends of every connection between daemons.
 OPTIONS: tuple[tuple[str, int], ...] = (
@@ -148,6 +150,23 @@ class Peers:
     ) -> peer_pb2.ActivateResponse:
         """Makes another host of a job the initiator of an op. Raises Refused."""
         return await self._answer(place, self._stub(place).Activate(request, timeout=seconds), "activate at")
+
+    async def read_ops(self, place: Place, request: peer_pb2.ReadOpsRequest, seconds: float) -> records_pb2.JobLife:
+        """What another host has recorded of a job, with the offset of its clock. Raises Refused."""
+        life, began_ns = records_pb2.JobLife(), time.time_ns()
+        try:
+            async with self._peer(place) as stub:
+                async for answer in stub.ReadOps(request, timeout=seconds):
+                    if not life.clock_offset_ns:
+                        life.clock_offset_ns = answer.now_ns - (began_ns + time.time_ns()) // 2
+                    offset = life.clock_offset_ns
+                    life.MergeFrom(answer.part)
+                    life.clock_offset_ns = offset
+                    if len(life.ops) > OPS_READ_MAX or len(life.receipts) > OPS_READ_MAX:
+                        raise FailedPrecondition(f"ops of {place}: more than {OPS_READ_MAX}")
+        except grpc.aio.AioRpcError as error:
+            raise await self._trouble(place, error) or from_rpc(error, f"ops of {place}") from None
+        return life
 
     def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
         """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""

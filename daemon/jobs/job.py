@@ -19,9 +19,10 @@ from ultima.daemon.hosts.registration import check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.observe.partial_stats import PartialStats
+from ultima.daemon.observe.record import JobRecord, Life
 from ultima.daemon.observe.stats import OpStats, ProbeStats
 from ultima.daemon.trainers.attach import Trainer
-from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1 import peer_pb2, records_pb2, types_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class Job:
     left: set[int] = field(default_factory=set)
     """Ranks that left in good order: they want the next life of the job, not this one."""
     stats: OpStats = field(default_factory=OpStats)
+    record: JobRecord = field(default_factory=JobRecord)
+    """What the flight recorder has of its ops here."""
     partial: PartialStats | None = None
     """Of a partial job, once there is a membership."""
     readiness: Readiness = field(default_factory=Readiness)
@@ -115,6 +118,24 @@ class Job:
             self.links.close()
         self.membership = self.own = self.in_force = self.links = self.partial = None
         self.number, self.memory_bytes = -1, 0
+
+    def life(self) -> Life:
+        """What the flight recorder must know of it, once there is a membership."""
+        assert self.membership is not None and self.own is not None
+        hosts = records_pb2.JobLife(hosts=[host.to_proto() for host in self.membership.hosts])
+        return Life(
+            number=self.incarnation,
+            job=self.name,
+            uid=self.uid,
+            generation=self.membership.generation,
+            world_size=self.membership.world_size,
+            host_index=self.own.index,
+            lanes=self.membership.lanes,
+            addresses=tuple(host.address for host in self.membership.hosts),
+            nodes=tuple(host.node for host in self.membership.hosts),
+            hosts=hosts.SerializeToString(),
+            began_ns=time.time_ns(),
+        )
 
     @property
     def generation(self) -> int:

@@ -139,6 +139,7 @@ class JobTable:
                 "rank joined job=%s rank=%d session=%d pid=%d next_op_seq=%d",
                 *(job.name, spec.rank, session, trainer.pid, next_op_seq),
             )
+            self.recorder.events.note("rank_joined", f"rank {spec.rank} of job {job.name} is in", job.name)
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
             return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, job.membership.lanes)
         except BaseException:
@@ -275,13 +276,16 @@ class JobTable:
             *(job.name, job.uid, membership.generation, own.index, len(membership.hosts), numbers(own.ranks)),
             membership.under_way,
         )
+        self.recorder.life_begins(job.record, job.life())
         rejoin = membership.under_way
         absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
         job.links.begin(rejoin, absent - {own.index} if rejoin else set())
 
     def _tune(self, job: Job, options: Options) -> None:
         self._engine.job_tune(job.number, options.seeded(job.generation))
-        log.info("options job=%s %s", job.name, " ".join(f"{name}={value}" for name, value in options.words().items()))
+        said = " ".join(f"{name}={value}" for name, value in options.words().items())
+        log.info("options job=%s %s", job.name, said)
+        self.recorder.events.note("options_changed", f"options of job {job.name} are now {said}", job.name)
 
     async def _connected(self, job: Job, deadline: float) -> None:
         in_time = await self._changes.until(lambda: job.ready or job.over or job.failed is not None, deadline)
@@ -325,6 +329,8 @@ class JobTable:
             "rank %s job=%s rank=%d session=%d pid=%d",
             *("left" if in_good_order else "died", job.name, rank, session.number, session.trainer.pid),
         )
+        how = ("rank_left", "left", "info") if in_good_order else ("rank_died", "died", "warning")
+        self.recorder.events.note(how[0], f"rank {rank} of job {job.name} {how[1]}", job.name, how[2])
         if not job.empty:
             self._announce(job)
         elif job.ready and not self._closing:
@@ -358,6 +364,7 @@ class JobTable:
             try:
                 self.recorder.job_ends(self.record(job), job.uid)
             finally:
+                self.recorder.life_ends(job.record)
                 self._engine.job_remove(job.number)
                 self._budget.give_back_engine(job.uid, job.name, job.memory_bytes)
             if job.left:
@@ -390,6 +397,8 @@ class JobTable:
         task.add_done_callback(self._tasks.discard)
 
     def _links_changed(self, job: Job) -> None:
+        for link in job.links.values() if job.links is not None else ():
+            self.recorder.host_is(job.record, link.host, link.state, link.why)
         if not job.ready and job.links is not None and job.membership is not None:
             lost = [link for link in job.links.values() if link.state is State.ABSENT]
             if lost and not job.membership.under_way:

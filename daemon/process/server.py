@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -27,6 +28,7 @@ from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.process import memory_max, sdnotify
@@ -81,6 +83,12 @@ def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
     ]
 
 
+def state_folder(config: DaemonConfig) -> Path | None:
+    """Where the history goes: what the options say, or what systemd gives (StateDirectory=); None for memory only."""
+    named = config.state_dir or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(named) if named else None
+
+
 class Daemon:
     """All parts of one daemon, from start to stop."""
 
@@ -126,6 +134,7 @@ class Daemon:
         )
         changes, node = Changes(), self.trust.node if self.trust is not None else ""
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes, node)
+        self.keeper = Keeper(state_folder(config), self.jobs.recorder)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
         self.tokens = Tokens()
@@ -161,7 +170,8 @@ class Daemon:
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
             AdminService(
                 *(config, self.engine, self.jobs, self._tuning, self.tokens),
-                *(self.version, self.incarnation, self.grpc_port, self.trust),
+                *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
+                lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
             ),
             self._local,
         )
@@ -195,6 +205,8 @@ class Daemon:
         self._tasks.append(spawn(self._tick(), "tick"))
         if self.trust is not None:
             self._tasks.append(spawn(look_for_ever(self.trust), "certificates"))
+        self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")
+        self.keeper.start()
 
     def _listen(self, where: str) -> int:
         if self.trust is None:
@@ -203,6 +215,7 @@ class Daemon:
 
     async def drain(self) -> None:
         """Takes nobody in any more, and gives the ops that are open now the time they still have."""
+        self._note("daemon_stopping", "the daemon was told to stop")
         sdnotify.notify("STOPPING=1")
         await self.health.enter_graceful_shutdown()
         self.jobs.refuse_joins()
@@ -225,6 +238,7 @@ class Daemon:
         for lane, info in enumerate(self.engine.infos):
             self._drain_events(lane)
             asyncio.get_running_loop().remove_reader(info.event_fd)
+        await self.keeper.stop()
         self.engine.close()
         self._folder.release(self.config.socket, self.config.attach_socket)
         log.info("stopped")
@@ -243,6 +257,10 @@ class Daemon:
                     "progress=%s reason=%s",
                     *("yes" if verdict.well else "no", verdict.reason),
                 )
+                if verdict.well:
+                    self._note("progress_resumed", f"ops go on: {verdict.reason}")
+                else:
+                    self._note("progress_stalled", verdict.reason, level="error")
                 serving = health_pb2.HealthCheckResponse
                 for service in ("", TRAINER, ADMIN, PEER):
                     await self.health.set(service, serving.SERVING if verdict.well else serving.NOT_SERVING)
@@ -250,6 +268,9 @@ class Daemon:
                 sdnotify.notify("WATCHDOG=1")
                 fed = loop.time()
             await asyncio.sleep(TICK_SECONDS if period is None else min(TICK_SECONDS, period))
+
+    def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
+        self.jobs.recorder.events.note(kind, text, job, level)
 
     def _drain_events(self, lane: int) -> None:
         """What an engine has to tell. A flood is cut into pieces: the loop calls again while there is more."""
@@ -267,6 +288,8 @@ class Daemon:
         if event.kind == EventKind.OP_DONE:
             if job is not None:
                 job.stats.op_done(event)
+                receipt = functools.partial(self.engine.receipt_of, job.number, event.op_seq)
+                self.jobs.recorder.op_done(job.record, event, receipt)
                 if job.partial is not None:
                     job.partial.read(functools.partial(self.engine.receipt, job.number))
             if event.a != Status.COMPLETE:
@@ -282,6 +305,9 @@ class Daemon:
                 *(name, event.op_seq, event.host, field, event.b, event.c),
                 extra=about(name),
             )
+            self._note(
+                "desync", f"op {event.op_seq} of job {name}: {field} differs on host {event.host}", name, "error"
+            )
         elif event.kind == EventKind.BAD_SUBMISSION:
             seen = about(name, event.session)
             log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
@@ -289,12 +315,15 @@ class Daemon:
             if job is not None:
                 job.stats.op_diverged(event)
             values = (name, event.op_seq, event.a, event.b)
+            self._note("replicas_differ", f"op {event.op_seq} of job {name}: results differ", name, "warning")
             log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
         elif event.kind == EventKind.PATH:
             what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
+            self._note("path_changed", f"to host {event.host} of job {name}: {what}", name, "warning")
             log.warning("path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
+            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol", name, "error")
             if job is not None:
                 self.jobs.fellows.violated(job, event.host)
 

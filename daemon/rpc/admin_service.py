@@ -15,15 +15,17 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
+from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.partial_stats import NOBODY
 from ultima.daemon.observe.recorder import selected
 from ultima.daemon.probe.controller import controller_of
+from ultima.daemon.rpc.history_calls import HistoryCalls, ReadOps
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
-from ultima.v1 import admin_pb2, admin_pb2_grpc
+from ultima.v1 import admin_pb2
 
 
-class AdminService(admin_pb2_grpc.AdminServiceServicer):
+class AdminService(HistoryCalls):
     """On the Unix socket only.
 
     Whoever may open that may see the status of all jobs: names, hosts and counts, by which users of one host find out
@@ -41,7 +43,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         incarnation: int,
         grpc_port: int,
         trust: Trust | None,
+        keeper: Keeper,
+        read_ops: ReadOps,
     ) -> None:
+        super().__init__(keeper, jobs.recorder, tokens, read_ops)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port

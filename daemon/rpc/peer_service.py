@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 from ultima.daemon.base.config import Limits
-from ultima.daemon.base.errors import InvalidArgument, Method, PermissionDenied, Refused, abort, translated
+from ultima.daemon.base.errors import (
+    InvalidArgument,
+    Method,
+    NotFound,
+    PermissionDenied,
+    Refused,
+    abort,
+    translated,
+)
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.ranges import INT64_MAX, whole
@@ -20,7 +30,10 @@ from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.lives import copied, parts
+from ultima.daemon.observe.lives import whole as whole_life
 from ultima.daemon.probe.initiators import Initiators
+from ultima.daemon.rpc.history_calls import bounds
 from ultima.daemon.rpc.trainer_service import inner_deadline
 from ultima.daemon.trust import job_secret
 from ultima.daemon.trust.gate import caller_node
@@ -135,6 +148,29 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         name = membership.job_name(request.job)
         self._check_member(name, context)
         return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
+
+    async def ReadOps(self, request: peer_pb2.ReadOpsRequest, context: Any) -> AsyncIterator[peer_pb2.ReadOpsResponse]:
+        """See peer.proto."""
+        now_ns, source = time.time_ns(), address_of_peer(context.peer())
+        try:
+            name = membership.job_name(request.job)
+            since, until = bounds(request.since_ns, request.until_ns)
+            with self.calls.taken(source):
+                found = self._jobs.recorder.of_generation(name, request.generation)
+                if found is None or found[0].life is None:
+                    raise NotFound(f"job {name!r}: nothing is recorded of that life")
+                node = caller_node(context, self._trust)
+                if (
+                    node not in found[0].life.nodes
+                    if self._trust is not None
+                    else source not in found[0].life.addresses
+                ):
+                    raise PermissionDenied(f"job {name!r}: {node or source} is none of its hosts")
+                copy = copied(*found)
+                for part in await asyncio.to_thread(lambda: list(parts(whole_life(copy, since, until)))):
+                    yield peer_pb2.ReadOpsResponse(part=part, now_ns=now_ns)
+        except Refused as error:
+            await abort(context, error)
 
     async def Watch(self, request: peer_pb2.WatchRequest, context: Any) -> AsyncIterator[peer_pb2.WatchResponse]:
         """See peer.proto."""

@@ -36,7 +36,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
-from ultima.v1 import admin_pb2
+from ultima.v1 import records_pb2
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
     HOSTS_MAX,
@@ -362,10 +362,10 @@ def partial_receipt(
     **fields: int,
 ) -> Any:
     """A struct ut_receipt, zeros but for what is said; masks of the ranks that were in the op, by host."""
-    rows = [_zeros(admin_pb2.OpReceiptPeer) for _ in range(64)]
+    rows = [_zeros(records_pb2.OpReceiptPeer) for _ in range(64)]
     for host, row in enumerate(rows):
         row.fresh, row.stale = fresh.get(host, 0), (stale or {}).get(host, 0)
-    receipt = _zeros(admin_pb2.OpReceipt)
+    receipt = _zeros(records_pb2.OpReceipt)
     receipt.op_seq, receipt.status, receipt.peer = op_seq, int(status), rows
     receipt.initiator, receipt.waited_ns = initiator, waited_ns
     for row, opened in zip(rows, opened_us, strict=False):

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from ultima.v1 import records_pb2 as _records_pb2
 from ultima.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -249,7 +250,7 @@ class GetReceiptsResponse(_message.Message):
         """By index; the state is the present one, or that at the end of the job."""
 
     @_builtins.property
-    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceipt]:
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_records_pb2.OpReceipt]:
         """Always one."""
 
     def __init__(
@@ -259,7 +260,7 @@ class GetReceiptsResponse(_message.Message):
         world_size: _builtins.int = ...,
         running: _builtins.bool = ...,
         hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        receipts: _abc.Iterable[Global___OpReceipt] | None = ...,
+        receipts: _abc.Iterable[_records_pb2.OpReceipt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -268,224 +269,6 @@ class GetReceiptsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetReceiptsResponse: _TypeAlias = GetReceiptsResponse  # noqa: Y015
-
-@_typing.final
-class OpReceipt(_message.Message):
-    """One host's account of an op, with the names, units and numbers of struct ut_receipt in
-    transport_c/core/base/receipt.h.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    SELF_FIELD_NUMBER: _builtins.int
-    CULPRIT_FIELD_NUMBER: _builtins.int
-    STAGE_END_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
-    HADAMARD_FIELD_NUMBER: _builtins.int
-    INCAST_FIELD_NUMBER: _builtins.int
-    WEIGHT_MIN_FIELD_NUMBER: _builtins.int
-    VALUE_HERE_FIELD_NUMBER: _builtins.int
-    VALUE_THERE_FIELD_NUMBER: _builtins.int
-    FULL_MASK_FIELD_NUMBER: _builtins.int
-    ANY_MASK_FIELD_NUMBER: _builtins.int
-    BYTES_EXPECTED_FIELD_NUMBER: _builtins.int
-    BYTES_USED_FIELD_NUMBER: _builtins.int
-    BYTES_MISSING_FIELD_NUMBER: _builtins.int
-    BYTES_REPAIRED_FIELD_NUMBER: _builtins.int
-    BYTES_DUPLICATE_FIELD_NUMBER: _builtins.int
-    NONFINITE_FIELD_NUMBER: _builtins.int
-    ELAPSED_NS_FIELD_NUMBER: _builtins.int
-    STAGE_NS_FIELD_NUMBER: _builtins.int
-    DROPS_HOST_FIELD_NUMBER: _builtins.int
-    T_B_US_FIELD_NUMBER: _builtins.int
-    T_C_US_FIELD_NUMBER: _builtins.int
-    AGREED_SEQ_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    DIFFER_MASK_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    PEER_FIELD_NUMBER: _builtins.int
-    DEADLINE_NS_FIELD_NUMBER: _builtins.int
-    CALL_SEQ_FIELD_NUMBER: _builtins.int
-    WAITED_NS_FIELD_NUMBER: _builtins.int
-    INITIATOR_FIELD_NUMBER: _builtins.int
-    INCLUDED_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
-    ETA_FIELD_NUMBER: _builtins.int
-    OWNERS_FIELD_NUMBER: _builtins.int
-    op_seq: _builtins.int
-    status: _builtins.int
-    error: _builtins.int
-    self: _builtins.int
-    culprit: _builtins.int
-    """65535 for nobody."""
-    field: _builtins.int
-    trouble: _builtins.int
-    hadamard: _builtins.int
-    incast: _builtins.int
-    weight_min: _builtins.int
-    value_here: _builtins.int
-    value_there: _builtins.int
-    full_mask: _builtins.int
-    any_mask: _builtins.int
-    bytes_expected: _builtins.int
-    bytes_used: _builtins.int
-    bytes_missing: _builtins.int
-    bytes_repaired: _builtins.int
-    bytes_duplicate: _builtins.int
-    nonfinite: _builtins.int
-    elapsed_ns: _builtins.int
-    drops_host: _builtins.int
-    t_b_us: _builtins.int
-    agreed_seq: _builtins.int
-    digest: _builtins.int
-    differ_mask: _builtins.int
-    hosts: _builtins.int
-    deadline_ns: _builtins.int
-    """0 for none."""
-    call_seq: _builtins.int
-    waited_ns: _builtins.int
-    """Partial jobs."""
-    initiator: _builtins.int
-    """Index of the host; 65535 if none is known."""
-    included: _builtins.int
-    policy: _builtins.int
-    """Number of the Policy of types.proto."""
-    eta: _builtins.int
-    owners: _builtins.int
-    """Mask of the hosts among which the bucket was cut."""
-    @_builtins.property
-    def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def stage_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def t_c_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def peer(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceiptPeer]:
-        """By host index."""
-
-    def __init__(
-        self_,  # pyright: ignore[reportSelfClsParameterName]
-        *,
-        op_seq: _builtins.int = ...,
-        status: _builtins.int = ...,
-        error: _builtins.int = ...,
-        self: _builtins.int = ...,
-        culprit: _builtins.int = ...,
-        stage_end: _abc.Iterable[_builtins.int] | None = ...,
-        field: _builtins.int = ...,
-        trouble: _builtins.int = ...,
-        hadamard: _builtins.int = ...,
-        incast: _builtins.int = ...,
-        weight_min: _builtins.int = ...,
-        value_here: _builtins.int = ...,
-        value_there: _builtins.int = ...,
-        full_mask: _builtins.int = ...,
-        any_mask: _builtins.int = ...,
-        bytes_expected: _builtins.int = ...,
-        bytes_used: _builtins.int = ...,
-        bytes_missing: _builtins.int = ...,
-        bytes_repaired: _builtins.int = ...,
-        bytes_duplicate: _builtins.int = ...,
-        nonfinite: _builtins.int = ...,
-        elapsed_ns: _builtins.int = ...,
-        stage_ns: _abc.Iterable[_builtins.int] | None = ...,
-        drops_host: _builtins.int = ...,
-        t_b_us: _builtins.int = ...,
-        t_c_us: _abc.Iterable[_builtins.int] | None = ...,
-        agreed_seq: _builtins.int = ...,
-        digest: _builtins.int = ...,
-        differ_mask: _builtins.int = ...,
-        hosts: _builtins.int = ...,
-        peer: _abc.Iterable[Global___OpReceiptPeer] | None = ...,
-        deadline_ns: _builtins.int = ...,
-        call_seq: _builtins.int = ...,
-        waited_ns: _builtins.int = ...,
-        initiator: _builtins.int = ...,
-        included: _builtins.int = ...,
-        policy: _builtins.int = ...,
-        eta: _builtins.int = ...,
-        owners: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OpReceipt: _TypeAlias = OpReceipt  # noqa: Y015
-
-@_typing.final
-class OpReceiptPeer(_message.Message):
-    """Struct ut_receipt_peer."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EXPECTED_FIELD_NUMBER: _builtins.int
-    MISSING_FIELD_NUMBER: _builtins.int
-    WEIGHT_FIELD_NUMBER: _builtins.int
-    WHY_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
-    FIRST_US_FIELD_NUMBER: _builtins.int
-    LAST_US_FIELD_NUMBER: _builtins.int
-    OPENED_US_FIELD_NUMBER: _builtins.int
-    QUIET_US_FIELD_NUMBER: _builtins.int
-    DELAY_US_FIELD_NUMBER: _builtins.int
-    REPAIRED_FIELD_NUMBER: _builtins.int
-    LOST_FIELD_NUMBER: _builtins.int
-    DROPS_FIELD_NUMBER: _builtins.int
-    FRESH_FIELD_NUMBER: _builtins.int
-    STALE_FIELD_NUMBER: _builtins.int
-    OLDEST_STEP_FIELD_NUMBER: _builtins.int
-    weight: _builtins.int
-    why: _builtins.int
-    trouble: _builtins.int
-    first_us: _builtins.int
-    last_us: _builtins.int
-    opened_us: _builtins.int
-    quiet_us: _builtins.int
-    delay_us: _builtins.int
-    repaired: _builtins.int
-    lost: _builtins.int
-    drops: _builtins.int
-    fresh: _builtins.int
-    """Partial jobs: the host's ranks that are in the op, a bit per local rank."""
-    stale: _builtins.int
-    oldest_step: _builtins.int
-    @_builtins.property
-    def expected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        expected: _abc.Iterable[_builtins.int] | None = ...,
-        missing: _abc.Iterable[_builtins.int] | None = ...,
-        weight: _builtins.int = ...,
-        why: _builtins.int = ...,
-        trouble: _builtins.int = ...,
-        first_us: _builtins.int = ...,
-        last_us: _builtins.int = ...,
-        opened_us: _builtins.int = ...,
-        quiet_us: _builtins.int = ...,
-        delay_us: _builtins.int = ...,
-        repaired: _builtins.int = ...,
-        lost: _builtins.int = ...,
-        drops: _builtins.int = ...,
-        fresh: _builtins.int = ...,
-        stale: _builtins.int = ...,
-        oldest_step: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "last_us", b"last_us", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OpReceiptPeer: _TypeAlias = OpReceiptPeer  # noqa: Y015
 
 @_typing.final
 class EngineStatus(_message.Message):
@@ -856,3 +639,268 @@ class JobHostStatus(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobHostStatus: _TypeAlias = JobHostStatus  # noqa: Y015
+
+@_typing.final
+class GetOpsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    ALL_HOSTS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """As in GetReceiptsRequest."""
+    since_ns: _builtins.int
+    """Nanoseconds since 1970; 0 for no bound."""
+    until_ns: _builtins.int
+    all_hosts: _builtins.bool
+    """Also what the other hosts of the job have recorded, as far as they can be reached."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+        all_hosts: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_hosts", b"all_hosts", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOpsRequest: _TypeAlias = GetOpsRequest  # noqa: Y015
+
+@_typing.final
+class GetOpsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIVES_FIELD_NUMBER: _builtins.int
+    UNREACHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedCompositeFieldContainer[_records_pb2.JobLife]:
+        """The newest first, those of this host before those of others."""
+
+    @_builtins.property
+    def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that did not answer, each with the reason."""
+
+    def __init__(
+        self,
+        *,
+        lives: _abc.Iterable[_records_pb2.JobLife] | None = ...,
+        unreached: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lives", b"lives", "unreached", b"unreached"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOpsResponse: _TypeAlias = GetOpsResponse  # noqa: Y015
+
+@_typing.final
+class GetEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Empty for all."""
+    since_ns: _builtins.int
+    until_ns: _builtins.int
+    follow: _builtins.bool
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+        follow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEventsRequest: _TypeAlias = GetEventsRequest  # noqa: Y015
+
+@_typing.final
+class GetEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___HostEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEventsResponse: _TypeAlias = GetEventsResponse  # noqa: Y015
+
+@_typing.final
+class HostEvent(_message.Message):
+    """Something that happened once. The kinds are listed in docs/operations.md."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_NS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    at_ns: _builtins.int
+    kind: _builtins.str
+    job: _builtins.str
+    """Empty if it is not about a job."""
+    text: _builtins.str
+    """One sentence."""
+    level: _builtins.str
+    """Whether somebody should look: "info", "warning" or "error"."""
+    def __init__(
+        self,
+        *,
+        at_ns: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        job: _builtins.str = ...,
+        text: _builtins.str = ...,
+        level: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "job", b"job", "kind", b"kind", "level", b"level", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostEvent: _TypeAlias = HostEvent  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    since_ns: _builtins.int
+    until_ns: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MINUTES_FIELD_NUMBER: _builtins.int
+    OLDEST_NS_FIELD_NUMBER: _builtins.int
+    ON_DISK_FIELD_NUMBER: _builtins.int
+    oldest_ns: _builtins.int
+    """How far back the answering daemon remembers; 0 if it has recorded nothing."""
+    on_disk: _builtins.bool
+    """Whether it keeps this on disk."""
+    @_builtins.property
+    def minutes(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMinute]:
+        """Oldest first."""
+
+    def __init__(
+        self,
+        *,
+        minutes: _abc.Iterable[Global___JobMinute] | None = ...,
+        oldest_ns: _builtins.int = ...,
+        on_disk: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["minutes", b"minutes", "oldest_ns", b"oldest_ns", "on_disk", b"on_disk"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
+class JobMinute(_message.Message):
+    """What became of the ops of one life of a job that ended within one minute."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_NS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    OPS_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
+    OPS_PARTIAL_COUNT_FIELD_NUMBER: _builtins.int
+    OPS_INSUFFICIENT_COUNT_FIELD_NUMBER: _builtins.int
+    OPS_FAILED_COUNT_FIELD_NUMBER: _builtins.int
+    MISSING_BYTES_FIELD_NUMBER: _builtins.int
+    BUCKET_BYTES_FIELD_NUMBER: _builtins.int
+    OP_P50_US_FIELD_NUMBER: _builtins.int
+    OP_P99_US_FIELD_NUMBER: _builtins.int
+    OP_MAX_US_FIELD_NUMBER: _builtins.int
+    SLOWEST_OP_SEQ_FIELD_NUMBER: _builtins.int
+    CULPRIT_FIELD_NUMBER: _builtins.int
+    CULPRIT_COUNT_FIELD_NUMBER: _builtins.int
+    start_ns: _builtins.int
+    job: _builtins.str
+    generation: _builtins.int
+    ops_complete_count: _builtins.int
+    ops_partial_count: _builtins.int
+    ops_insufficient_count: _builtins.int
+    ops_failed_count: _builtins.int
+    missing_bytes: _builtins.int
+    bucket_bytes: _builtins.int
+    """Bytes of all buckets."""
+    op_p50_us: _builtins.int
+    """Within 5 percent."""
+    op_p99_us: _builtins.int
+    op_max_us: _builtins.int
+    slowest_op_seq: _builtins.int
+    culprit: _builtins.str
+    """The host that was to blame most often, as "10.0.0.2 sender"; empty for nobody; and how often."""
+    culprit_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        start_ns: _builtins.int = ...,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        ops_complete_count: _builtins.int = ...,
+        ops_partial_count: _builtins.int = ...,
+        ops_insufficient_count: _builtins.int = ...,
+        ops_failed_count: _builtins.int = ...,
+        missing_bytes: _builtins.int = ...,
+        bucket_bytes: _builtins.int = ...,
+        op_p50_us: _builtins.int = ...,
+        op_p99_us: _builtins.int = ...,
+        op_max_us: _builtins.int = ...,
+        slowest_op_seq: _builtins.int = ...,
+        culprit: _builtins.str = ...,
+        culprit_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes", b"bucket_bytes", "culprit", b"culprit", "culprit_count", b"culprit_count", "generation", b"generation", "job", b"job", "missing_bytes", b"missing_bytes", "op_max_us", b"op_max_us", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "slowest_op_seq", b"slowest_op_seq", "start_ns", b"start_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobMinute: _TypeAlias = JobMinute  # noqa: Y015

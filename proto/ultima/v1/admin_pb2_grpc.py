@@ -50,6 +50,21 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
                 _registered_method=True)
+        self.GetOps = channel.unary_unary(
+                '/ultima.v1.AdminService/GetOps',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetOpsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetOpsResponse.FromString,
+                _registered_method=True)
+        self.GetEvents = channel.unary_stream(
+                '/ultima.v1.AdminService/GetEvents',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetEventsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetEventsResponse.FromString,
+                _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/ultima.v1.AdminService/GetHistory',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -83,6 +98,29 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOps(self, request, context):
+        """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
+        user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEvents(self, request, context):
+        """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
+        up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -100,6 +138,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetReceipts,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.SerializeToString,
+            ),
+            'GetOps': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOps,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetOpsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetOpsResponse.SerializeToString,
+            ),
+            'GetEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetEvents,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetEventsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetEventsResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -183,6 +236,87 @@ class AdminService:
             '/ultima.v1.AdminService/GetReceipts',
             ultima_dot_v1_dot_admin__pb2.GetReceiptsRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.GetReceiptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetOps',
+            ultima_dot_v1_dot_admin__pb2.GetOpsRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetOpsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetEvents',
+            ultima_dot_v1_dot_admin__pb2.GetEventsRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetHistory',
+            ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

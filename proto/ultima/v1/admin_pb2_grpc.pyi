@@ -48,6 +48,16 @@ class AdminServiceStub:
     """
     GetReceipts: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+    GetOps: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetOpsRequest, _admin_pb2.GetOpsResponse]
+    """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
+    user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
+    """
+    GetEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]
+    """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
+    up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+    """
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
+    """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -66,6 +76,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetReceipts: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+    GetOps: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetOpsRequest, _admin_pb2.GetOpsResponse]  # type: ignore[assignment]
+    """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
+    user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
+    """
+    GetEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]  # type: ignore[assignment]
+    """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
+    up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+    """
+    GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -99,5 +119,33 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetReceiptsResponse, _abc.Awaitable[_admin_pb2.GetReceiptsResponse]]:
         """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
+
+    @_abc_1.abstractmethod
+    def GetOps(
+        self,
+        request: _admin_pb2.GetOpsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetOpsResponse, _abc.Awaitable[_admin_pb2.GetOpsResponse]]:
+        """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
+        user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
+        """
+
+    @_abc_1.abstractmethod
+    def GetEvents(
+        self,
+        request: _admin_pb2.GetEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.GetEventsResponse], _abc.AsyncIterator[_admin_pb2.GetEventsResponse]]:
+        """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
+        up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+        """
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _admin_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetHistoryResponse, _abc.Awaitable[_admin_pb2.GetHistoryResponse]]:
+        """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

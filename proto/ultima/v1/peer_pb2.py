@@ -23,46 +23,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ultima.v1 import records_pb2 as ultima_dot_v1_dot_records__pb2
 from ultima.v1 import types_pb2 as ultima_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x15ultima/v1/types.proto\"\xdd\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x05proof\x18\x07 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x08 \x01(\r\"\x91\x02\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x08 \x01(\x05\x12\"\n\x05proof\x18\t \x01(\x0b\x32\x13.ultima.v1.JobProof\"\xaa\x02\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\t \x01(\x05\x12\"\n\x05proof\x18\n \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x0b \x01(\r\"\x11\n\x0fRestoreResponse\"\xa2\x02\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x16\n\x0e\x63onnection_ids\x18\x05 \x03(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05\x64oubt\x18\t \x01(\x08\x12\"\n\x04seal\x18\n \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x0b \x01(\x0b\x32\x13.ultima.v1.JobProof\"\xc3\x01\n\x0f\x43onnectResponse\x12\x16\n\x0e\x63onnection_ids\x18\x01 \x03(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x04seal\x18\x05 \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x06 \x01(\x0b\x32\x13.ultima.v1.JobProof\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\x8d\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"M\n\x0cProbeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"\xb6\x01\n\rProbeResponse\x12/\n\x06result\x18\x01 \x01(\x0e\x32\x1f.ultima.v1.ProbeResponse.Result\x12\x13\n\x0bnext_op_seq\x18\x02 \x01(\x04\"_\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x10\n\x0cRESULT_READY\x10\x01\x12\x12\n\x0eRESULT_EXPIRED\x10\x02\x12\x17\n\x13RESULT_UNKNOWN_RANK\x10\x03\"B\n\x0f\x41\x63tivateRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\"#\n\x10\x41\x63tivateResponse\x12\x0f\n\x07started\x18\x01 \x01(\x08\x32\xe6\x03\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponse\x12:\n\x05Probe\x12\x17.ultima.v1.ProbeRequest\x1a\x18.ultima.v1.ProbeResponse\x12\x43\n\x08\x41\x63tivate\x12\x1a.ultima.v1.ActivateRequest\x1a\x1b.ultima.v1.ActivateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14ultima/v1/peer.proto\x12\tultima.v1\x1a\x17ultima/v1/records.proto\x1a\x15ultima/v1/types.proto\"\xdd\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x1d\n\x04host\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x17\n\x0fleft_generation\x18\x05 \x01(\x03\x12&\n\x07options\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x05proof\x18\x07 \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x08 \x01(\r\"\x91\x02\n\x10RegisterResponse\x12\x1e\n\x05hosts\x18\x01 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x03 \x01(\x03\x12\x13\n\x0bnext_op_seq\x18\x04 \x01(\x03\x12\x11\n\tunder_way\x18\x05 \x01(\x08\x12,\n\roptions_asked\x18\x06 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\x08 \x01(\x05\x12\"\n\x05proof\x18\t \x01(\x0b\x32\x13.ultima.v1.JobProof\"\xaa\x02\n\x0eRestoreRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x18\n\x10\x62ucket_bytes_max\x18\x04 \x01(\x03\x12\x1e\n\x05hosts\x18\x05 \x03(\x0b\x32\x0f.ultima.v1.Host\x12\x13\n\x0bnext_op_seq\x18\x06 \x01(\x03\x12,\n\roptions_asked\x18\x07 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05lanes\x18\t \x01(\x05\x12\"\n\x05proof\x18\n \x01(\x0b\x32\x13.ultima.v1.JobProof\x12\x0b\n\x03uid\x18\x0b \x01(\r\"\x11\n\x0fRestoreResponse\"\xa2\x02\n\x0e\x43onnectRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x1f\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x0f.ultima.v1.Host\x12\x10\n\x08to_index\x18\x04 \x01(\x05\x12\x16\n\x0e\x63onnection_ids\x18\x05 \x03(\x07\x12\x16\n\x0eto_incarnation\x18\x06 \x01(\x06\x12\r\n\x05offer\x18\x07 \x01(\x03\x12&\n\x07options\x18\x08 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\r\n\x05\x64oubt\x18\t \x01(\x08\x12\"\n\x04seal\x18\n \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x0b \x01(\x0b\x32\x13.ultima.v1.JobProof\"\xc3\x01\n\x0f\x43onnectResponse\x12\x16\n\x0e\x63onnection_ids\x18\x01 \x03(\x07\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x13\n\x0bnext_op_seq\x18\x03 \x01(\x03\x12&\n\x07options\x18\x04 \x01(\x0b\x32\x15.ultima.v1.JobOptions\x12\"\n\x04seal\x18\x05 \x01(\x0b\x32\x14.ultima.v1.SealOffer\x12\"\n\x05proof\x18\x06 \x01(\x0b\x32\x13.ultima.v1.JobProof\"G\n\x0cWatchRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tgrpc_port\x18\x03 \x01(\x05\"\x8d\x01\n\rWatchResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nhost_index\x18\x03 \x01(\x05\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ultima.v1.HostState\x12\r\n\x05ranks\x18\x05 \x03(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\"^\n\x13\x41pplyOptionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12&\n\x07options\x18\x03 \x01(\x0b\x32\x15.ultima.v1.JobOptions\">\n\x14\x41pplyOptionsResponse\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.ultima.v1.JobOptions\"M\n\x0cProbeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\x05\"\xb6\x01\n\rProbeResponse\x12/\n\x06result\x18\x01 \x01(\x0e\x32\x1f.ultima.v1.ProbeResponse.Result\x12\x13\n\x0bnext_op_seq\x18\x02 \x01(\x04\"_\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x10\n\x0cRESULT_READY\x10\x01\x12\x12\n\x0eRESULT_EXPIRED\x10\x02\x12\x17\n\x13RESULT_UNKNOWN_RANK\x10\x03\"B\n\x0f\x41\x63tivateRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0e\n\x06op_seq\x18\x03 \x01(\x04\"#\n\x10\x41\x63tivateResponse\x12\x0f\n\x07started\x18\x01 \x01(\x08\"U\n\x0eReadOpsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x10\n\x08since_ns\x18\x03 \x01(\x03\x12\x10\n\x08until_ns\x18\x04 \x01(\x03\"C\n\x0fReadOpsResponse\x12 \n\x04part\x18\x01 \x01(\x0b\x32\x12.ultima.v1.JobLife\x12\x0e\n\x06now_ns\x18\x02 \x01(\x03\x32\xaa\x04\n\x0bPeerService\x12\x43\n\x08Register\x12\x1a.ultima.v1.RegisterRequest\x1a\x1b.ultima.v1.RegisterResponse\x12@\n\x07Restore\x12\x19.ultima.v1.RestoreRequest\x1a\x1a.ultima.v1.RestoreResponse\x12@\n\x07\x43onnect\x12\x19.ultima.v1.ConnectRequest\x1a\x1a.ultima.v1.ConnectResponse\x12<\n\x05Watch\x12\x17.ultima.v1.WatchRequest\x1a\x18.ultima.v1.WatchResponse0\x01\x12O\n\x0c\x41pplyOptions\x12\x1e.ultima.v1.ApplyOptionsRequest\x1a\x1f.ultima.v1.ApplyOptionsResponse\x12:\n\x05Probe\x12\x17.ultima.v1.ProbeRequest\x1a\x18.ultima.v1.ProbeResponse\x12\x43\n\x08\x41\x63tivate\x12\x1a.ultima.v1.ActivateRequest\x1a\x1b.ultima.v1.ActivateResponse\x12\x42\n\x07ReadOps\x12\x19.ultima.v1.ReadOpsRequest\x1a\x1a.ultima.v1.ReadOpsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ultima.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REGISTERREQUEST']._serialized_start=59
-  _globals['_REGISTERREQUEST']._serialized_end=280
-  _globals['_REGISTERRESPONSE']._serialized_start=283
-  _globals['_REGISTERRESPONSE']._serialized_end=556
-  _globals['_RESTOREREQUEST']._serialized_start=559
-  _globals['_RESTOREREQUEST']._serialized_end=857
-  _globals['_RESTORERESPONSE']._serialized_start=859
-  _globals['_RESTORERESPONSE']._serialized_end=876
-  _globals['_CONNECTREQUEST']._serialized_start=879
-  _globals['_CONNECTREQUEST']._serialized_end=1169
-  _globals['_CONNECTRESPONSE']._serialized_start=1172
-  _globals['_CONNECTRESPONSE']._serialized_end=1367
-  _globals['_WATCHREQUEST']._serialized_start=1369
-  _globals['_WATCHREQUEST']._serialized_end=1440
-  _globals['_WATCHRESPONSE']._serialized_start=1443
-  _globals['_WATCHRESPONSE']._serialized_end=1584
-  _globals['_APPLYOPTIONSREQUEST']._serialized_start=1586
-  _globals['_APPLYOPTIONSREQUEST']._serialized_end=1680
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=1682
-  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=1744
-  _globals['_PROBEREQUEST']._serialized_start=1746
-  _globals['_PROBEREQUEST']._serialized_end=1823
-  _globals['_PROBERESPONSE']._serialized_start=1826
-  _globals['_PROBERESPONSE']._serialized_end=2008
-  _globals['_PROBERESPONSE_RESULT']._serialized_start=1913
-  _globals['_PROBERESPONSE_RESULT']._serialized_end=2008
-  _globals['_ACTIVATEREQUEST']._serialized_start=2010
-  _globals['_ACTIVATEREQUEST']._serialized_end=2076
-  _globals['_ACTIVATERESPONSE']._serialized_start=2078
-  _globals['_ACTIVATERESPONSE']._serialized_end=2113
-  _globals['_PEERSERVICE']._serialized_start=2116
-  _globals['_PEERSERVICE']._serialized_end=2602
+  _globals['_REGISTERREQUEST']._serialized_start=84
+  _globals['_REGISTERREQUEST']._serialized_end=305
+  _globals['_REGISTERRESPONSE']._serialized_start=308
+  _globals['_REGISTERRESPONSE']._serialized_end=581
+  _globals['_RESTOREREQUEST']._serialized_start=584
+  _globals['_RESTOREREQUEST']._serialized_end=882
+  _globals['_RESTORERESPONSE']._serialized_start=884
+  _globals['_RESTORERESPONSE']._serialized_end=901
+  _globals['_CONNECTREQUEST']._serialized_start=904
+  _globals['_CONNECTREQUEST']._serialized_end=1194
+  _globals['_CONNECTRESPONSE']._serialized_start=1197
+  _globals['_CONNECTRESPONSE']._serialized_end=1392
+  _globals['_WATCHREQUEST']._serialized_start=1394
+  _globals['_WATCHREQUEST']._serialized_end=1465
+  _globals['_WATCHRESPONSE']._serialized_start=1468
+  _globals['_WATCHRESPONSE']._serialized_end=1609
+  _globals['_APPLYOPTIONSREQUEST']._serialized_start=1611
+  _globals['_APPLYOPTIONSREQUEST']._serialized_end=1705
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_start=1707
+  _globals['_APPLYOPTIONSRESPONSE']._serialized_end=1769
+  _globals['_PROBEREQUEST']._serialized_start=1771
+  _globals['_PROBEREQUEST']._serialized_end=1848
+  _globals['_PROBERESPONSE']._serialized_start=1851
+  _globals['_PROBERESPONSE']._serialized_end=2033
+  _globals['_PROBERESPONSE_RESULT']._serialized_start=1938
+  _globals['_PROBERESPONSE_RESULT']._serialized_end=2033
+  _globals['_ACTIVATEREQUEST']._serialized_start=2035
+  _globals['_ACTIVATEREQUEST']._serialized_end=2101
+  _globals['_ACTIVATERESPONSE']._serialized_start=2103
+  _globals['_ACTIVATERESPONSE']._serialized_end=2138
+  _globals['_READOPSREQUEST']._serialized_start=2140
+  _globals['_READOPSREQUEST']._serialized_end=2225
+  _globals['_READOPSRESPONSE']._serialized_start=2227
+  _globals['_READOPSRESPONSE']._serialized_end=2294
+  _globals['_PEERSERVICE']._serialized_start=2297
+  _globals['_PEERSERVICE']._serialized_end=2851
 # @@protoc_insertion_point(module_scope)

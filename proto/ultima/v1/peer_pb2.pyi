@@ -11,6 +11,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from ultima.v1 import records_pb2 as _records_pb2
 from ultima.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -563,3 +564,55 @@ class ActivateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActivateResponse: _TypeAlias = ActivateResponse  # noqa: Y015
+
+@_typing.final
+class ReadOpsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    generation: _builtins.int
+    since_ns: _builtins.int
+    until_ns: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadOpsRequest: _TypeAlias = ReadOpsRequest  # noqa: Y015
+
+@_typing.final
+class ReadOpsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    NOW_NS_FIELD_NUMBER: _builtins.int
+    now_ns: _builtins.int
+    """The called host's clock, nanoseconds since 1970, when it heard the call."""
+    @_builtins.property
+    def part(self) -> _records_pb2.JobLife: ...
+    def __init__(
+        self,
+        *,
+        part: _records_pb2.JobLife | None = ...,
+        now_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ns", b"now_ns", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadOpsResponse: _TypeAlias = ReadOpsResponse  # noqa: Y015

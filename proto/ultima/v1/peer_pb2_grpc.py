@@ -71,6 +71,11 @@ class PeerServiceStub:
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ActivateRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ActivateResponse.FromString,
                 _registered_method=True)
+        self.ReadOps = channel.unary_stream(
+                '/ultima.v1.PeerService/ReadOps',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -143,6 +148,15 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadOps(self, request, context):
+        """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
+        receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
+        NOT_FOUND: nothing is recorded of that life.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +194,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Activate,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ActivateRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ActivateResponse.SerializeToString,
+            ),
+            'ReadOps': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadOps,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -372,6 +391,33 @@ class PeerService:
             '/ultima.v1.PeerService/Activate',
             ultima_dot_v1_dot_peer__pb2.ActivateRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ActivateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadOps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.PeerService/ReadOps',
+            ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.FromString,
             options,
             channel_credentials,
             insecure,

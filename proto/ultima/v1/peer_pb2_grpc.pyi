@@ -74,6 +74,11 @@ class PeerServiceStub:
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
     next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
     """
+    ReadOps: _grpc.UnaryStreamMultiCallable[_peer_pb2.ReadOpsRequest, _peer_pb2.ReadOpsResponse]
+    """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
+    receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
+    NOT_FOUND: nothing is recorded of that life.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -117,6 +122,11 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Activate: _aio.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]  # type: ignore[assignment]
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
     next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
+    """
+    ReadOps: _aio.UnaryStreamMultiCallable[_peer_pb2.ReadOpsRequest, _peer_pb2.ReadOpsResponse]  # type: ignore[assignment]
+    """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
+    receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
+    NOT_FOUND: nothing is recorded of that life.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -200,6 +210,17 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_peer_pb2.ActivateResponse, _abc.Awaitable[_peer_pb2.ActivateResponse]]:
         """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
         next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadOps(
+        self,
+        request: _peer_pb2.ReadOpsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_peer_pb2.ReadOpsResponse], _abc.AsyncIterator[_peer_pb2.ReadOpsResponse]]:
+        """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
+        receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
+        NOT_FOUND: nothing is recorded of that life.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

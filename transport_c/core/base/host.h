@@ -12,7 +12,7 @@
 #include "core/base/work.h"
 
 enum ut_event_kind {
-    UT_EVENT_OP_DONE = 1,    /* a: status, b: elapsed ns, c: bytes missing */
+    UT_EVENT_OP_DONE = 1,    /* host: culprit, a: status, b: ns, c: bytes missing, d: of the bucket, e: ut_event_what */
     UT_EVENT_DESYNC,         /* host, a: field, b: value here, c: value there */
     UT_EVENT_BAD_SUBMISSION, /* session, a: error (as a positive number) */
     UT_EVENT_VIOLATION,      /* host: it acknowledged what was never sent, or broke its credit */
@@ -28,8 +28,14 @@ typedef struct ut_event {
     uint32_t session; /* UINT32_MAX where none */
     uint32_t host;    /* UINT32_MAX where none */
     uint64_t op_seq;
-    uint64_t a, b, c;
+    uint64_t a, b, c, d, e;
 } ut_event;
+
+/* What an op was and what its culprit has, in one number: a byte each, the collective lowest. */
+static inline uint64_t ut_event_what(unsigned collective, unsigned dtype, unsigned redop, unsigned trouble)
+{
+    return collective | dtype << 8 | redop << 16 | (uint64_t)trouble << 24;
+}
 
 /* Counters since start. Each datagram that comes in is counted in exactly one of the packet classes marked *. */
 typedef struct ut_stats {

@@ -213,14 +213,17 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
     if (had && r.status != UT_FAILED && !op->plan.schedule.apart)
         ut_op_replica_ended(j, op);
     count_status(j->host->counters, r.status);
-    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_OP_DONE,
-                                                .job = j->number,
-                                                .session = UINT32_MAX,
-                                                .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
-                                                .op_seq = op->seq,
-                                                .a = r.status,
-                                                .b = r.elapsed_ns,
-                                                .c = r.bytes_missing});
+    j->host->emit(j->host->context,
+                  &(ut_event){.kind = UT_EVENT_OP_DONE,
+                              .job = j->number,
+                              .session = UINT32_MAX,
+                              .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
+                              .op_seq = op->seq,
+                              .a = r.status,
+                              .b = r.elapsed_ns,
+                              .c = r.bytes_missing,
+                              .d = op->what.bytes,
+                              .e = ut_event_what(op->what.collective, op->what.dtype, op->what.redop, r.trouble)});
 }
 
 static void settle(ut_job *j, ut_op *op, ut_ns now)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima history`: how jobs fared minute by minute, also before the daemon's last start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.events import between
+
+if TYPE_CHECKING:
+    from ultima.v1 import admin_pb2
+
+HEAD = "          ops   whole   part   own  fail    p50 ms    p99 ms missing"
+ROWS = 60  # of a table that is asked for without a time
+
+
+def history(
+    since: Annotated[
+        str, typer.Option(help="A time as 03:12, 'yesterday 03:12', 2026-11-22, or 2h for so long ago.")
+    ] = "",
+    until: Annotated[str, typer.Option(help="The same, for the end.")] = "",
+    job: Annotated[str, typer.Option(help="Of one job only.")] = "",
+    as_json: AsJson = False,
+    socket: Socket = None,
+) -> None:
+    from ultima.admin.past import get_history
+    from ultima.base.instants import MINUTE_NS, clock_text
+    from ultima.cli.status import to_dict
+
+    since_ns, until_ns = between(since, until)
+    answer = get_history(socket_named(socket), job, max(since_ns - MINUTE_NS + 1, 0), until_ns)
+    if as_json:
+        print_json(to_dict(answer))
+        return
+    shown = answer.minutes if since or until else answer.minutes[-ROWS:]
+    if not shown:
+        typer.echo("no ops ended" + (" in that time" if since or until else " since anything was recorded"))
+    else:
+        for text in table(shown):
+            typer.echo(text)
+    if len(shown) < len(answer.minutes):
+        typer.echo(f"{len(answer.minutes) - len(shown)} earlier minutes are not shown; --since 7d shows all")
+    if answer.oldest_ns:
+        where = "on disk" if answer.on_disk else "in memory only"
+        typer.echo(f"recorded since {clock_text(answer.oldest_ns)}, {where}")
+
+
+def table(minutes: Sequence[admin_pb2.JobMinute]) -> list[str]:
+    """At most 80 columns; a line of its own for whoever was to blame."""
+    from datetime import datetime
+
+    from ultima.base.receipt import size_text
+
+    lines, told = [], ""
+    for row in minutes:
+        day = datetime.fromtimestamp(row.start_ns / 1e9)
+        head = f"{day:%Y-%m-%d}, job {row.job}"
+        if head != told:
+            lines += [head, HEAD]
+            told = head
+        counts = (row.ops_complete_count, row.ops_partial_count, row.ops_insufficient_count, row.ops_failed_count)
+        whole, part, own, fail = counts
+        missing = size_text(row.missing_bytes) if row.missing_bytes else "-"
+        lines.append(
+            f"{day:%H:%M} {sum(counts):7} {whole:7} {part:6} {own:5} {fail:5} "
+            f"{row.op_p50_us / 1e3:9.2f} {row.op_p99_us / 1e3:9.2f} {missing}"
+        )
+        if row.culprit:
+            lines.append(f"      to blame in {row.culprit_count} ops: {row.culprit}; slowest op {row.slowest_op_seq}")
+    return lines

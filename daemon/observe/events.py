@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has happened on this host: one line each, for `ultima events`. Names of kinds are listed in docs/operations.md.
+
+Only what changes is an event, never a single op. A kind that comes in floods is cut: so many at once, then one every
+few seconds, and the next one that passes says how many were left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+EVENTS_MAX = 2048  # of which nobody has been told yet, or that a slow follower may lag behind
+AT_ONCE, SECONDS_EACH = 64, 2.0
+FOLLOWERS_MAX = 32
+LEVELS = ("info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """See the module. `number` counts from 1 since the daemon's start; `at_ns` is since 1970."""
+
+    number: int
+    at_ns: int
+    kind: str
+    job: str
+    text: str
+    level: str
+
+
+class EventLog:
+    """See the module. It belongs to the event loop."""
+
+    def __init__(self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`wall` tells nanoseconds since 1970, `monotonic` seconds."""
+        self._wall, self._monotonic = wall, monotonic
+        self._events: deque[HostEvent] = deque(maxlen=EVENTS_MAX)
+        self._number = 0
+        self._left: dict[str, tuple[float, float, int]] = {}
+        """Per kind how many may still come, as of when, and how many were left out."""
+        self._followers: set[asyncio.Event] = set()
+
+    @property
+    def last(self) -> int:
+        """Number of the newest event; 0 while there is none."""
+        return self._number
+
+    def note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
+        """Something has happened."""
+        now = self._monotonic()
+        left, at, left_out = self._left.get(kind, (float(AT_ONCE), now, 0))
+        left = min(AT_ONCE, left + (now - at) / SECONDS_EACH)
+        if left < 1:
+            self._left[kind] = (left, now, left_out + 1)
+            return
+        self._left[kind] = (left - 1, now, 0)
+        if left_out:
+            text = f"{text} ({left_out} more of this kind were left out)"
+        self._number += 1
+        self._events.append(HostEvent(self._number, self._wall(), kind, job, text, level))
+        for follower in self._followers:
+            follower.set()
+
+    def after(self, number: int) -> list[HostEvent]:
+        """Those that came later than the event with this number, oldest first."""
+        newer = min(self._number - number, len(self._events))
+        return list(self._events)[len(self._events) - newer :] if newer > 0 else []
+
+    async def follow(self, number: int) -> AsyncIterator[list[HostEvent]]:
+        """Those after `number` now and as they come, never an empty list. Raises BlockingIOError if too many follow."""
+        if len(self._followers) >= FOLLOWERS_MAX:
+            raise BlockingIOError(f"{FOLLOWERS_MAX} follow the events already")
+        woken = asyncio.Event()
+        self._followers.add(woken)
+        try:
+            while True:
+                woken.clear()
+                found = self.after(number)
+                if found:
+                    number = found[-1].number
+                    yield found
+                else:
+                    await woken.wait()
+        finally:
+            self._followers.discard(woken)
