@@ -81,7 +81,7 @@ def test_imports__are_read_as_python_reads_them(tmp_path: Path, monkeypatch: pyt
 
 def test_arrows__one_file_a_side_imports_the_extension() -> None:
     """cffi's `lib` and `ffi` are untyped and can crash the process: two files hold them, typed for the rest."""
-    for folder, door in (("daemon", "daemon/engine/engine.py"), ("client", "client/session/rings.py")):
+    for folder, door in (("daemon", "daemon/engine/engine.py"), ("client", "client/base/native.py")):
         users = _who_imports(ROOT / folder, ("ultima._native",))
         assert set(users) == {door}, users
 
@@ -112,7 +112,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # The Python rooms, lowest floor first: a room may use those that stand before it, so no two of them can form a circle.
 # "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
 FLOORS = {
-    "client": "base coded settings session api . hierarchy testing admin launch "
+    "client": "base coded settings session api . sparse hierarchy testing admin launch "
     "torch/backend torch/hooks torch/partial torch demo cli",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc process .",
 }

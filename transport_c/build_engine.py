@@ -51,7 +51,7 @@ ffibuilder = FFI()
 ffibuilder.cdef((HERE / "engine.cdef.h").read_text(encoding="utf-8"))
 ffibuilder.set_source(
     "ultima._native",
-    '#include "udp/driver.h"\n#include "kernels/kernels.h"\n',
+    '#include "udp/driver.h"\n#include "kernels/kernels.h"\n#include "kernels/sparse.h"\n',
     sources=_below_root("*.c"),
     depends=[*_below_root("*.h"), str((HERE / "engine.cdef.h").relative_to(ROOT))],
     include_dirs=[str(HERE.relative_to(ROOT))],

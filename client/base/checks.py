@@ -22,3 +22,9 @@ def check_switch(value: object, field: str) -> None:
     """Raises InvalidArgument for all but True, False and None."""
     if value is not None and not isinstance(value, bool):
         raise InvalidArgument(field, value, "True or False")
+
+
+def check_whole_between(value: object, field: str, low: int, high: int) -> None:
+    """Raises InvalidArgument for all but a whole number from |low| to |high|."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidArgument(field, value, f"a whole number from {low} to {high}")

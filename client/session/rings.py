@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The submission and completion rings through the extension: the one file of the client that imports `ultima._native`.
+"""The submission and completion rings through the extension.
 
 Everything above works with offsets, numbers and Receipts and runs as well on the fake of `ultima.testing`. The structs
 that cross into C are allocated once. Not safe for several threads: the session that owns the rings has the lock.
@@ -9,26 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
-from ultima._native import ffi as _ffi
-from ultima._native import lib as _lib
+from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
 from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
 from ultima.session.attachment import Completion, SlotWords, Submission
 from ultima.session.decode import agreed_op, decode_receipt, status_of
 from ultima.session.memory import SharedMap
-
-
-class _Library(Protocol):
-    """The part of the extension that the client uses."""
-
-    def ut_ring_submit(self, submissions: Any, completions: Any, entry: Any, /) -> int: ...
-    def ut_ring_take_completion(self, submissions: Any, completions: Any, ret: Any, /) -> int: ...
-
-
-lib = cast(_Library, _lib)
-ffi: Any = _ffi
 
 SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
 COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")

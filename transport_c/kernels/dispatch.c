@@ -12,21 +12,23 @@
 struct choice {
     const ut_kernels *kernels;
     const ut_hadamard_kernels *hadamard;
+    const ut_sparse_kernels *sparse;
     ut_crc32c_fn *crc32c;
     ut_crc32c_times_fn *times;
     enum ut_isa isa;
 };
-static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, ut_crc32c_plain,
-                                           ut_crc32c_times_plain, UT_ISA_PLAIN};
+static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain,    &ut_sparse_plain,
+                                           ut_crc32c_plain,   ut_crc32c_times_plain, UT_ISA_PLAIN};
 static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
-static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, ut_crc32c_sse42, ut_crc32c_times_sse42,
-                                          UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, ut_crc32c_sse42,
+static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2,     &ut_sparse_avx2,
+                                          ut_crc32c_sse42,  ut_crc32c_times_sse42, UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512,    &ut_hadamard_avx512,
+                                            &ut_sparse_avx512,     ut_crc32c_sse42,
                                             ut_crc32c_times_sse42, UT_ISA_AVX512}; /* the first Xeons */
-static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, ut_crc32c_avx512,
-                                                  ut_crc32c_times_sse42, UT_ISA_AVX512};
+static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512,   &ut_sparse_avx512,
+                                                  ut_crc32c_avx512,   ut_crc32c_times_sse42, UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -177,4 +179,59 @@ uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
     if (len <= UINT32_MAX)
         atomic_store_explicit(&last, (uint64_t)len << 32 | over, memory_order_relaxed);
     return times(a, over) ^ b;
+}
+
+size_t ut_keep(float *kept, const float *add, size_t n, const ut_selection *s)
+{
+    assert((uint64_t)n <= UT_INDICES_MAX);
+    return now()->sparse->keep(kept, add, n, s);
+}
+
+/* In blocks that stay in L1: what was blended is selected before it leaves. */
+size_t ut_keep_momentum(float *kept, float *velocity, const float *add, float momentum, size_t n, const ut_selection *s)
+{
+    enum { BLOCK = 1024 };
+    assert((uint64_t)n <= UT_INDICES_MAX);
+    const ut_sparse_kernels *const sparse = now()->sparse;
+    ut_selection rest = *s;
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = UT_MIN2(n - i, (size_t)BLOCK);
+        sparse->blend(kept + i, velocity + i, add + i, momentum, count);
+        const size_t taken = sparse->keep(kept + i, NULL, count, &rest);
+        for (size_t j = 0; j < taken; j++) {
+            uint32_t value;
+            memcpy(&value, rest.values + j, sizeof value);
+            rest.ties -= (value & 0x7fffffff) == rest.above;
+            velocity[i + rest.indices[j]] = 0;
+            rest.indices[j] += (uint32_t)i;
+        }
+        rest.indices += taken;
+        rest.values += taken;
+        rest.room -= taken;
+    }
+    return s->room - rest.room;
+}
+
+static void assert_bloom(uint32_t m, uint32_t k, uint64_t end)
+{
+    assert(m > 0 && k > 0 && k <= UT_BLOOM_HASHES_MAX && end <= UT_INDICES_MAX);
+}
+
+size_t ut_bloom_members(const uint8_t *bits, uint32_t m, uint32_t k, uint64_t end, uint32_t *out, size_t room)
+{
+    assert_bloom(m, k, end);
+    return now()->sparse->bloom_members(bits, m, k, end, out, room);
+}
+
+void ut_qsgd_encode(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
+                    uint32_t seed)
+{
+    assert(bucket > 0 && bits >= 2 && bits <= 16);
+    now()->sparse->qsgd_encode(norms, codes, values, n, bucket, bits, seed);
+}
+
+void ut_qsgd_decode(float *values, const float *norms, const uint32_t *codes, size_t n, size_t bucket, unsigned bits)
+{
+    assert(bucket > 0 && bits >= 2 && bits <= 16);
+    now()->sparse->qsgd_decode(values, norms, codes, n, bucket, bits);
 }

@@ -10,6 +10,7 @@
 
 #include "hadamard.h"
 #include "kernels.h"
+#include "sparse.h"
 
 typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, uint32_t divisor);
 typedef size_t ut_finish_fn(void *dst, const void *a, size_t n, uint32_t divisor);
@@ -29,8 +30,19 @@ typedef struct ut_hadamard_kernels {
     ut_hadamard_fn *encode, *decode;
 } ut_hadamard_kernels;
 
+typedef struct ut_sparse_kernels {
+    size_t (*keep)(float *kept, const float *add, size_t n, const ut_selection *s);
+    void (*blend)(float *kept, float *velocity, const float *add, float momentum, size_t n); /* without taking out */
+    size_t (*bloom_members)(const uint8_t *bits, uint32_t m, uint32_t k, uint64_t end, uint32_t *out, size_t room);
+    void (*qsgd_encode)(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
+                        uint32_t seed);
+    void (*qsgd_decode)(float *values, const float *norms, const uint32_t *codes, size_t n, size_t bucket,
+                        unsigned bits);
+} ut_sparse_kernels;
+
 extern const ut_kernels ut_kernels_plain;
 extern const ut_hadamard_kernels ut_hadamard_plain;
+extern const ut_sparse_kernels ut_sparse_plain;
 ut_crc32c_fn ut_crc32c_plain;
 ut_crc32c_times_fn ut_crc32c_times_plain;
 
@@ -42,8 +54,10 @@ extern const ut_kernels ut_kernels_avx2;   /* AVX2, F16C, FMA */
 extern const ut_kernels ut_kernels_avx512; /* AVX-512 F, BW, DQ, VL */
 extern const ut_hadamard_kernels ut_hadamard_avx2;
 extern const ut_hadamard_kernels ut_hadamard_avx512;
-ut_crc32c_fn ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
-ut_crc32c_fn ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
+extern const ut_sparse_kernels ut_sparse_avx2;   /* AVX2 */
+extern const ut_sparse_kernels ut_sparse_avx512; /* AVX-512 F, BW, DQ, VL */
+ut_crc32c_fn ut_crc32c_sse42;                    /* SSE4.2, PCLMULQDQ */
+ut_crc32c_fn ut_crc32c_avx512;                   /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
 ut_crc32c_times_fn ut_crc32c_times_sse42;
 #endif
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ultima import InvalidArgument, Options
+from ultima.base.native import lib
 from ultima.cli import main
-from ultima.session.rings import lib
 from ultima.settings.options import FIXED, TABLE, changes, message, resolve, words
 from ultima.testing import FakeDaemon
 from ultima.v1 import admin_pb2, types_pb2
