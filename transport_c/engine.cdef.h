@@ -420,6 +420,18 @@ typedef struct ut_driver_snapshot {
     ut_job_snapshot job[16];
 } ut_driver_snapshot;
 
+typedef struct ut_driver_seal {
+    uint32_t suite;
+    uint8_t secret[32];
+    uint64_t generation;
+    uint32_t lane;
+    const char *job;
+} ut_driver_seal;
+
+const ut_cipher *ut_driver_cipher(void);
+uint32_t ut_driver_suite(const char *name);
+const char *ut_driver_suite_name(uint32_t suite);
+
 ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t error_len);
 void ut_driver_close(ut_driver *driver);
 void ut_driver_get_info(ut_driver *driver, ut_driver_info *ret);
@@ -430,9 +442,10 @@ int ut_driver_job_add(ut_driver *driver, const ut_job_config *config);
 int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *options);
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 int ut_driver_activate(ut_driver *driver, uint32_t job, uint64_t op_seq);
-int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32_t *ret_cid);
+int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const ut_driver_seal *seal,
+                          uint32_t *ret_cid);
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
-                           uint16_t feedback_port, uint32_t cid);
+                           uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);

@@ -38,6 +38,7 @@ typedef struct host {
 static host hosts[HOSTS_MAX];
 static const char *address = "127.0.0.1";
 static int32_t gso = 1, gro = 1;
+static uint32_t suite; /* of sealed packets; 0: they are not */
 
 /* ---- playing a cluster ---- */
 
@@ -110,7 +111,16 @@ __attribute__((unused)) static ut_job_config job_config(uint32_t n, uint32_t sel
                            .self = self,
                            .local_ranks = 1,
                            .packet_bytes = hosts[self].info.packet_bytes,
-                           .bucket_bytes_max = ARENA};
+                           .bucket_bytes_max = ARENA,
+                           .cipher = suite ? ut_driver_cipher() : NULL};
+}
+
+/* For packets from host |from| to host |to|; NULL if none are sealed. Good until the next call. */
+__attribute__((unused)) static const ut_driver_seal *seal_of(uint32_t from, uint32_t to)
+{
+    static ut_driver_seal seal;
+    seal = (ut_driver_seal){.suite = suite, .secret = {(uint8_t)from, (uint8_t)to, 9}, .generation = 3, .job = "job"};
+    return suite ? &seal : NULL;
 }
 
 /* |n| drivers of as many hosts, each for one lane of a job. Those from hosts[n] on are second lanes: each shares its
@@ -129,12 +139,14 @@ __attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool seco
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < n; k++)
             if (i != k)
-                CHECK_EQ(ut_driver_peer_listen(hosts[i].driver, (uint32_t)hosts[i].job, k, &cid[i][k]), UT_OK);
+                CHECK_EQ(ut_driver_peer_listen(hosts[i].driver, (uint32_t)hosts[i].job, k, seal_of(k, i), &cid[i][k]),
+                         UT_OK);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < n; k++)
             if (i != k)
                 CHECK_EQ(ut_driver_peer_connect(hosts[i].driver, (uint32_t)hosts[i].job, k, address,
-                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cid[k][i]),
+                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cid[k][i],
+                                                seal_of(i, k)),
                          UT_OK);
 }
 

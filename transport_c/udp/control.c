@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "loop.h"
+#include "sealing.h"
 
 #define FORKED UT_ERR_CLOSED /* ut_driver_error says whose driver it is */
 
@@ -156,6 +157,15 @@ int ut_driver_job_add(ut_driver *d, const ut_job_config *config)
         munmap(memory, bytes);
         return ut_driver_leave_failing(d, result, "job of %" PRIu32 " hosts: %s", config->hosts, ut_strerror(result));
     }
+    if (config->cipher) {
+        d->job_keys[job] = ut_job_keys_make(config->hosts, config->self);
+        if (!d->job_keys[job]) {
+            const int why = errno;
+            ut_engine_job_remove(d->engine, (uint32_t)job, ut_driver_now());
+            munmap(memory, bytes);
+            return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "map memory for a job's keys: %s", strerror(why));
+        }
+    }
     d->job_memory[job] = memory;
     d->job_bytes[job] = bytes;
     return ut_driver_leave_poking(d, job);
@@ -216,6 +226,8 @@ int ut_driver_job_remove(ut_driver *d, uint32_t job)
             remove_session(d, i);
     munmap(d->job_memory[job], d->job_bytes[job]);
     d->job_memory[job] = NULL;
+    ut_job_keys_drop(d->job_keys[job]);
+    d->job_keys[job] = NULL;
     return ut_driver_leave_poking(d, UT_OK);
 }
 
@@ -243,14 +255,34 @@ int ut_driver_receipt(ut_driver *d, uint32_t job, uint32_t back, ut_receipt *ret
 
 /* ---- peers ---- */
 
-int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, uint32_t *ret_cid)
+/* Leaves with a sentence about keys that were refused. */
+static int leave_no_keys(ut_driver *d, uint32_t job, uint32_t host, int code)
+{
+    if (code == UT_ERR_EXISTS)
+        return ut_driver_leave_failing(d, code, "host %" PRIu32 " of job %" PRIu32 ": sealed with this secret before",
+                                       host, job);
+    if (code == UT_ERR_ARGUMENT)
+        return ut_driver_leave_failing(d, code,
+                                       "seal: must be given for each path of a sealed job, with suite 1 to %d,"
+                                       " and for no other",
+                                       UT_SUITES_END - 1);
+    return ut_driver_leave_failing(d, code, "keys of host %" PRIu32 " of job %" PRIu32 ": %s", host, job,
+                                   ut_strerror(code));
+}
+
+int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, const ut_driver_seal *seal, uint32_t *ret_cid)
 {
     if (!ut_driver_enter(d))
         return FORKED;
     if (!has_job(d, job))
         return leave_no_job(d, job);
+    if (!ut_job_keys_fit(d->job_keys[job], seal))
+        return leave_no_keys(d, job, host, UT_ERR_ARGUMENT);
     const int result = ut_engine_peer_listen(d->engine, job, host, ret_cid);
-    return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_peer(d, job, host, result);
+    if (result != UT_OK)
+        return leave_no_peer(d, job, host, result);
+    const int keys = seal ? ut_job_keys_in(d->job_keys[job], d->engine, job, host, *ret_cid, seal) : UT_OK;
+    return keys == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_keys(d, job, host, keys);
 }
 
 static bool parse_peer(const ut_driver *d, const char *address, uint16_t port, ut_addr *ret)
@@ -259,7 +291,7 @@ static bool parse_peer(const ut_driver *d, const char *address, uint16_t port, u
 }
 
 int ut_driver_peer_connect(ut_driver *d, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
-                           uint16_t feedback_port, uint32_t cid)
+                           uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal)
 {
     ut_addr data, feedback;
     if (!ut_driver_enter(d))
@@ -273,6 +305,12 @@ int ut_driver_peer_connect(ut_driver *d, uint32_t job, uint32_t host, const char
     if (data_port == 0 || feedback_port == 0)
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "host %" PRIu32 " at %s: ports %u and %u must not be 0",
                                        host, address, (unsigned)data_port, (unsigned)feedback_port);
+    if (!ut_job_keys_fit(d->job_keys[job], seal))
+        return leave_no_keys(d, job, host, UT_ERR_ARGUMENT);
+    /* Old numbers must not go under new keys, nor the other way round: nothing is sent between these two. */
+    const int keys = seal ? ut_job_keys_out(d->job_keys[job], host, cid, seal) : UT_OK;
+    if (keys != UT_OK)
+        return leave_no_keys(d, job, host, keys);
     const int result = ut_engine_peer_connect(d->engine, job, host, &data, &feedback, cid, ut_driver_now());
     return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_peer(d, job, host, result);
 }

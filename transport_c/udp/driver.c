@@ -19,6 +19,7 @@
 
 #include "kernels/kernels.h"
 #include "loop.h"
+#include "sealing.h"
 
 enum {
     RECEIVE_BUFFER = 8 << 20,
@@ -310,9 +311,11 @@ void ut_driver_close(ut_driver *d)
     for (unsigned i = 0; i < UT_SESSIONS_MAX; i++)
         if (d->sessions[i].used)
             ut_driver_close_session(d, &d->sessions[i]);
-    for (unsigned i = 0; i < UT_JOBS_MAX; i++)
+    for (unsigned i = 0; i < UT_JOBS_MAX; i++) {
         if (d->job_memory[i])
             munmap(d->job_memory[i], d->job_bytes[i]);
+        ut_job_keys_drop(d->job_keys[i]);
+    }
     if (d->engine_memory)
         munmap(d->engine_memory, d->engine_bytes);
     close_link(d);

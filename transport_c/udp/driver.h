@@ -66,6 +66,22 @@ typedef struct ut_driver_snapshot {
     ut_job_snapshot job[UT_JOBS_MAX];
 } ut_driver_snapshot;
 
+/* How the packets of one direction of a path are sealed, in a job whose `cipher` is ut_driver_cipher(). */
+typedef struct ut_driver_seal {
+    uint32_t suite;      /* enum ut_suite */
+    uint8_t secret[32];  /* drawn by the host that receives the packets */
+    uint64_t generation; /* life of the job */
+    uint32_t lane;       /* number of this driver among those of its host */
+    const char *job;     /* its name */
+} ut_driver_seal;
+
+/* For ut_job_config.cipher: the packets of the job are sealed. Such a process cannot be traced or dumped any more. */
+const ut_cipher *ut_driver_cipher(void);
+/* The number of the suite with this name (enum ut_suite), 0 if there is none here; of "auto" the one that this CPU
+ * computes fastest. And the name of a suite; NULL if there is none with that number. */
+uint32_t ut_driver_suite(const char *name);
+const char *ut_driver_suite_name(uint32_t suite);
+
 /* Opens, probes, starts the thread. NULL on failure, with a sentence in |error| (of |error_len| bytes). */
 ut_driver *ut_driver_open(const ut_driver_config *config, char *error, size_t error_len);
 /* Stops the thread, closes the sockets, unmaps what it mapped. NULL is fine. */
@@ -86,10 +102,13 @@ int ut_driver_job_tune(ut_driver *driver, uint32_t job, const ut_job_options *op
 int ut_driver_job_remove(ut_driver *driver, uint32_t job);
 /* Partial jobs: starts op |op_seq|; see ut_engine_activate. */
 int ut_driver_activate(ut_driver *driver, uint32_t job, uint64_t op_seq);
-int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, uint32_t *ret_cid);
-/* |address| is numeric, of the same family as `bind`. */
+/* |seal| NULL: the job is not sealed. Else its secret is a new one, for packets from |host|. */
+int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const ut_driver_seal *seal,
+                          uint32_t *ret_cid);
+/* |address| is numeric, of the same family as `bind`. |seal| as above, for packets to |host|, which drew the secret
+ * together with |cid|: UT_ERR_EXISTS if it was used before, for then nonces would come twice. */
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
-                           uint16_t feedback_port, uint32_t cid);
+                           uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);

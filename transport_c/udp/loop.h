@@ -63,6 +63,7 @@ struct ut_driver {
     ut_engine_config engine_config;
     void *job_memory[UT_JOBS_MAX]; /* NULL: the number is free */
     size_t job_bytes[UT_JOBS_MAX];
+    struct ut_job_keys *job_keys[UT_JOBS_MAX]; /* sealing.h; NULL: the job is not sealed */
 
     ut_driver_session sessions[UT_SESSIONS_MAX];
     uint64_t rung;   /* sessions to look at in the next turn, bit per session */

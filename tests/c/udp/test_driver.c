@@ -210,19 +210,19 @@ static void calls__check_and_say(void)
     CHECK_EQ(ut_driver_next_op_seq(d, 7, &next), UT_OK);
     CHECK_EQ(next, 0);
 
-    REFUSED(ut_driver_peer_listen(d, 7, 2, &cid), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
+    REFUSED(ut_driver_peer_listen(d, 7, 2, NULL, &cid), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
     REFUSED(ut_driver_peer_stats(d, 7, UINT32_MAX, &stats), UT_ERR_UNKNOWN,
             "host 4294967295 of job 7: there is no such peer");
     REFUSED(ut_driver_peer_absent(d, 7, 2), UT_ERR_UNKNOWN, "host 2 of job 7: there is no such peer");
-    REFUSED(ut_driver_peer_connect(d, 7, 1, "::1", 1, 2, 3), UT_ERR_ARGUMENT,
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "::1", 1, 2, 3, NULL), UT_ERR_ARGUMENT,
             "host 1 at ::1: must be a numeric IPv4 address, as ours");
-    REFUSED(ut_driver_peer_connect(d, 7, 1, "nowhere", 1, 2, 3), UT_ERR_ARGUMENT,
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "nowhere", 1, 2, 3, NULL), UT_ERR_ARGUMENT,
             "host 1 at nowhere: must be a numeric IPv4 address, as ours");
-    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 0, 2, 3), UT_ERR_ARGUMENT,
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 0, 2, 3, NULL), UT_ERR_ARGUMENT,
             "host 1 at 127.0.0.1: ports 0 and 2 must not be 0");
-    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 1, 2, 3), UT_ERR_ARGUMENT,
+    REFUSED(ut_driver_peer_connect(d, 7, 1, "127.0.0.1", 1, 2, 3, NULL), UT_ERR_ARGUMENT,
             "host 1 of job 7: cannot be connected before ut_driver_peer_listen");
-    CHECK_EQ(ut_driver_peer_listen(d, 7, 1, &cid), UT_OK);
+    CHECK_EQ(ut_driver_peer_listen(d, 7, 1, NULL, &cid), UT_OK);
     CHECK_EQ(ut_driver_peer_stats(d, 7, 1, &stats), UT_OK);
     CHECK_EQ(stats.up, 0);
 
