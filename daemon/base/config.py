@@ -101,6 +101,9 @@ class EngineOptions(_Section):
     )
     gso: bool = Field(True, description="segmentation offload, where the kernel has it")
     gro: bool = Field(True, description="receive offload, where the kernel has it")
+    cipher: Literal["auto", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"] = Field(
+        "auto", description="of the packets to this host, where peers are authenticated; auto: the fastest of this CPU"
+    )
 
     @field_validator("packet_bytes")
     @classmethod

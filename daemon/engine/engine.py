@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from ultima.daemon.base.errors import ENGINE_ERRORS, StartFailed, StartupError, from_engine
+from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, NAMES, Options
+from ultima.daemon.engine.seal import Seal
 from ultima.v1.job_options import OFF
 
 NEVER = 2**64 - 1
 NOBODY = 2**32 - 1
+KEYS_BYTES = 32 << 10  # for the keys of a path: 24 contexts of the cipher library, which says nothing of their size
 
 
 class Status(IntEnum):
@@ -99,6 +101,8 @@ class JobConfig:
     options: Options = DEFAULTS
     ranks_of: tuple[int, ...] = ()
     """How many ranks each host has, by its index; empty: `local_ranks` here, and the others spread evenly."""
+    sealed: bool = False
+    """Its packets are sealed, each path under secrets that peer_listen and peer_connect are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +218,18 @@ class Engine(Protocol):
     def job_remove(self, job: int) -> None:
         """Fails what is open, forgets connections and sessions of the job."""
 
-    def peer_listen(self, job: int, host: int) -> int:
-        """A fresh connection id for packets from `host`; all state of the path from it is forgotten."""
+    def suite(self, name: str) -> str:
+        """The cipher of that name; of "auto" the one that this CPU computes fastest. Refused if there is none here."""
 
-    def peer_connect(self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int) -> None:
+    def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> int:
+        """A fresh connection id for packets from `host`; all state of the path from it is forgotten.
+
+        `seal` is how those are sealed, if those of the job are; its secret must be new.
+        """
+
+    def peer_connect(
+        self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int, seal: Seal | None = None
+    ) -> None:
         """Where `host` listens and the id it chose; all state of the path to it is forgotten, and it is present."""
 
     def peer_absent(self, job: int, host: int) -> None:
@@ -315,7 +327,8 @@ class NativeEngine:
             "ut_engine_config *",
             {"packet_bytes": info.packet_bytes, "segments_max": 1, "receive_buffer": info.receive_buffer_bytes},
         )
-        return int(self._lib.ut_job_bytes(engine, self._job_config(config)))
+        keys = config.hosts * KEYS_BYTES if config.sealed else 0
+        return int(self._lib.ut_job_bytes(engine, self._job_config(config))) + keys
 
     def job_add(self, config: JobConfig) -> int:
         return self._checked(self._lib.ut_driver_job_add(self._driver, self._job_config(config)), "job_add")
@@ -337,16 +350,26 @@ class NativeEngine:
     def job_remove(self, job: int) -> None:
         self._checked(self._lib.ut_driver_job_remove(self._driver, job), "job_remove")
 
-    def peer_listen(self, job: int, host: int) -> int:
+    def suite(self, name: str) -> str:
+        number = self._lib.ut_driver_suite(name.encode())
+        if number == 0:
+            raise InvalidArgument(f"cipher = {name!r}: libcrypto has none of that name here that computes rightly")
+        return str(self._ffi.string(self._lib.ut_driver_suite_name(number)).decode())
+
+    def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> int:
         cid = self._ffi.new("uint32_t *")
-        self._checked(self._lib.ut_driver_peer_listen(self._driver, job, host, cid), "peer_listen")
+        with _Sealed(self._ffi, self._lib, seal) as sealed:
+            self._checked(self._lib.ut_driver_peer_listen(self._driver, job, host, sealed, cid), "peer_listen")
         return int(cid[0])
 
-    def peer_connect(self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int) -> None:
-        result = self._lib.ut_driver_peer_connect(
-            self._driver, job, host, address.encode(), data_port, feedback_port, cid
-        )
-        self._checked(result, f"peer_connect to {address}")
+    def peer_connect(
+        self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int, seal: Seal | None = None
+    ) -> None:
+        with _Sealed(self._ffi, self._lib, seal) as sealed:
+            result = self._lib.ut_driver_peer_connect(
+                self._driver, job, host, address.encode(), data_port, feedback_port, cid, sealed
+            )
+            self._checked(result, f"peer_connect to {address}")
 
     def peer_absent(self, job: int, host: int) -> None:
         self._checked(self._lib.ut_driver_peer_absent(self._driver, job, host), "peer_absent")
@@ -433,6 +456,7 @@ class NativeEngine:
             "first_op_seq": config.first_op_seq,
             "ranks_of": config.ranks_of,
             "options": _job_options(config.options),
+            "cipher": self._lib.ut_driver_cipher() if config.sealed else self._ffi.NULL,
         }
         return self._ffi.new("ut_job_config *", values)
 
@@ -445,6 +469,25 @@ class NativeEngine:
 
 def _peer_stats(peer: Any) -> PeerStats:
     return PeerStats(bool(peer.up), *(int(getattr(peer, name)) for name in PEER_FIELDS[1:]))
+
+
+class _Sealed:
+    """A `Seal` as the driver takes it, for as long as a call lasts: then the copy of the secret is overwritten."""
+
+    def __init__(self, ffi: Any, lib: Any, seal: Seal | None) -> None:
+        self._ffi, self._seal = ffi, seal
+        if seal is not None:
+            self._name = ffi.new("char[]", seal.job.encode())
+            values = {"suite": lib.ut_driver_suite(seal.suite.encode()), "secret": list(seal.secret)}
+            values |= {"generation": seal.generation, "lane": seal.lane, "job": self._name}
+            self._struct = ffi.new("ut_driver_seal *", values)
+
+    def __enter__(self) -> Any:
+        return self._ffi.NULL if self._seal is None else self._struct
+
+    def __exit__(self, *_: object) -> None:
+        if self._seal is not None:
+            self._ffi.memmove(self._struct.secret, bytes(len(self._struct.secret)), len(self._struct.secret))
 
 
 def _job_options(options: Options) -> dict[str, int]:

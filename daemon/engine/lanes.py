@@ -35,6 +35,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
 )
 from ultima.daemon.engine.records import to_proto
+from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 
 _LEAST = ("oldest_open_ns", "oldest_deadline_ns")
@@ -103,6 +104,10 @@ class Lanes:
         """All that status tells, at the cost of waiting for each lane's engine once."""
         return LanesSnapshot([engine.snapshot() for engine in self.engines], dict(self._jobs))
 
+    def suite(self, name: str) -> str:
+        """The cipher of that name, the same on all lanes; "auto": the fastest here."""
+        return self.engines[0].suite(name)
+
     def job_bytes(self, config: JobConfig, lanes: int) -> int:
         """Bytes of memory that the engines will set aside for such a job."""
         return sum(engine.job_bytes(config) for engine in self.engines[:lanes])
@@ -139,16 +144,27 @@ class Lanes:
             del self._job_of[lane][number]
         del self._jobs[job]
 
-    def peer_listen(self, job: int, host: int) -> tuple[int, ...]:
-        """A fresh connection id per lane for packets from `host`; all state of the paths from it is forgotten."""
-        return tuple(engine.peer_listen(number, host) for engine, number in self._each(job))
+    def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> tuple[int, ...]:
+        """A fresh connection id per lane for packets from `host`; all state of the paths from it is forgotten.
+
+        `seal` is how those are sealed, if those of the job are; all lanes have keys of their own from its secret.
+        """
+        each = enumerate(self._each(job))
+        return tuple(engine.peer_listen(number, host, _of_lane(seal, lane)) for lane, (engine, number) in each)
 
     def peer_connect(
-        self, job: int, host: int, address: str, ports: Sequence[tuple[int, int]], cids: Sequence[int]
+        self,
+        job: int,
+        host: int,
+        address: str,
+        ports: Sequence[tuple[int, int]],
+        cids: Sequence[int],
+        seal: Seal | None = None,
     ) -> None:
         """Where `host` listens (data and feedback port per lane) and the ids it chose; it is present from then on."""
-        for (engine, number), (data, feedback), cid in zip(self._each(job), ports, cids, strict=False):
-            engine.peer_connect(number, host, address, data, feedback, cid)
+        each = zip(itertools.count(), self._each(job), ports, cids, strict=False)
+        for lane, (engine, number), (data, feedback), cid in each:
+            engine.peer_connect(number, host, address, data, feedback, cid, _of_lane(seal, lane))
 
     def peer_absent(self, job: int, host: int) -> None:
         """Ops stop waiting for `host`."""
@@ -296,3 +312,7 @@ def _together(name: str, values: Iterable[int]) -> int:
 
 def _free(taken: Container[int]) -> int:
     return next(number for number in itertools.count() if number not in taken)
+
+
+def _of_lane(seal: Seal | None, lane: int) -> Seal | None:
+    return None if seal is None else replace(seal, lane=lane)

@@ -117,13 +117,15 @@ class Fellows:
             )
         job.links.check_node(caller)
         in_force = job.in_force.hear(options)
-        cids = await job.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt)
+        seal = request.seal if request.HasField("seal") else None
+        cids = await job.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt, seal)
         return peer_pb2.ConnectResponse(
             connection_ids=cids,
             incarnation=job.incarnation,
             next_op_seq=self._engine.next_op_seq(job.number),
             options=in_force.to_proto(),
             proof=job_secret.answer(job.secret, request.proof, *proved) if job.secret else None,
+            seal=job.links.seal_offered(caller.index) if cids else None,
         )
 
     def membership_now(self, membership: Membership, job: str) -> Membership:

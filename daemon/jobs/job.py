@@ -226,7 +226,9 @@ class Job:
         )
 
 
-def engine_config(membership: Membership, own: Host, rate_asked: int, rate_limit: int) -> JobConfig:
+def engine_config(
+    membership: Membership, own: Host, rate_asked: int, rate_limit: int, sealed: bool = False
+) -> JobConfig:
     """A job as the engine needs it; of the rates, in bytes per second, 0 is none and the lower one holds."""
     return JobConfig(
         hosts=len(membership.hosts),
@@ -239,4 +241,5 @@ def engine_config(membership: Membership, own: Host, rate_asked: int, rate_limit
         first_op_seq=membership.next_op_seq,
         options=membership.options.seeded(membership.generation),
         ranks_of=tuple(len(host.ranks) for host in membership.hosts),
+        sealed=sealed,
     )

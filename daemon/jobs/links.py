@@ -29,10 +29,12 @@ from ultima.daemon.base.options import InForce, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
 from ultima.daemon.base.waiting import Backoff, spawn
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.seal import Seal, Sealing
+from ultima.daemon.engine.seal import taken as taken_seal
 from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.standing import Standing
 from ultima.daemon.trust import job_secret
-from ultima.v1 import peer_pb2
+from ultima.v1 import peer_pb2, types_pb2
 
 log = logging.getLogger("ultimad.links")
 
@@ -40,6 +42,7 @@ CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its o
 DOUBT_SECONDS = 2.0  # one call that only asks whether a host stands by what came in its name
 DOUBTS_MAX = 5  # questions about one offer, or about those that replace it meanwhile
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
+SEAL_SECONDS = 60.0  # for which an answer that was lost can be given again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
 ConnectCall = Callable[[Place, peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
@@ -55,6 +58,8 @@ class Link:
     """Our choice per lane, on its packets; none while the path is not up."""
     tx_cids: tuple[int, ...] = ()
     """Its choice, on ours."""
+    rx_seal: Seal | None = None
+    """How its packets are sealed, while an answer that was lost may have to be given again."""
     offer: int = 0
     """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
     why: str = "has not called yet"
@@ -105,11 +110,15 @@ class Links:
         next_op_seq: int,
         on_change: Callable[[], None],
         secret: bytes = b"",
+        sealing: Sealing | None = None,
     ) -> None:
-        """`number` is the engine's number of the job; `others` are its other hosts by index; `secret` is the job's."""
+        """`number` is the engine's number of the job; `others` are its other hosts by index; `secret` is the job's.
+
+        `sealing`: packets are sealed, on all paths.
+        """
         self._engine, self._call, self._job, self._number = engine, call, job, number
         self._generation, self.own, self._in_force = generation, own, in_force
-        self._on_change, self._secret = on_change, secret
+        self._on_change, self._secret, self._sealing = on_change, secret, sealing
         self._links = {index: Link(host) for index, host in others.items()}
         self._standing = Standing(next_op_seq)
 
@@ -154,8 +163,18 @@ class Links:
         if not link.calls():
             link.caller = spawn(self._keep_calling(link, give_up, after), f"connect-{self._job}")
 
-    async def called(self, caller: Host, cids: tuple[int, ...], offer: int, doubt: bool) -> tuple[int, ...]:
-        """The other side offers `cids`, or asks for an offer: returns our ids for the former. Raises Refused."""
+    async def called(
+        self,
+        caller: Host,
+        cids: tuple[int, ...],
+        offer: int,
+        doubt: bool,
+        seal: types_pb2.SealOffer | None = None,
+    ) -> tuple[int, ...]:
+        """The other side offers `cids`, or asks for an offer: returns our ids for the former. Raises Refused.
+
+        `seal` goes with the ids; with ours goes `seal_offered`.
+        """
         whole("offer", offer, 0, OP_SEQ_MAX)
         link = self._link_of(caller)
         known = link.host.incarnation
@@ -164,12 +183,19 @@ class Links:
                 f"job {self._job!r}: caller.incarnation = {caller.incarnation}: {link.host.name} is alive as {known}"
             )
         if cids:
-            return self.answer(caller, cids, offer)
+            return self.answer(caller, cids, offer, seal)
         if self._offers(link) or not doubt:
             self.asked(caller, offer, doubt)
         return ()
 
-    def answer(self, caller: Host, cids: tuple[int, ...], offer: int) -> tuple[int, ...]:
+    def seal_offered(self, index: int) -> types_pb2.SealOffer | None:
+        """How packets from that host to this one are to be sealed, since its offer was taken."""
+        seal = self._links[index].rx_seal
+        return None if seal is None else seal.to_proto()
+
+    def answer(
+        self, caller: Host, cids: tuple[int, ...], offer: int, seal: types_pb2.SealOffer | None = None
+    ) -> tuple[int, ...]:
         """The other side offers: takes its ids and returns ours. Raises FailedPrecondition."""
         link = self._link_of(caller)
         if self._offers(link):
@@ -177,15 +203,22 @@ class Links:
         self._check_lanes(caller, cids)
         taken = link.offer if link.host.incarnation == caller.incarnation else 0
         if offer == taken and link.up() and link.tx_cids == cids:
+            if self._sealing is not None and link.rx_seal is None:
+                raise Unavailable(f"job {self._job!r}: offer = {offer}: taken long ago, make a newer one")
             return link.rx_cids
         if offer <= taken:
             self._doubt(link)
             raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: void, {taken} was taken already")
         if offer > taken + WINDOW:
             raise FailedPrecondition(f"job {self._job!r}: offer = {offer}: allowed: {taken + 1} to {taken + WINDOW}")
+        tx_seal = taken_seal(self._sealing, seal, caller.name, self._job)
         replaced = link.up() and link.host.incarnation == caller.incarnation
         link.offer = offer
-        self._connect(link, caller, self._engine.peer_listen(self._number, caller.index), cids)
+        rx_seal = self._draw_seal()
+        rx_cids = self._engine.peer_listen(self._number, caller.index, rx_seal)
+        self._connect(link, caller, rx_cids, cids, tx_seal)
+        link.rx_seal = rx_seal
+        asyncio.get_running_loop().call_later(SEAL_SECONDS, self._forget_seal, link, rx_seal)
         if replaced:
             self._doubt(link)
         return link.rx_cids
@@ -283,8 +316,10 @@ class Links:
         self._engine.peer_absent(self._number, link.host.index)
         self._on_change()
 
-    def _connect(self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...]) -> None:
-        self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids)
+    def _connect(
+        self, link: Link, host: Host, rx_cids: tuple[int, ...], tx_cids: tuple[int, ...], tx_seal: Seal | None
+    ) -> None:
+        self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids, tx_seal)
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
         link.leaving = False
         link.came_up.set()
@@ -343,12 +378,23 @@ class Links:
         """One exchange."""
         host = link.host
         link.offer += 1
-        rx_cids = self._engine.peer_listen(self._number, host.index)
-        response = await self._request(link, cids=rx_cids, to_incarnation=host.incarnation, offer=link.offer)
+        rx_seal = self._draw_seal()
+        rx_cids = self._engine.peer_listen(self._number, host.index, rx_seal)
+        response = await self._request(link, rx_cids, host.incarnation, link.offer, seal=rx_seal)
         if response.incarnation == host.incarnation:
             tx_cids = tuple(response.connection_ids)
             self._check_lanes(host, tx_cids)
-            self._connect(link, host, rx_cids, tx_cids)
+            seal = response.seal if response.HasField("seal") else None
+            self._connect(link, host, rx_cids, tx_cids, taken_seal(self._sealing, seal, host.name, self._job))
+
+    def _draw_seal(self) -> Seal | None:
+        return None if self._sealing is None else self._sealing.draw()
+
+    @staticmethod
+    def _forget_seal(link: Link, seal: Seal | None) -> None:
+        """No answer that was lost is asked for any more; the engine has made keys of the secret and wiped it."""
+        if link.rx_seal is seal:
+            link.rx_seal = None
 
     async def _ask(self, link: Link) -> None:
         """Asks for an offer, and gives it the time to come."""
@@ -360,7 +406,13 @@ class Links:
             link.why = "was asked to call, and does not"
 
     async def _request(
-        self, link: Link, cids: tuple[int, ...], to_incarnation: int, offer: int, doubt: bool = False
+        self,
+        link: Link,
+        cids: tuple[int, ...],
+        to_incarnation: int,
+        offer: int,
+        doubt: bool = False,
+        seal: Seal | None = None,
     ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
@@ -372,6 +424,7 @@ class Links:
             offer=offer,
             options=self._in_force.options.to_proto(),
             doubt=doubt,
+            seal=None if seal is None else seal.to_proto(),
         )
         proved = (self._job, self._generation, self.own.node, link.host.node)
         if self._secret:

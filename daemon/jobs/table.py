@@ -21,6 +21,7 @@ from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotF
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
@@ -239,7 +240,7 @@ class JobTable:
     def _begin(self, job: Job, membership: Membership, own: Host, undo: ExitStack) -> None:
         """Gives the job its place in the engine, and starts to connect; `undo` is told how to take that back."""
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
-        config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s)
+        config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s, sealed=bool(self._node))
         memory_bytes = self._engine.job_bytes(config, membership.lanes)
         self._budget.take_engine(job.uid, job.name, memory_bytes, membership.bucket_bytes_max)
         undo.callback(self._budget.give_back_engine, job.uid, job.name, memory_bytes)
@@ -270,6 +271,7 @@ class JobTable:
             membership.next_op_seq,
             lambda: self._links_changed(job),
             job.secret,
+            Sealing(self._engine.suite(self._config.engine.cipher), job.name, job.generation) if self._node else None,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",

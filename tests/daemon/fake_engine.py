@@ -36,6 +36,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
+from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 from ultima.v1.limits import (
     BUCKET_BYTES_MAX,
@@ -58,6 +59,8 @@ class FakePath:
     rx_cid: int = 0
     tx_cid: int = 0
     address: tuple[str, int, int] = ("", 0, 0)
+    rx_seal: Seal | None = None
+    tx_seal: Seal | None = None
     up: bool = False
     connects: int = 0
     absences: int = 0
@@ -181,13 +184,27 @@ class FakeEngine:
             raise NotFound(f"host {host}")
         return self.jobs[job].paths.setdefault(host, FakePath())
 
-    def peer_listen(self, job: int, host: int) -> int:
+    def suite(self, name: str) -> str:
+        return "aes-128-gcm" if name == "auto" else name
+
+    def _check_seal(self, job: int, seal: Seal | None) -> None:
+        if (seal is not None) is not self._job(job).config.sealed:
+            raise InvalidArgument("seal: must be given for each path of a sealed job, and for no other")
+
+    def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> int:
         path = self.path(job, host)
+        self._check_seal(job, seal)
+        path.rx_seal = seal
         path.rx_cid = next(self._cids) & 0xFFFFFFFF
         return path.rx_cid
 
-    def peer_connect(self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int) -> None:
+    def peer_connect(
+        self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int, seal: Seal | None = None
+    ) -> None:
         path = self.path(job, host)
+        self._check_seal(job, seal)
+        if seal is not None and seal == path.tx_seal:
+            raise InvalidArgument("peer_connect: sealed with this secret before")
         try:
             ipaddress.ip_address(address)
         except ValueError:
@@ -195,6 +212,7 @@ class FakeEngine:
         if not path.rx_cid:
             raise InvalidArgument("connected before anyone listens")
         path.tx_cid, path.address, path.up = cid, (address, data_port, feedback_port), True
+        path.tx_seal = seal
         path.connects += 1
 
     def peer_absent(self, job: int, host: int) -> None:

@@ -276,7 +276,8 @@ class ChildDaemon:
     @classmethod
     async def start(cls, folder: Path, port: int, *flags: str, anew: bool = False, **environment: str) -> Self:
         """Starts it, by an interpreter of its own if it is to be |anew|, and waits until it is ready."""
-        flags = ("--runtime-dir", str(folder), "--port", str(port), "--bind", "127.0.0.1", "--insecure", *flags)
+        insecure = () if "ULTIMAD_TLS_KEY" in environment else ("--insecure",)
+        flags = ("--runtime-dir", str(folder), "--port", str(port), "--bind", "127.0.0.1", *insecure, *flags)
         log, variables = folder.with_suffix(".log"), os.environ | environment
         process: Process | subprocess.Popen[bytes]
         with log.open("ab") as file:
