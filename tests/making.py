@@ -12,6 +12,12 @@ BUILD = TRANSPORT / "build"
 SECONDS = 500.0
 
 
+def core_objects() -> dict[str, Path]:
+    """The core's C files, as `room/name.c`, and the object of each, compiled without optimization."""
+    made = [Path(line) for line in make("objects").split()]
+    return {str(path.with_suffix(".c").relative_to("build/objects.o.d/core")): TRANSPORT / path for path in made}
+
+
 @cache
 def make(*targets: str) -> str:
     """What `make` prints for |targets|, once they are up to date. Raises RuntimeError with what it complains of."""

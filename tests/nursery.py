@@ -15,6 +15,7 @@ themselves, as `test_launch.py` and `test_start.py` do.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import errno
 import functools
 import gc
@@ -39,6 +40,14 @@ STARTED_S = 120.0
 # What ranks import sooner or later, and what a daemon does.
 TORCH = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.profiler")
 DAEMON = ("ultima.daemon.process.server",)
+# And the command line, with what its verbs ask for.
+COMMANDS = (
+    *("numpy", "ultima", "ultima.admin.calls", "ultima.launch.launcher", "rich.console"),
+    *("ultima.cli.main", "ultima.cli.perf_bench", "ultima.cli.run"),
+)
+# Where `ip netns` keeps the network namespaces that have names, and what the kernel calls one (sched.h).
+NAMESPACES = Path("/run/netns")
+CLONE_NEWNET = 0x40000000
 
 
 class Process:
@@ -92,7 +101,7 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it wrote to its pipes, read until it closed them, and waits for its end. May be tried again."""
+        """What it wrote to its pipes, read until it closed them, and waits for its end. May be asked again."""
         limit = None if timeout is None else time.monotonic() + timeout
 
         def left() -> float | None:
@@ -100,7 +109,8 @@ class Process:
 
         with selectors.DefaultSelector() as selector:
             for stream in self._said:
-                selector.register(stream, selectors.EVENT_READ)
+                if not stream.closed:
+                    selector.register(stream, selectors.EVENT_READ)
             while selector.get_map():
                 if not (ready := selector.select(left())):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
@@ -139,15 +149,17 @@ class Nursery:
         stdout: Any = subprocess.DEVNULL,
         stderr: Any = subprocess.DEVNULL,
         cwd: Path = ROOT,
+        namespace: str = "",
     ) -> Process:
-        """As `Popen([sys.executable, "-m", module, *arguments], ...)`. |stdout| and |stderr|: a file, DEVNULL or PIPE,
-        which gives bytes.
+        """As `Popen([sys.executable, "-m", module, *arguments], ...)`. |stdout| and |stderr|: a file, DEVNULL, STDOUT
+        (for standard error), or PIPE, which gives bytes. |namespace|: of the network, by the name that `ip netns` has.
         """
         ask = {
             "module": module,
             "arguments": list(arguments),
             "environment": dict(os.environ if environment is None else environment),
             "cwd": str(cwd),
+            "namespace": namespace,
         }
         ours: list[int | None] = []
         theirs: list[int] = []
@@ -156,6 +168,9 @@ class Nursery:
                 end, other = os.pipe()
                 ours.append(end)
                 theirs.append(other)
+            elif stream == subprocess.STDOUT:
+                ours.append(None)
+                theirs.append(os.dup(theirs[0]))
             else:
                 ours.append(None)
                 theirs.append(os.open(os.devnull, os.O_WRONLY) if stream == subprocess.DEVNULL else os.dup(_fd(stream)))
@@ -200,6 +215,7 @@ def serve(line: socket.socket) -> dict[str, Any]:
                     report = socket.socket(fileno=fds.pop())
                     pid = os.fork()
                     if pid == 0:
+                        os.setpgid(0, 0)  # here and below, for either may be first
                         selector.close()
                         for each in (line, report, *(other for _, other in children.values())):
                             each.close()
@@ -229,11 +245,21 @@ def _tell(report: socket.socket, number: int) -> None:
             raise
 
 
+def enter(namespace: str) -> None:
+    """Moves this process, which has one thread, into the network of |namespace|."""
+    with (NAMESPACES / namespace).open("rb") as there:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
+
+
 def become(wanted: dict[str, Any]) -> tuple[types.CodeType, dict[str, Any]]:
-    """Makes this process what `python -m MODULE` begins as; returns what is left to run, and in which namespace."""
+    """Makes this process what `python -m MODULE` begins as; returns what is left to run, and in which variables."""
     for target, fd in enumerate((os.open(os.devnull, os.O_RDONLY), *wanted["fds"])):
         os.dup2(fd, target)
         os.close(fd)
+    if wanted["namespace"]:
+        enter(wanted["namespace"])
     os.chdir(wanted["cwd"])
     os.environ.clear()
     os.environ.update(wanted["environment"])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.making import core_objects
+
 ROOT = Path(__file__).resolve().parents[1]
 # Where each package of the distribution lives.
 PACKAGES = {"ultima.daemon": ROOT / "daemon", "ultima.v1": ROOT / "proto/ultima/v1", "ultima": ROOT / "client"}
@@ -219,15 +221,8 @@ def test_wire__nobody_else_knows_how_long_a_header_is() -> None:
 @pytest.mark.parametrize("level", ["-O0", pytest.param("-O3", marks=pytest.mark.check)])
 def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> None:
     """No system call, clock, allocation or output: what the objects leave undefined is all that they could call."""
-    sources = sorted((ROOT / "transport_c/core").rglob("*.c"))
-    assert sources
-    compiler = os.environ.get("CC", "gcc")
-    # Without -fno-pic a constant table of functions counts as data, because the loader fills it in.
-    command = [compiler, "-std=c11", level, "-fno-pic", "-Wall", "-Wextra", "-Werror", "-c", *map(str, sources)]
-    command += ["-I", str(ROOT / "transport_c")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stderr
-    objects = sorted(tmp_path.glob("*.o"))
+    objects = sorted(core_objects().values()) if level == "-O0" else _core_compiled(level, tmp_path)
+    assert objects
     kernels = _declared(ROOT / "transport_c/kernels/kernels.h") | _declared(ROOT / "transport_c/kernels/hadamard.h")
     defined = _symbols(objects, "--defined-only")
     for file in objects:
@@ -235,6 +230,16 @@ def test_core__objects_ask_nothing_of_the_system(level: str, tmp_path: Path) -> 
             assert name in defined or name in kernels, f"core/{file.stem}.c calls {name}"
     writable = {name for name, kind in _kinds(objects).items() if kind in "BbCDd"}
     assert writable == set(), "state outside of what the caller gave it: two engines would share it"
+
+
+def _core_compiled(level: str, into: Path) -> list[Path]:
+    """The core's objects at a |level| of optimization, compiled as core_objects has them compiled without one."""
+    sources = map(str, (ROOT / "transport_c/core").rglob("*.c"))
+    flags = ["-std=c11", level, "-fno-pic", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT / "transport_c")]
+    command = [os.environ.get("CC", "gcc"), *flags, "-c", *sources]
+    done = subprocess.run(command, cwd=into, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return sorted(into.glob("*.o"))
 
 
 def test_udp__the_data_path_allocates_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.making import core_objects
+
 CORE = Path(__file__).resolve().parents[1] / "transport_c/core"
 # Top to bottom. Arrows point down; rooms of one floor do not know each other.
 FLOORS = (
@@ -34,7 +36,9 @@ def _include_arrows(core: Path) -> Arrows:
 
 
 def _compile(core: Path, into: Path) -> dict[str, Path]:
-    """Objects of all C files without optimization: what is inlined away would be an arrow that nobody sees."""
+    """Objects of the C files of a planted |core|, made as those of the real one: without optimization, for what is
+    inlined away would be an arrow that nobody sees.
+    """
     into.mkdir()
 
     def one(source: Path) -> tuple[str, Path]:
@@ -101,8 +105,10 @@ def _between_rooms(groups: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def arrows(tmp_path_factory: pytest.TempPathFactory) -> Arrows:
-    found = _all_arrows(CORE, tmp_path_factory.mktemp("core"))
+def arrows() -> Arrows:
+    objects = core_objects()
+    assert set(objects) == {str(path.relative_to(CORE)) for path in CORE.rglob("*.c")}
+    found = _include_arrows(CORE) | _symbol_arrows(objects)
     assert len(found) > 200, "the listing is of something else"
     return found
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.lab import Lab
 from tests.nursery import Nursery, Process
 
 PROGRAM = """
@@ -87,7 +88,7 @@ def test_signals__reach_it_and_patience_ends(begin: Callable[..., Process]) -> N
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM
     process.kill()  # nobody, and certainly nobody else's process
-    assert process.communicate(30) == ("", "")
+    assert process.communicate(30) == process.communicate(30) == ("", "")
 
 
 def test_children__may_be_many_and_end_in_any_order(begin: Callable[..., Process]) -> None:
@@ -105,6 +106,26 @@ def test_files__get_what_is_said(begin: Callable[..., Process], tmp_path: Path) 
         process = begin("import sys; print('out', flush=True); print('err', file=sys.stderr)", stdout=log, stderr=log)
     assert process.wait(30) == 0
     assert (tmp_path / "log").read_text() == "out\nerr\n"
+
+
+def test_files__standard_error_can_follow_standard_output(begin: Callable[..., Process]) -> None:
+    text = "import sys; print('out', flush=True); print('err', file=sys.stderr)"
+    assert begin(text, stderr=subprocess.STDOUT).communicate(30) == ("out\nerr\n", "")
+
+
+@pytest.mark.root
+def test_namespace__is_the_network_that_the_child_has(begin: Callable[..., Process]) -> None:
+    """As under `ip netns exec`; the nursery itself, and its next child, stay where they are."""
+    where = "import os; print(os.readlink('/proc/self/ns/net'))"
+    here = os.readlink("/proc/self/ns/net") + "\n"
+    with Lab(1) as lab:
+        usual = lab.host(0).run(["readlink", "/proc/self/ns/net"]).stdout
+        assert usual != here
+        assert begin(where, namespace=lab.host(0).namespace).communicate(30) == (usual, "")
+        assert begin(where).communicate(30) == (here, "")
+    gone = begin(where, namespace=lab.host(0).namespace)
+    out, errors = gone.communicate(30)
+    assert (out, gone.returncode) == ("", 1) and "FileNotFoundError" in errors
 
 
 def test_nursery__takes_its_children_along(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Rig:
         note: Callable[[str], None] | None = None,
     ) -> None:
         self.lab = Lab(hosts, rate, unit=unit)
-        self.cluster = Cluster(self.lab)
+        self.cluster = Cluster(self.lab, anew=True)
         self.hosts, self.rate = hosts, rate
         self._bytes_max, self._environments = bytes_max, environments or {}
         self._note = note or (lambda text: None)

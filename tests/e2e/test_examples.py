@@ -4,14 +4,11 @@
 import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.hosts import Hosts, new_job_name
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from tests.nursery import COMMANDS, nursery_of
 
 
 def run_all(hosts: Hosts, script: str, *arguments: str) -> list[str]:
@@ -20,17 +17,17 @@ def run_all(hosts: Hosts, script: str, *arguments: str) -> list[str]:
     shared = plain | {"WORLD_SIZE": str(len(hosts)), "ULTIMA_JOB": new_job_name(), "OMP_NUM_THREADS": "1"}
     shared["ULTIMA_RENDEZVOUS"] = hosts[0].rendezvous
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(EXAMPLES / script), *arguments],
-            env=shared | {"RANK": str(rank), "ULTIMA_SOCKET": str(host.socket)},
+        nursery_of(COMMANDS).start(
+            f"examples.{script}",
+            arguments,
+            shared | {"RANK": str(rank), "ULTIMA_SOCKET": str(host.socket)},
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            stderr=subprocess.PIPE,
         )
         for rank, host in enumerate(hosts)
     ]
     try:
-        said = [each.communicate(timeout=100)[0] for each in ranks]
+        said = ["".join(each.communicate(timeout=100)) for each in ranks]
     finally:
         for each in ranks:
             each.kill()
@@ -46,7 +43,7 @@ def error_of(said: str) -> float:
 
 @pytest.mark.parametrize("policy,fewest,most", [("none", 3, 3), ("majority", 1, 3), ("quorum", 2, 3)])
 def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None:
-    said = run_all(four[:3], "eager_sgd.py", "--policy", policy, "--steps", "60", "--slow", "0.02")[0]
+    said = run_all(four[:3], "eager_sgd", "--policy", policy, "--steps", "60", "--slow", "0.02")[0]
     assert said.startswith(f"{policy}: 60 steps") and error_of(said) < 0.1
     ranks = re.search(r"^([0-9.]+) of 3 ranks", said, re.MULTILINE)
     assert ranks is not None and fewest <= float(ranks[1]) <= most
@@ -54,7 +51,7 @@ def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None
 
 @pytest.mark.parametrize("policy", ["seeded", "probe"])
 def test_rna(four: Hosts, policy: str) -> None:
-    said = run_all(four[:3], "rna.py", "--policy", policy, "--seconds", "3")
+    said = run_all(four[:3], "rna", "--policy", policy, "--seconds", "3")
     assert all(error_of(each) < 0.5 for each in said), said
     assert len({error_of(each) for each in said}) == 1, "levelled in the end"
     steps = [int(each.split(": ")[1].split(" steps")[0]) for each in said]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ultima on the hosts of a lab: a daemon on each, and `ultima perf` across them with one rank a host.
 
-Ranks are started as torchrun starts them, by environment alone, so what is tested is what users run.
+Ranks are started as torchrun starts them, by environment alone, so what is tested is what users run. Tests have daemons
+and ranks forked (tests/nursery.py); a benchmark starts them as users do.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
-from tests.lab.lab import Lab
+from tests.lab.lab import Host, Lab
+from tests.nursery import COMMANDS, DAEMON, Process, nursery_of
+from ultima.admin.calls import get_status
+from ultima.cli.status import to_dict
 
 BIN = Path(sys.executable).parent
 PORT = 29520
@@ -45,13 +49,16 @@ class PerfRun:
 
 
 class Cluster:
-    """A daemon on every host of |lab| while the context lasts. |v6| binds the hosts' IPv6 addresses instead."""
+    """A daemon on every host of |lab| while the context lasts. |v6| binds the hosts' IPv6 addresses instead. |anew|:
+    every process by an interpreter of its own.
+    """
 
-    def __init__(self, lab: Lab, v6: bool = False) -> None:
+    def __init__(self, lab: Lab, v6: bool = False, anew: bool = False) -> None:
         self.lab = lab
+        self._anew = anew
         self.addresses = [host.address6 if v6 else host.address for host in lab.hosts]
         self.folder = Path(tempfile.mkdtemp(prefix="ultima-lab-"))
-        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.daemons: list[subprocess.Popen[bytes] | Process] = []
         self._runs = 0
 
     def __enter__(self) -> Cluster:
@@ -78,12 +85,22 @@ class Cluster:
     def log(self, index: int) -> str:
         return (self.folder / f"host{index}.log").read_text(errors="replace")
 
-    def _start(self, index: int, address: str) -> subprocess.Popen[bytes]:
+    def _start(self, index: int, address: str) -> subprocess.Popen[bytes] | Process:
         self.runtime_dir(index).mkdir(mode=0o700)
-        command = [str(BIN / "ultimad"), "--runtime-dir", str(self.runtime_dir(index)), "--bind", address]
-        command += ["--port", str(PORT), "--insecure", "--log-level", "info"]
+        arguments = ["--runtime-dir", str(self.runtime_dir(index)), "--bind", address]
+        arguments += ["--port", str(PORT), "--insecure", "--log-level", "info"]
         with (self.folder / f"host{index}.log").open("wb") as log:
-            return self.lab.host(index).popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return self._child(self.lab.host(index), "ultimad", "ultima.daemon.process.main", arguments, {}, log)
+
+    def _child(
+        self, host: Host, name: str, module: str, arguments: list[str], variables: dict[str, str], out: IO[bytes]
+    ) -> subprocess.Popen[bytes] | Process:
+        """The command |name|, which is |module| when it is forked; all that it says goes to |out|."""
+        if self._anew:
+            files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            return host.popen([str(BIN / name), *arguments], variables, **files)
+        nursery = nursery_of(DAEMON + COMMANDS)
+        return host.fork(nursery, module, arguments, environment=os.environ | variables, stdout=out, stderr=out)
 
     def _wait(self, index: int) -> None:
         limit = time.monotonic() + START_S
@@ -127,15 +144,14 @@ class Cluster:
         self._runs += 1
         report = self.folder / "perf.json"
         report.unlink(missing_ok=True)
-        command = [str(BIN / "ultima"), "perf", *flags, "--loss-columns", "-J", str(report)]
+        arguments = ["perf", *flags, "--loss-columns", "-J", str(report)]
         # Files, not pipes: nobody reads while the ranks run, and a full pipe would stop one.
         outputs = [self.folder / f"rank{rank}.out" for rank in range(len(self.lab.hosts))]
         ranks = []
         for rank, path in enumerate(outputs):
             with path.open("wb") as out:
-                environment = self.environment(rank)
-                ranks.append(self.lab.host(rank).popen(command, environment, stdin=subprocess.DEVNULL, stdout=out,
-                                                       stderr=subprocess.STDOUT))  # fmt: skip
+                host, variables = self.lab.host(rank), self.environment(rank)
+                ranks.append(self._child(host, "ultima", "ultima.cli.__main__", arguments, variables, out))
         limit = time.monotonic() + timeout
         for rank in ranks:
             try:
@@ -148,11 +164,5 @@ class Cluster:
         return PerfRun([rank.returncode for rank in ranks], said, found)
 
     def status(self, index: int) -> dict[str, Any]:
-        """`ultima status --json` of the daemon on host |index|."""
-        environment = {**os.environ, "ULTIMA_SOCKET": str(self.socket(index))}
-        command = [str(BIN / "ultima"), "status", "--json"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
-        if done.returncode != 0:
-            raise RuntimeError(f"ultima status on host {index}: {done.stderr or done.stdout}")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        """What `ultima status --json` prints of the daemon on host |index|."""
+        return to_dict(get_status(str(self.socket(index))))

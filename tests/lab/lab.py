@@ -33,6 +33,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from tests.nursery import Nursery, Process
+
 HOSTS_MAX = 64  # what one job of Ultima can have
 PREFIX = "ultima-lab"
 PPM = 1_000_000
@@ -105,7 +107,7 @@ class Host:
         self.port = f"p{index}"  # the switch's end of its link
         self.address = f"10.43.0.{index + 1}"
         self.address6 = f"fd75:6c74:696d:61::{index + 1:x}"
-        self._children: list[subprocess.Popen[Any]] = []
+        self._children: list[subprocess.Popen[Any] | Process] = []
 
     def popen(self, command: Sequence[str], env: Mapping[str, str] | None = None, **rest: Any) -> subprocess.Popen[Any]:
         """Starts |command| on this host. |env| is added to the caller's environment; |rest| goes to Popen.
@@ -115,6 +117,12 @@ class Host:
         environment = {**os.environ, **(env or {})}
         enter = [_find("ip") or "ip", "netns", "exec", self.namespace]
         child = subprocess.Popen([*enter, *command], env=environment, **rest)
+        self._children.append(child)
+        return child
+
+    def fork(self, nursery: Nursery, module: str, arguments: Iterable[str], **rest: Any) -> Process:
+        """As popen, of `python -m |module|` out of a |nursery|; |rest| goes to `Nursery.start`."""
+        child = nursery.start(module, arguments, namespace=self.namespace, **rest)
         self._children.append(child)
         return child
 

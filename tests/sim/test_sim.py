@@ -151,7 +151,9 @@ def test_partial__thousands_all_hold() -> None:
     assert f"{count} seeds, 0 failed, " in result.stdout
 
 
-@pytest.mark.parametrize("ranks, step_us, ops", [pytest.param(32, 1000, 64, marks=pytest.mark.check), (8, 10000, 1000)])
+@pytest.mark.parametrize("ranks, step_us, ops", [
+    (8, 10000, 250), *(pytest.param(*each, marks=pytest.mark.check) for each in ((8, 10000, 1000), (32, 1000, 64))),
+])  # fmt: skip
 def test_skew__who_waits_for_whom(ranks: int, step_us: int, ops: int) -> None:
     """SPEC 2b, E1: what each policy makes a rank wait, and how many are active. The majority's rank is drawn."""
     (program,) = built("sim")

@@ -91,6 +91,9 @@ def on_both(lab: Lab, commands: list[list[str]], environments: list[Mapping[str,
     return outputs
 
 
+# `make test` has torchrun on one host above, torch's ranks on two daemons in tests/torch/backend, and ranks that a
+# launcher starts on two hosts below.
+@pytest.mark.check
 @pytest.mark.root
 def test_torchrun__on_two_hosts(lab: Lab, gloo_loss: float) -> None:
     flags = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", lab.host(0).address, "--master-port", "29511"]

@@ -84,7 +84,7 @@ class Bench:
     def run(self) -> Study:
         with self._stack:
             self.lab = self._stack.enter_context(Lab(HOSTS, RATE, unit="packet"))
-            self.cluster = self._stack.enter_context(Cluster(self.lab))
+            self.cluster = self._stack.enter_context(Cluster(self.lab, anew=True))
             for model in self.plan.steps:
                 self._alone(model)
                 for seed in self.plan.seeds:

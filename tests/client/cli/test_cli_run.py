@@ -15,6 +15,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from tests.nursery import COMMANDS, Process, nursery_of
 from ultima.base.errors import InvalidArgument
 from ultima.cli import main, run
 from ultima.demo.cluster import Cluster
@@ -42,22 +43,32 @@ def without_daemon() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(gone)}
 
 
-def run_it(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ultima.cli", "run", *arguments]
+def ultima(*arguments: str, environment: Mapping[str, str] | None = None) -> Process:
+    """The command, in a process of its own that has its imports done; its daemon and its ranks begin with nothing."""
     variables = without_daemon() | dict(environment or {})
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=90)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return nursery_of(COMMANDS).start("ultima.cli.__main__", arguments, variables, **pipes)
+
+
+def run_it(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    started = ultima("run", *arguments, environment=environment)
+    try:
+        output, errors = started.communicate(timeout=90)
+    finally:
+        started.kill()
+    assert started.returncode is not None
+    return subprocess.CompletedProcess(arguments, started.returncode, output, errors)
 
 
 @contextmanager
-def running(ranks: int, script: str, up: str = "up") -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+def running(ranks: int, script: str, up: str = "up") -> Iterator[tuple[Process, list[psutil.Process]]]:
     """`ultima run` of a shell script whose ranks have all said |up|, and every process that it has started by then."""
-    command = [sys.executable, "-m", "ultima.cli", "run", "--nproc-per-node", str(ranks), "--", "bash", "-c", script]
-    started = subprocess.Popen(command, env=without_daemon(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = ultima("run", "--nproc-per-node", str(ranks), "--", "bash", "-c", script)
     family: list[psutil.Process] = []
     try:
         assert started.stdout is not None
         for _ in range(ranks):
-            line = started.stdout.readline()
+            line = started.stdout.readline().decode()
             assert line.startswith(up), f"{line!r}: {started.communicate(timeout=30)[1]}"
         family = psutil.Process(started.pid).children(recursive=True)
         yield started, family

@@ -50,6 +50,7 @@ def test_suite__all_that_gloo_passes(ultima: RankServer) -> None:
     assert len(asked) - len(EXEMPT) >= 90, "the suite found next to nothing to run"
 
 
+@pytest.mark.check
 def test_page__lists_every_test_of_this_torch(ultima: RankServer) -> None:
     """A new torch brings new tests, and a page that is not written again would keep silent about them."""
     rows = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("| test_")]
