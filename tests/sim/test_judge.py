@@ -17,8 +17,9 @@ pytestmark = pytest.mark.timeout(600)
 SHOWN_BY = {"FEEDBACK_LATE": {"hosts": 2, "bytes": 1 << 20, "rate_mbit": 10000, "loss_ppm": 0}}
 COLUMNS = ("hosts", "rate_mbit", "delay_us", "queue_bytes", "bytes")
 SPECIALS = ("loss_ppm", "apart_us", "wake_us", "slow_part")
+SHARED = ("rival", "jobs", "core_part")
 DEFAULTS = {"hosts": 4, "rate_mbit": 1000, "delay_us": 25, "queue_bytes": 1 << 20, "bytes": 1 << 18}
-NOTHING_SPECIAL = {"loss_ppm": 0, "apart_us": 0, "wake_us": 20, "slow_part": 1}
+NOTHING_SPECIAL = {"loss_ppm": 0, "apart_us": 0, "wake_us": 20, "slow_part": 1, "rival": 0, "jobs": 1, "core_part": 1}
 FIGURES = r"^ *(\d+) .* (PASS|pass|FAIL)$"
 
 
@@ -89,16 +90,19 @@ def rows(*options: str) -> list[dict[str, int]]:
     return [{**DEFAULTS, **NOTHING_SPECIAL, **knobs} for knobs in given]
 
 
+def special(row: dict[str, int], names: tuple[str, ...]) -> int:
+    """A number for what is unusual in a row, 0 for nothing."""
+    return next((1 << 30 * i | row[name] for i, name in enumerate(names, 1) if row[name] != NOTHING_SPECIAL[name]), 0)
+
+
 @pytest.mark.parametrize("options", [[], ["--quick"]])
 def test_matrix__any_two_values_meet_in_a_row(options: list[str]) -> None:
     all_rows = rows(*options)
-    plain = [row for row in all_rows if all(row[name] == NOTHING_SPECIAL[name] for name in SPECIALS)]
-    unusual = [row for row in all_rows if row not in plain]
-    for table, columns in ((plain, COLUMNS), (unusual, ("hosts", "rate_mbit", "queue_bytes", "special"))):
+    unusual, shared = ([row for row in all_rows if special(row, names)] for names in (SPECIALS, SHARED))
+    plain = [row for row in all_rows if row not in unusual and row not in shared]
+    for table, columns in ((plain, COLUMNS), (unusual, (*COLUMNS, "special")), (shared, (*COLUMNS, "special"))):
         for row in table:
-            row["special"] = next(
-                (100 * i + row[name] for i, name in enumerate(SPECIALS) if row[name] != NOTHING_SPECIAL[name]), 0
-            )
+            row["special"] = special(row, SPECIALS + SHARED)
         for one, other in itertools.combinations(columns, 2):
             met = {(row[one], row[other]) for row in table}
             assert met == set(itertools.product({row[one] for row in table}, {row[other] for row in table}))
@@ -108,7 +112,31 @@ def test_matrix__any_two_values_meet_in_a_row(options: list[str]) -> None:
         assert {row["delay_us"] for row in plain} == {5, 20, 100, 500}
         assert {row["queue_bytes"] for row in plain} >= {64 << 10, 128 << 10, 4 << 20}
         assert {row["bytes"] for row in plain} == {64 << 10, 1 << 20, 25 << 20}
-    assert len({row["special"] for row in unusual}) == 5
+    assert (len({row["special"] for row in unusual}), len({row["special"] for row in shared})) == (5, 3)
+
+
+def test_rival__fills_what_the_job_leaves_and_takes_its_part() -> None:
+    """The op takes as much longer as the flow takes of the link."""
+    knobs = ["--light", "hosts=2", "bytes=6553600", "ops=8", "warm=1", "gap_us=1", "queue_bytes=1000000"]
+    alone, beside = study(*knobs)["judged"], study(*knobs, "rival=1")["judged"]
+    assert alone["share"] == 1
+    assert 0.05 < beside["share"] < 0.95
+    assert 0.9 < beside["ratio"] * beside["share"] < 1.15
+
+
+def test_core__has_a_bound_of_its_own() -> None:
+    """Of 4 hosts each, half of the bytes of a stage cross; a quarter of the rate makes twice the bound."""
+    knobs = ["--light", "hosts=8", "bytes=2621440", "ops=3"]
+    flat, core = study(*knobs)["judged"], study(*knobs, "groups=2", "core_part=4")["judged"]
+    assert core["bound_us"] == pytest.approx(flat["bound_us"] * 4 * 4 / 7, rel=1e-3)
+    assert 0.95 < core["ratio"] < 1.4
+
+
+def test_jobs__two_alike_take_twice_the_time_and_half_of_the_link_each() -> None:
+    judged = study("--light", "hosts=3", "bytes=2621440", "ops=5", "jobs=2", "gap_us=1")["judged"]
+    assert judged["bound_us"] == pytest.approx(2 * 2 * 2 / 3 * 2621440 * 8 * 1514 / 1440 / 1000, rel=1e-3)
+    assert judged["share"] == pytest.approx(0.5, abs=0.1)
+    assert 0.95 < judged["ratio"] < 1.3
 
 
 def numbered(knobs: dict[str, int]) -> str:

@@ -18,6 +18,7 @@
 #include "core/face/engine.h"
 #include "sim/oracles/cover.h"
 #include "sim/world/plan.h"
+#include "sim/world/rival.h"
 #include "sim/world/rng.h"
 
 #include <inttypes.h>
@@ -43,6 +44,7 @@ typedef struct sim_packet {
     uint32_t life; /* life of the host `to` when the packet was first sent */
     uint32_t age;  /* the world's number of receipts at that time; it tells replays of earlier ops */
     ut_ns at;      /* the world's time then */
+    uint8_t hops;  /* links of the core behind it */
 } sim_packet;
 
 /* Packets and bytes that took one of the ways out of, or into, the network. */
@@ -224,6 +226,7 @@ enum sim_event_kind {
     SIM_EV_PROBE,  /* a: host, b: its life, c: job, p: sim_probe */
     SIM_EV_CHANGE, /* a: job: its policy changes */
     SIM_EV_TUNE,   /* a: host, b: its life, c: job, d: op of the change: it hears of it */
+    SIM_EV_RIVAL,  /* a: what the rival flow comes to, d: when that packet was sent */
     SIM_EV_CALM,   /* the calm begins to submit */
     SIM_EV_END,
 };
@@ -299,7 +302,9 @@ typedef struct sim_world {
     uint64_t cover[SIM_COVERS];
     ut_ns healthy[SIM_OPS]; /* by op of job 0: when the last first-stage packet came from one host to another, neither
                                of them the odd one */
-    uint8_t *zeros;         /* of a light world: the memory of all trainers */
+    ut_ns core_free[SIM_HOSTS][2]; /* by group: the link to the core, and from it */
+    sim_rival rival;
+    uint8_t *zeros; /* of a light world: the memory of all trainers */
     /* trace */
     uint64_t hash;
     bool trace_all;
@@ -347,6 +352,9 @@ void sim_net_send(sim_world *w, sim_packet *packet);
 void sim_net_switch(sim_world *w, sim_packet *packet);
 void sim_net_arrive(sim_world *w, sim_packet *packet);
 void sim_net_inject(sim_world *w);
+/* Puts |bytes|, |wire_bytes| of them on the wire, into the queue towards a host; false if it is full. |ret|: when the
+ * queue's end as it is then has left it. */
+bool sim_net_take(sim_world *w, sim_host *to, uint64_t bytes, uint64_t wire_bytes, ut_ns *ret);
 uint64_t sim_net_backlog(const sim_world *w, const sim_host *h); /* bytes that wait in the up-link */
 uint64_t sim_net_rate_up(const sim_world *w, const sim_host *h); /* bytes per second */
 

@@ -71,6 +71,41 @@ static double part(uint64_t of, uint64_t all)
     return (double)of / (double)UT_MAX2(all, (uint64_t)1);
 }
 
+/* Bytes that the busiest link of the core carries in each direction. */
+static double core_crossing(const sim_study *s)
+{
+    double most = 0, hosts = (double)s->hosts;
+    for (uint64_t g = 0, first = 0; g < s->groups; g++) {
+        uint64_t next = first;
+        while (next < s->hosts && next * s->groups / s->hosts == g)
+            next++;
+        double inside = (double)(next - first);
+        most = UT_MAX2(most, 2 * inside * (hosts - inside) / hosts * (double)s->bytes);
+        first = next;
+    }
+    return most;
+}
+
+/* What job 0 has done of all ops when the first job is through, ops under way by their time. */
+static double share_of_ops(const sim_world *w)
+{
+    ut_ns end[SIM_JOBS], first = UT_NEVER;
+    double done[SIM_JOBS] = {0}, all = 0;
+    for (uint32_t j = 0; j < w->plan.jobs; j++) {
+        end[j] = w->job[j].outcome[w->plan.job[j].ops - 1][0].ended;
+        first = UT_MIN2(first, end[j]);
+    }
+    for (uint32_t j = 0; j < w->plan.jobs; j++) {
+        for (uint32_t op = 0; op < w->plan.job[j].ops; op++) {
+            const sim_outcome *o = &w->job[j].outcome[op][0];
+            ut_ns until = UT_MIN2(o->ended, first), lasted = UT_MAX2(o->ended - o->called, (ut_ns)1);
+            done[j] += o->called < until ? (double)(until - o->called) / (double)lasted : 0;
+        }
+        all += done[j];
+    }
+    return all > 0 ? done[0] / all : 0;
+}
+
 sim_judged sim_judge(const sim_world *w, const sim_study *s)
 {
     sim_judged j = {0};
@@ -78,7 +113,9 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
     uint64_t data = 0, feedback = 0;
     double hosts = (double)s->hosts, rate = (double)w->plan.rate_up / (double)UT_MAX2(s->slow_part, (uint64_t)1);
     double crossing = 2 * (hosts - 1) / hosts * (double)s->bytes; /* of one host's link, in each direction */
-    j.bound = crossing * FRAME / PAYLOAD / rate * UT_SECOND;
+    j.bound = UT_MAX2(crossing / rate, core_crossing(s) / (double)w->plan.rate_core) * FRAME / PAYLOAD * UT_SECOND *
+              (double)s->jobs;
+    j.share = s->rival ? part(w->rival.ours, w->rival.ours + w->rival.bytes) : s->jobs > 1 ? share_of_ops(w) : 1;
     j.round_trip = 2.0 * (double)w->plan.delay_max + 4.0 * FRAME / rate * UT_SECOND + (double)w->plan.wake_max;
     judge_times(w, s, &j);
     j.ratio = (j.op - 2 * j.round_trip) / j.bound;
@@ -94,6 +131,6 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
     j.lost = part(books->lost.packets + books->lost_host.packets, books->sent.packets);
     j.lost_own = part(books->overrun.packets + books->lost_host.packets, books->sent.packets);
     j.feedback = part(feedback, data);
-    j.again = (double)data / (crossing * hosts * (double)s->ops / PAYLOAD);
+    j.again = (double)data / (crossing * hosts * (double)(s->ops * s->jobs) / PAYLOAD);
     return j;
 }

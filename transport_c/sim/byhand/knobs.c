@@ -29,6 +29,10 @@ static const knob knobs[] = {
     KNOB(jitter_ppm, 0, 1000000, "of packets, held back"),
     KNOB(jitter_us, 0, 1000000, "at most, uniform; what is held back is overtaken"),
     KNOB(slow_part, 1, 1000, "host 0's link has the rate divided by this"),
+    KNOB(groups, 1, SIM_HOSTS, "of hosts behind links to a core; 1 switch for all"),
+    KNOB(core_part, 1, 1000, "such a link has the rate of the hosts behind it together, divided by this"),
+    KNOB(rival, 0, 1, "1: a TCP cubic flow of somebody else's shares the link to host 0"),
+    KNOB(jobs, 1, SIM_JOBS, "alike and at the same time, on the same hosts"),
     KNOB(mode, UT_BOUNDED, UT_RELIABLE, "1 bounded, 2 best effort, 3 reliable"),
     KNOB(algorithm, 0, UT_ALGORITHMS_END - 1, "0 default, 1 TAR, 2 ring, 3 BCube, 4 parameter server"),
     KNOB(congestion, 0, UT_CC_END - 1, "0 default"),
@@ -71,6 +75,9 @@ sim_study sim_study_default(void)
                        .queue_bytes = 1 << 20,
                        .delay_us = 25,
                        .slow_part = 1,
+                       .groups = 1,
+                       .core_part = 1,
+                       .jobs = 1,
                        .mode = UT_BOUNDED,
                        .deadline_us = 60000000,
                        .gap_us = 1000,
@@ -178,5 +185,13 @@ void sim_study_plan(const sim_study *s, sim_plan *p)
     p->send_buffer = s->send_bytes;
     p->send_time = s->send_us * UT_US;
     p->light = s->light;
-    plan_job(s, &p->job[0]);
+    p->groups = (uint32_t)s->groups;
+    p->rate_core = p->rate_up * UT_MAX2(s->hosts / s->groups, (uint64_t)1) / s->core_part;
+    p->rival = s->rival;
+    p->rival_after = (uint32_t)s->warm;
+    p->jobs = (uint32_t)s->jobs;
+    for (uint32_t j = 0; j < p->jobs; j++) {
+        p->job[j].ahead = p->job[0].ahead;
+        plan_job(s, &p->job[j]);
+    }
 }

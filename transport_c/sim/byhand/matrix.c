@@ -31,7 +31,8 @@ typedef struct matrix {
 
 static const char *special_name(const sim_row *row)
 {
-    static const char *const name[] = {"", "-", "loss 1 %", "loss 5 %", "3 ms apart", "1 ms late", "one at 1/4"};
+    static const char *const name[] = {"",          "-",          "loss 1 %",   "loss 5 %", "3 ms apart",
+                                       "1 ms late", "one at 1/4", "TCP beside", "two jobs", "core at 1/2"};
     return name[row->special];
 }
 
@@ -64,6 +65,8 @@ static const char *fault(const sim_row *row, const outcome *o)
         return "it makes the network lose too much";
     if (row->healthy_most > 0 && j->healthy > row->healthy_most)
         return "the slow host holds up the others";
+    if (row->share_most > 0 && (j->share < row->share_least || j->share > row->share_most))
+        return "it takes another share than its own";
     return NULL;
 }
 
@@ -117,7 +120,9 @@ static void print_row(const matrix *m, uint32_t i)
         printf("%s%.1f", k ? "/" : " ", j->op > 0 ? j->idle[shown[k]] / j->op * 100 : 0);
     if (row->healthy_most > 0)
         printf("  healthy %.3f of %.2f", j->healthy, row->healthy_most);
-    printf("  %s\n", why ? "FAIL" : row->ratio_most > 0 ? "PASS" : "pass");
+    if (row->share_most > 0)
+        printf("  share %.3f of %.2f to %.2f", j->share, row->share_least, row->share_most);
+    printf("  %s\n", why ? "FAIL" : row->ratio_most + row->share_most > 0 ? "PASS" : "pass");
     if (why)
         printf("    %s\n", why);
     if (why || m->only)

@@ -18,12 +18,16 @@ enum sim_special {
     SIM_APART, /* calls up to 3 ms apart */
     SIM_LATE,  /* hosts wake up to 1 ms late */
     SIM_SLOW,  /* one link has a quarter of the rate */
+    SIM_RIVAL, /* a TCP flow shares a link */
+    SIM_TWO,   /* two jobs alike on the same hosts */
+    SIM_CORE,  /* two groups of hosts, and between them half of what they could send */
+    SIM_SPECIALS
 };
 
 typedef struct sim_row {
     sim_study study;
     enum sim_special special;
-    double ratio_most, lost_most, healthy_most; /* 0: not judged by this */
+    double ratio_most, lost_most, healthy_most, share_least, share_most; /* 0: not judged by this */
 } sim_row;
 
 /* The rows, in order. Returns their number. */

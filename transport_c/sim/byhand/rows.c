@@ -56,6 +56,16 @@ static const design quick_special = {
     .packets = 150000,
 };
 
+static const design shared = {
+    .value =
+        {{2, 4, 8}, {1000, 10000}, {20}, {128 * KIB, 512 * KIB, 1024 * KIB}, {MB25}, {SIM_RIVAL, SIM_TWO, SIM_CORE}},
+    .packets = 300000,
+};
+static const design quick_shared = {
+    .value = {{4}, {1000}, {20}, {128 * KIB}, {MB25}, {SIM_RIVAL, SIM_TWO, SIM_CORE}},
+    .packets = 300000,
+};
+
 static uint32_t values(const design *d, uint32_t column)
 {
     uint32_t n = 0;
@@ -101,7 +111,7 @@ static uint64_t cost(const design *d, const uint32_t at[COLUMNS])
 /* What a row may take and lose, from the figures that the transport is held to. */
 static void set_limits(sim_row *row)
 {
-    static const double limit[] = {
+    static const double limit[SIM_SPECIALS] = {
         [SIM_LOSS_1] = 1.07, [SIM_LOSS_5] = 1.15, [SIM_APART] = 1.08, [SIM_LATE] = 1.08, [SIM_SLOW] = 1.05};
     const sim_study *s = &row->study;
     row->ratio_most = row->special != SIM_PLAIN ? limit[row->special]
@@ -110,6 +120,13 @@ static void set_limits(sim_row *row)
                                                 : 0;
     row->lost_most = s->queue_bytes < 128 * KIB ? 0.01 : 0.001;
     row->healthy_most = row->special == SIM_SLOW ? 1.15 : 0;
+    double off = row->special == SIM_RIVAL ? 0.1 : row->special == SIM_TWO ? 0.05 : 0;
+    if (off > 0) {
+        row->share_least = 0.5 - off;
+        row->share_most = 0.5 + off;
+    }
+    if (row->special == SIM_RIVAL) /* who shares a link with TCP shares its losses */
+        row->lost_most = 0;
 }
 
 static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
@@ -136,6 +153,11 @@ static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
     s->apart_us = row.special == SIM_APART ? 3000 : 0;
     s->wake_us = row.special == SIM_LATE ? 1000 : s->wake_us;
     s->slow_part = row.special == SIM_SLOW ? 4 : 1;
+    s->rival = row.special == SIM_RIVAL;
+    s->jobs = row.special == SIM_TWO ? 2 : 1;
+    s->groups = s->core_part = row.special == SIM_CORE ? 2 : 1;
+    s->ops = s->rival ? 16 : s->ops;
+    s->gap_us = s->rival || s->jobs > 1 ? 1 : s->gap_us;
     set_limits(&row);
     return row;
 }
@@ -163,5 +185,6 @@ static uint32_t add_design(const design *d, sim_row *ret, uint32_t n)
 uint32_t sim_rows(bool quick, sim_row ret[SIM_ROWS_MAX])
 {
     uint32_t n = add_design(quick ? &quick_plain : &plain, ret, 0);
-    return add_design(quick ? &quick_special : &special, ret, n);
+    n = add_design(quick ? &quick_special : &special, ret, n);
+    return add_design(quick ? &quick_shared : &shared, ret, n);
 }

@@ -12,6 +12,7 @@ typedef struct sim_study {
     uint64_t mode, algorithm, congestion, hadamard, incast, early_percent, t_b_us, t_c_us, deadline_us, gap_us,
         apart_us, mark, timer_start;
     uint64_t packet_ns, sent_ns, batch_ns, turn_ns, wake_us, firm, send_bytes, send_us, slow_part;
+    uint64_t groups, core_part, rival, jobs;
     uint64_t light, rows;
 } sim_study;
 
@@ -36,6 +37,7 @@ typedef struct sim_judged {
     double again;             /* data packets sent, per packet that one transmission of everything takes */
     double idle[SIM_IDLES];   /* of an up-link, per op */
     double healthy;   /* with one slow link: how long the others' first stage takes, to what it takes the wire */
+    double share;     /* job 0's part: of host 0's link beside a rival flow, or of what two jobs have done */
     uint64_t missing; /* bytes, of all receipts */
 } sim_judged;
 sim_judged sim_judge(const sim_world *w, const sim_study *s);

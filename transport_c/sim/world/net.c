@@ -65,6 +65,7 @@ void sim_net_start(sim_world *w)
     for (uint32_t a = 0; a < p->hosts; a++)
         for (uint32_t b = 0; b < p->hosts; b++)
             w->delay[a][b] = sim_between(&w->rng_net, p->delay_min, p->delay_max);
+    sim_rival_start(w);
     if (p->inject_every)
         sim_push(w, w->now + p->inject_every, SIM_EV_INJECT, 0, 0, 0, 0, NULL);
 }
@@ -239,23 +240,72 @@ void sim_net_send(sim_world *w, sim_packet *packet)
     travel(w, packet, left, late);
 }
 
-void sim_net_switch(sim_world *w, sim_packet *packet)
+/* Bytes that fit into a queue of the switches. */
+static uint64_t queue_room(const sim_world *w)
+{
+    return w->faults && !w->plan.faultless ? w->plan.queue_down : 64 << 20;
+}
+
+bool sim_net_take(sim_world *w, sim_host *to, uint64_t bytes, uint64_t wire_bytes, ut_ns *ret)
+{
+    uint64_t rate = rate_now(w, to, w->plan.rate_down);
+    *ret = UT_MAX2(to->down_free, w->now);
+    if (backlog(w, to->down_free, rate) + bytes > queue_room(w))
+        return false;
+    *ret = to->down_free = *ret + wire_ns(wire_bytes, rate);
+    return true;
+}
+
+static void overrun(sim_world *w, sim_packet *packet)
+{
+    w->cover[SIM_link_queue_full]++;
+    count(&w->books.overrun, packet);
+    drop(w, packet, &w->books.lost);
+}
+
+static void mark(sim_world *w, sim_packet *packet, uint64_t waiting)
+{
+    if (waiting <= w->plan.mark_above)
+        return;
+    packet->ce = true;
+    w->cover[SIM_congestion_mark]++;
+}
+
+/* On its way between groups of hosts: over the link of the sender's to the core, then over that of the receiver's. */
+static bool crosses_core(sim_world *w, sim_packet *packet)
 {
     const sim_plan *p = &w->plan;
+    if (p->groups <= 1 || packet->hops == 2)
+        return false;
+    uint32_t from = packet->from * p->groups / p->hosts, to = packet->to * p->groups / p->hosts;
+    if (from == to)
+        return false;
+    ut_ns *free_at = &w->core_free[packet->hops ? to : from][packet->hops];
+    uint64_t waiting = backlog(w, *free_at, p->rate_core);
+    if (waiting + packet->len > queue_room(w)) {
+        overrun(w, packet);
+        return true;
+    }
+    mark(w, packet, waiting);
+    packet->hops++;
+    sim_push(w, occupy(w, free_at, packet, p->rate_core), SIM_EV_SWITCH, 0, 0, 0, 0, packet);
+    return true;
+}
+
+void sim_net_switch(sim_world *w, sim_packet *packet)
+{
     sim_host *to = &w->host[packet->to];
-    uint64_t rate = rate_now(w, to, p->rate_down), waiting = backlog(w, to->down_free, rate);
-    uint64_t room = w->faults && !p->faultless ? p->queue_down : 64 << 20;
-    if (waiting + packet->len > room) {
-        w->cover[SIM_link_queue_full]++;
-        count(&w->books.overrun, packet);
-        drop(w, packet, &w->books.lost);
+    if (crosses_core(w, packet))
+        return;
+    uint64_t waiting = backlog(w, to->down_free, rate_now(w, to, w->plan.rate_down));
+    ut_ns leaves;
+    if (!sim_net_take(w, to, packet->len, on_wire(packet), &leaves)) {
+        overrun(w, packet);
         return;
     }
-    if (waiting > p->mark_above) {
-        packet->ce = true;
-        w->cover[SIM_congestion_mark]++;
-    }
-    sim_push(w, occupy(w, &to->down_free, packet, rate), SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
+    sim_rival_beside(w, packet->to, on_wire(packet));
+    mark(w, packet, waiting);
+    sim_push(w, leaves, SIM_EV_ARRIVE, 0, 0, 0, 0, packet);
 }
 
 void sim_net_arrive(sim_world *w, sim_packet *packet)

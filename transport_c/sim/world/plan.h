@@ -131,7 +131,11 @@ typedef struct sim_plan {
     uint64_t hole_hosts;         /* mask */
     ut_ns hole_from, hole_until; /* UT_NEVER: the calm has to live with it */
     uint64_t mark_above;         /* bytes queued at the switch; UINT64_MAX for never */
-    bool backpressure;           /* a full up-link blocks the sender instead of dropping */
+    uint32_t groups;             /* of hosts, as many in each, behind links to a core; 0: one switch for all */
+    uint64_t rate_core;          /* bytes per second of each such link */
+    bool rival;           /* a TCP flow shares host 0's link; what it gets is counted once the job has begun ... */
+    uint32_t rival_after; /* ... so many ops */
+    bool backpressure;    /* a full up-link blocks the sender instead of dropping */
     /* what the network does, parts per million */
     uint32_t loss, burst_enter, burst_leave, burst_loss, reorder, duplicate, corrupt, resize;
     ut_ns reorder_by;

@@ -123,7 +123,11 @@ static void dispatch(sim_world *w, const sim_event *e)
     case SIM_EV_TUNE:
         sim_part_tune(w, e);
         break;
+    case SIM_EV_RIVAL:
+        sim_rival_event(w, e);
+        break;
     case SIM_EV_CALM:
+
         w->calming = true;
         w->calm_since = w->now;
         sim_trace(w, SIM_TR_CALM, 0, 0, 0, 0, 0);
