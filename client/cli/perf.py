@@ -135,6 +135,7 @@ def perf(
         typer.echo(ALONE, err=True)
     with ultima.connect(arena=arena, bucket_bytes_max=largest, options=options) as job:
         config["options"] = job.options
+        config["authentication"] = _authentication()
         _measure(job, plan, sizes, types, ops, config, output)
 
 
@@ -170,6 +171,18 @@ def _measure(
         raise WrongValues(f"{report.out_of_bounds()} measurements held wrong values")
 
 
+def _authentication() -> str:
+    """How the daemon on this host knows its peers; "" if it does not say."""
+    from ultima.admin.calls import get_status
+    from ultima.settings.config import DEFAULT_SOCKET, socket_path
+
+    try:
+        told = get_status(socket_path(os.environ.get("ULTIMA_SOCKET") or DEFAULT_SOCKET, "ULTIMA_SOCKET"))
+    except UltimaError:
+        return ""
+    return str(told.security.mode)
+
+
 def _nothing(text: str) -> None:
     """What ranks other than 0 have to say."""
 
@@ -203,6 +216,7 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         f"# mode {config['mode']}, deadline {config['deadline'] or 'by default'}{', agree' * config['agree']}, "
         + ("each op timed from a barrier to the slowest rank" if config["loss_columns"] else "ops timed back to back"),
         "# " + ", ".join(f"{name} {word}" for name, word in config["options"].items()),
+        *_authentication_lines(config.get("authentication", "")),
         "#",
         "# Using devices",
         *(
@@ -212,6 +226,13 @@ def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
         "#",
     ]
     return "\n".join(lines)
+
+
+def _authentication_lines(mode: str) -> list[str]:
+    """Of a job on one host there is nothing to say."""
+    if mode == "insecure":
+        return ["# peers: INSECURE, not authenticated (--insecure)"]
+    return [f"# peers: authenticated by {mode}"] if mode not in ("", "alone") else []
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,6 +82,8 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
         if answer.grpc_port
         else "no peers: it serves this host alone",
     )
+    for line in security_lines(answer.security):
+        _say(console, line)
     _say(
         console,
         f"packets of {engine.packet_bytes} B, {' and '.join(offloads) or 'no offloads'}, {engine.simd}, "
@@ -161,6 +164,18 @@ def _host_table(job: admin_pb2.JobStatus) -> Table:
 def rtt_text(microseconds: int) -> str:
     """A round trip for people; one that was never measured is not 0."""
     return f"{microseconds} us" if microseconds else "unknown"
+
+
+def security_lines(security: admin_pb2.Security) -> list[str]:
+    """How the daemon and its peers know each other, and what an operator should see to."""
+    if not security.node:
+        return []
+    until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(security.certificate_not_after_s))
+    lines = [
+        f"authenticated by {security.mode}, certificate until {until}:",
+        f"  node {security.node} of {security.cluster}",
+    ]
+    return lines + (textwrap.wrap(f"WARNING: {security.warning}", 79) if security.warning else [])
 
 
 def ports_text(engine: admin_pb2.EngineStatus) -> str:

@@ -106,13 +106,15 @@ def test_torchrun__on_two_hosts(lab: Lab, gloo_loss: float) -> None:
 
 
 @pytest.mark.root
-def test_ultima_run__on_two_hosts_with_numpy(lab: Lab) -> None:
-    """As below, with a script that starts at once."""
+def test_ultima_run__on_two_hosts_with_numpy(lab: Lab, tmp_path: Path) -> None:
+    """As below with a job's secret, and with a script that starts at once."""
     flags = ["--nnodes", "2", "--master", f"{lab.host(0).address}:29513"]
     command = [sys.executable, str(ROOT / "examples/eager_sgd.py"), "--policy", "none", "--slow", "0"]
     refused = lab.host(0).run([*RUN, *flags, "--node-rank", "0", *command], env=quiet())
-    assert refused.returncode == 1 and "peers must be authenticated" in refused.stderr
-    commands = [[*RUN, *flags, "--insecure", "--node-rank", str(index), *command] for index in (0, 1)]
+    assert refused.returncode == 2 and "--job-secret is None; allowed: a file that" in refused.stderr
+    file = tmp_path / "job.secret"
+    run_it([sys.executable, "-m", "ultima.cli", "ca", "secret", str(file)])
+    commands = [[*RUN, *flags, "--job-secret", str(file), "--node-rank", str(index), *command] for index in (0, 1)]
     first, second = on_both(lab, commands, [{}, {}])
     assert f"a private one serves this run on {lab.host(0).address}" in first
     assert f"a private one serves this run on {lab.host(1).address}" in second
@@ -124,11 +126,9 @@ def test_ultima_run__on_two_hosts_with_numpy(lab: Lab) -> None:
 @pytest.mark.check
 @pytest.mark.root
 def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) -> None:
-    """Each host gets a private daemon on its own address, towards host 0; that needs a word of permission."""
+    """Each host gets a private daemon on its own address, towards host 0."""
     flags = ["--nnodes", "2", "--master", f"{lab.host(0).address}:29512"]
     command = [sys.executable, SCRIPT]
-    refused = lab.host(0).run([*RUN, *flags, "--node-rank", "0", *command], env=quiet())
-    assert refused.returncode == 1 and "peers must be authenticated" in refused.stderr
     commands = [[*RUN, *flags, "--insecure", "--node-rank", str(index), *command] for index in (0, 1)]
     first, second = on_both(lab, commands, [{}, {}])
     assert f"a private one serves this run on {lab.host(0).address}" in first

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "deploy/slurm/train.sbatch"
 TRAINJOB = ROOT / "deploy/kubernetes/trainjob.yaml"
 POLICY = ROOT / "deploy/kubernetes/networkpolicy.yaml"
-TRUSTED = {"ULTIMA_TRUSTED_NETWORK": "yes"}
+SECRET = {"ULTIMA_JOB_SECRET": "5e" * 32}
+COMMAND = r"^ *- '(exec ultima run .*)'$"
 RECIPES = ROOT / "docs/recipes.md"
 pytestmark = pytest.mark.timeout(150)
 
@@ -78,24 +79,25 @@ def test_trainjob__its_network_policy_is_of_its_pods() -> None:
     assert re.findall(r"jobset-name: (\S+)$", POLICY.read_text(), re.MULTILINE) == [name, name]
 
 
-def test_examples__do_not_trust_the_network_by_themselves() -> None:
-    """Each asks for a variable, in one line that says what it means, before it starts anything."""
-    (command,) = re.findall(r"^ *- '(: .* exec ultima run .*)'$", TRAINJOB.read_text(), re.MULTILINE)
-    environment = quiet({"PATH": "/nonexistent"})
-    environment.pop("ULTIMA_TRUSTED_NETWORK", None)
-    for words in (["/bin/sh", "-c", command], ["/bin/bash", str(SBATCH), "x.py"]):
-        for said in ({}, {"ULTIMA_TRUSTED_NETWORK": ""}):
-            done = subprocess.run(words, env=environment | said, capture_output=True, text=True, timeout=60)
-            assert done.returncode != 0 and done.stdout == ""
-            (line,) = done.stderr.splitlines()
-            assert "ULTIMA_TRUSTED_NETWORK: peers are not authenticated yet; set it to yes" in line
+@pytest.mark.parametrize("path", [SBATCH, TRAINJOB], ids=lambda path: path.name)
+def test_examples__trust_no_network(path: Path) -> None:
+    """They pass no --insecure; without a secret the hosts of a run are told what to do, before anything starts."""
+    text = path.read_text()
+    assert "--insecure" not in text and "ULTIMA_JOB_SECRET" in text
+    (command,) = re.findall(COMMAND, TRAINJOB.read_text(), re.MULTILINE)
+    told = {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": "127.0.0.1",
+            "PET_MASTER_PORT": "29500", "PATH": f"{BIN}:{os.environ['PATH']}"}  # fmt: skip
+    done = subprocess.run(["sh", "-c", command], env=quiet(told), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "--job-secret is None; allowed: a file that `ultima ca secret FILE` has made" in line
 
 
 def test_trainjob__its_command_trains() -> None:
     """With the variables of Kubeflow's runtime for one node."""
-    (command,) = re.findall(r"^ *- '(: .* exec ultima run .*)'$", TRAINJOB.read_text(), re.MULTILINE)
+    (command,) = re.findall(COMMAND, TRAINJOB.read_text(), re.MULTILINE)
     told = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1",
-            "PET_MASTER_PORT": str(free_port()), "PATH": f"{BIN}:{os.environ['PATH']}", **TRUSTED}  # fmt: skip
+            "PET_MASTER_PORT": str(free_port()), "PATH": f"{BIN}:{os.environ['PATH']}", **SECRET}  # fmt: skip
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "rank 1 of 2" in done.stdout and loss_of(done.stdout) < 0.1
@@ -113,10 +115,11 @@ def test_sbatch__is_well_formed_and_trains(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     told = {"SLURM_JOB_NODELIST": "n[1-1]", "SLURM_NNODES": "1", "SLURM_JOB_ID": str(os.getpid()),
-            "RANKS_PER_NODE": "2", **TRUSTED, "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}  # fmt: skip
+            "RANKS_PER_NODE": "2", "HOME": str(tmp_path), "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}  # fmt: skip
     command = ["bash", str(SBATCH), "examples/eager_sgd.py", "--policy", "none", "--steps", "40", "--slow", "0"]
     done = subprocess.run(command, cwd=ROOT, env=quiet(told), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     error = re.search(r"^none: 40 steps in [0-9.]+ s, error ([0-9.]+)$", done.stdout, re.MULTILINE)
     assert error is not None and float(error[1]) < 0.1
     assert "2.00 of 2 ranks in a step on average" in done.stdout
+    assert ".secret: the secret of a job" in done.stdout and not list(tmp_path.glob(".ultima-*")), "it cleans up"

@@ -346,3 +346,21 @@ def test_quantile__of_a_tenth_of_a_percent() -> None:
     values = [float(number) for number in range(1, 2001)]
     assert [perf_table.quantile(values, percent) for percent in (50, 99, 99.9)] == [1000, 1980, 1998]
     assert perf_table.quantile([7.0], 99.9) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "line"),
+    [
+        ("insecure", "# peers: INSECURE, not authenticated (--insecure)\n"),
+        ("certificates", "# peers: authenticated by certificates\n"),
+        ("alone", ""),
+        ("", ""),
+    ],
+)
+def test_preamble__says_whether_peers_are_authenticated(mode: str, line: str) -> None:
+    config = dict(
+        step_factor=2, minimum_bytes=1, maximum_bytes=1, warmup_iters=1, iterations=1, validation=1, mode="bounded",
+        deadline=None, agree=False, loss_columns=False, options={"algorithm": "tar"},
+    )  # fmt: skip
+    said = perf.preamble({**config, "authentication": mode}, []).replace(perf.preamble(config, []), "")
+    assert ("# peers" in said) is bool(line) and line in said

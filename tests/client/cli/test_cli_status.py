@@ -105,6 +105,31 @@ def test_status__table_for_people(socket: str) -> None:
         assert piece in text, piece
 
 
+def test_status__says_how_peers_are_known() -> None:
+    """As whom, until when, and what to see to; and that nobody is known, if so."""
+    answer = an_answer()
+    console = Console(width=80, record=True, file=io.StringIO())
+    answer.insecure = True
+    status.show(console, answer)
+    assert "NOT authenticated" in " ".join(console.export_text().split())
+    answer.insecure = False
+    answer.security.MergeFrom(
+        admin_pb2.Security(
+            mode="certificates",
+            cluster="lab",
+            node="n1",
+            certificate_not_after_s=1_900_000_000,
+            warning="the certificate of node 'n1' expires on 2030-03-17 17:46:40 UTC: put a new one in its place",
+        )
+    )
+    status.show(console, answer)
+    text = console.export_text()
+    assert "NOT authenticated" not in text
+    assert "authenticated by certificates, certificate until 2030-03-17 17:46 UTC:\n  node n1 of lab\n" in text
+    assert "WARNING: the certificate of node 'n1' expires on" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("partial", [False, True])
 def test_status__is_readable_at_80_columns(partial: bool) -> None:
     """No line is longer, and no figure is lost."""
