@@ -170,6 +170,7 @@ class JobTable:
             job.check_place(spec)
             job.secret = spec.secret
             job.joining[spec.rank] = Joiner(trainer, spec)
+            self._changes.notify()  # the proofs of other hosts may wait for the secret that has come
             return job
 
     async def _life_over(self, job: Job, rank: int, deadline: float) -> None:

@@ -23,7 +23,11 @@ def caller_node(context: Any, trust: Trust | None) -> str:
     """The node that makes a call, by its certificate alone; "" where there are none. Raises PermissionDenied."""
     if trust is None:
         return ""
-    uris = context.auth_context().get("peer_uri", [])
+    shown = context.auth_context()
+    if shown.get("ssl_session_reused") != [b"false"]:
+        # Whoever resumes a session shows no certificate, and could so outlive the one that he once had.
+        raise PermissionDenied("the TLS session is a resumed one: allowed: a handshake with the caller's certificate")
+    uris = shown.get("peer_uri", [])
     found = node_of(uris[0].decode(errors="replace")) if len(uris) == 1 else None
     if found is None:
         raise PermissionDenied("the caller's certificate names no node: allowed: those that `ultima ca issue` makes")

@@ -83,7 +83,7 @@ def _addresses(said: list[dict[str, Any]]) -> tuple[str, ...]:
     if alone and len({word["daemon"] for word in said}) > 1:
         raise DaemonUnavailable(
             f"{ranks_text(alone)}: the daemon there has no `bind` and serves its own host alone, but the ranks are on "
-            "several: start it with --bind ADDR --insecure"
+            "several: start it with --bind ADDR and certificates"
         )
     return () if alone else tuple(str(word["address"]) for word in said)
 

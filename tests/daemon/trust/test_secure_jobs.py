@@ -14,15 +14,19 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc.experimental import session_cache
 
 from tests.daemon.helpers import House, eventually, peer, rendezvous, status, wired
 from tests.daemon.trust.papers import Authority, Papers, papers
+from tests.e2e.hosts import free_port
 from ultima.daemon.base.errors import StartupError
 from ultima.daemon.hosts import peers
 from ultima.daemon.process.server import Daemon
+from ultima.daemon.trust import job_secret
 from ultima.daemon.trust import trust as trust_module
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 SECRET = bytes(range(32))
 
@@ -166,6 +170,7 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
     yield "ApplyOptions", peer_pb2.ApplyOptionsRequest(**lives, options=types_pb2.JobOptions(revision=9)), "PERMISSION"
     yield "Probe", peer_pb2.ProbeRequest(**lives, op_seq=0, rank=0), "PERMISSION_DENIED"
     yield "Activate", peer_pb2.ActivateRequest(**lives, op_seq=0), "PERMISSION_DENIED"
+    yield "ReadOps", peer_pb2.ReadOpsRequest(**lives, until_ns=2**62), "PERMISSION_DENIED"
 
 
 def _with(host: types_pb2.Host, **fields: Any) -> types_pb2.Host:
@@ -200,7 +205,8 @@ async def test_impersonation__every_call_by_a_wrong_node_is_refused(
                 if not named and field in request.DESCRIPTOR.fields_by_name:
                     getattr(request, field).node = ""
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                await getattr(stub, method)(request, timeout=5)
+                call = getattr(stub, method)(request, timeout=5)
+                await (call.read() if method == "ReadOps" else call)
             assert error.value.code().name.startswith(code), (method, error.value)
             tried.add(method)
         # A watch in another's name stands, and tells nothing of the job: the place is another node's.
@@ -269,6 +275,24 @@ async def test_gate__other_clusters_and_nameless_certificates_reach_no_handler(
                 await call
             refused(error.value, grpc.StatusCode.PERMISSION_DENIED, "is of cluster 'elsewhere'")
     assert reached == []
+
+
+async def test_gate__a_resumed_session_shows_no_certificate_and_is_refused(
+    house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node could go on for days with a certificate that has expired. The first connection is as good as any."""
+    daemon = await secure(house, authority, "n0")
+    trust = trust_in(papers(house.folder, "n1", authority))
+    cache = session_cache.ssl_session_cache_lru(1)
+    options = (*trust.channel_options("n0"), ("grpc.ssl_session_cache", cache), ("grpc.use_local_subchannel_pool", 1))
+    codes = []
+    for _ in range(2):
+        async with grpc.aio.secure_channel(rendezvous(daemon), trust.channel_credentials(), options) as open_channel:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                stub: Any = peer_pb2_grpc.PeerServiceStub(open_channel)
+                await stub.Activate(peer_pb2.ActivateRequest(job="x"), timeout=5)
+            codes.append((error.value.code().name, "resumed" in (error.value.details() or "")))
+    assert codes == [("NOT_FOUND", False), ("PERMISSION_DENIED", True)]
 
 
 # ---- strangers, and daemons that are not secure ----
@@ -466,3 +490,67 @@ async def test_job_secret__that_is_none_keeps_the_daemon_from_starting(house: Ho
     file.chmod(0o600)
     with pytest.raises(StartupError, match=r"tls.job_secret = '.*secret': holds no secret: allowed: 64 hexadecimal"):
         await house.daemon("d", tls={"ULTIMAD_TLS_JOB_SECRET": str(file)})
+
+
+# ---- a coordinator that has forgotten its jobs ----
+
+
+@pytest.mark.parametrize("secret", [b"", SECRET])
+async def test_restore__by_the_nodes_of_a_job_brings_it_back(house: House, authority: Authority, secret: bytes) -> None:
+    port = free_port()
+    daemons = [await secure(house, authority, "n0", port=str(port)), await secure(house, authority, "n1")]
+    trainers = await house.job(daemons, secret=secret)
+    generation = daemons[1].jobs.all()[0].generation
+    trainers[0].hang_up()
+    daemons[0] = await house.restart(daemons[0])
+    await eventually(lambda: daemons[0]._coordinator.record("job") is not None, "the other host tells of the job")
+    back = await house.trainer(daemons[0])
+    await back.join(0, 2, rendezvous=rendezvous(daemons[0]), secret=secret)
+    assert daemons[0].jobs.all()[0].generation == generation
+    await eventually(lambda: wired(daemons), "they have found each other")
+
+
+async def test_restore__by_one_who_does_not_know_the_secret_is_void(house: House, authority: Authority) -> None:
+    """A node may tell of a job of its own with any name. The first rank that shows the job's secret ends that."""
+    daemons = [await secure(house, authority, f"n{i}") for i in range(2)]
+    zero, own = await house.trainer(daemons[0]), daemons[0]
+    lanes = [types_pb2.Lane(data_port=7, feedback_port=8)]
+    life = dict(grpc_port=own.grpc_port, address="127.0.0.1", lanes=lanes, packet_bytes=1472, wire_version=WIRE_VERSION)
+    hosts = [
+        types_pb2.Host(**life | fields, incarnation=5, state=types_pb2.HOST_STATE_UP)
+        for fields in (dict(index=0, node="n0", ranks=[0]), dict(index=1, node="evil", ranks=[1], grpc_port=9))
+    ]
+    told = peer_pb2.RestoreRequest(
+        job="job", world_size=2, bucket_bytes_max=1, lanes=1, generation=7, hosts=hosts, uid=0,
+        proof=job_secret.prove(bytes(32), "job", 7, "evil", "n0"),
+    )  # fmt: skip
+    evil = trust_in(papers(house.folder, "evil", authority))
+    async with channel(own, evil, "n0") as open_channel:
+        await peer_pb2_grpc.PeerServiceStub(open_channel).Restore(told, timeout=5)  # type: ignore[no-untyped-call]
+    assert own._coordinator.record("job") is not None
+    one, place = await house.trainer(daemons[1]), rendezvous(own)
+    joins = (zero.join(0, 2, rendezvous=place, secret=SECRET), one.join(1, 2, rendezvous=place, secret=SECRET))
+    await asyncio.gather(*joins)
+    assert wired(daemons) and own.jobs.all()[0].generation != 7
+
+
+def test_proofs__are_for_one_call_of_one_pair_about_one_life() -> None:
+    """Whatever is exchanged in one of them, it proves nothing."""
+    right = (SECRET, "job", 7, "a", "b")
+    proof = job_secret.prove(*right)
+    assert job_secret.proves(SECRET, proof, *right[1:])
+    back = job_secret.answer(SECRET, proof, *right[1:])
+    assert job_secret.answers(SECRET, back, proof, *right[1:])
+    assert not job_secret.proves(SECRET, back, *right[1:]), "an answer is no proof"
+    assert not job_secret.answers(SECRET, proof, proof, *right[1:]), "a proof is no answer"
+    for wrong in (("jo", 7, "a", "b"), ("job", 8, "a", "b"), ("job", 7, "b", "a"), ("job", 7, "a", "c")):
+        assert not job_secret.proves(SECRET, proof, *wrong)
+        assert not job_secret.answers(SECRET, back, proof, *wrong)
+    # Fields do not run into each other.
+    assert not job_secret.proves(SECRET, job_secret.prove(SECRET, "job", 7, "ab", "c"), "job", 7, "a", "bc")
+    assert not job_secret.proves(bytes(32), proof, *right[1:])
+    other = job_secret.prove(*right)
+    assert other.nonce != proof.nonce and not job_secret.answers(SECRET, back, other, *right[1:])
+    short = types_pb2.JobProof(nonce=b"", mac=proof.mac)
+    assert not job_secret.proves(SECRET, short, *right[1:])
+    assert not job_secret.proves(SECRET, types_pb2.JobProof(), *right[1:])
