@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a shell may ask for: each range at its ends and one beyond them, one field after the other in a configuration
+ * that is right but for it, and what does not go together.
+ */
+#include "check.h"
+
+#include "core/face/engine_impl.h"
+
+static ut_engine_config engine = {.packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20};
+
+static ut_job_config job(void)
+{
+    return (ut_job_config){
+        .hosts = 4, .self = 1, .local_ranks = 2, .packet_bytes = 1472, .world = 8, .bucket_bytes_max = 1 << 20};
+}
+
+/* |field_| of |base_| may be |value_| exactly if |right_|. */
+#define MAY_BE(valid_, base_, field_, value_, right_)                                                                  \
+    do {                                                                                                               \
+        __typeof__(base_) x = (base_);                                                                                 \
+        x.field_ = (__typeof__(x.field_))(value_);                                                                     \
+        CHECK_MSG((valid_) == (right_), #field_ " = %" PRIu64 ": want %d", (uint64_t)(value_), (int)(right_));         \
+    } while (0)
+#define ENGINE(field_, value_, right_) MAY_BE(ut_engine_config_valid(&x), engine, field_, value_, right_)
+#define JOB(field_, value_, right_) MAY_BE(ut_job_config_valid(&engine, &x), job(), field_, value_, right_)
+#define OPTION(field_, value_, right_) JOB(options.field_, value_, right_)
+
+static void engine__packets_bursts_buffers_and_lanes(void)
+{
+    ENGINE(packet_bytes, UT_PACKET_MIN, true);
+    ENGINE(packet_bytes, UT_PACKET_MIN - 8, false);
+    ENGINE(packet_bytes, 1471, false); /* no whole number of doubles */
+    ENGINE(packet_bytes, 8184, true);
+    ENGINE(packet_bytes, 8192, false); /* eight are more than a burst holds */
+    ENGINE(segments_max, 0, false);
+    ENGINE(segments_max, 44, true);
+    ENGINE(segments_max, 45, false);
+    ENGINE(receive_buffer, UT_RECEIVE_BUFFER_MIN, true);
+    ENGINE(receive_buffer, UT_RECEIVE_BUFFER_MIN - 1, false);
+    ENGINE(lane, UT_LANES_MAX - 1, true);
+    ENGINE(lane, UT_LANES_MAX, false);
+    ut_engine_config x = engine;
+    x.packet_bytes = UT_PACKET_MAX, x.segments_max = 1;
+    CHECK(ut_engine_config_valid(&x));
+    x.packet_bytes += 8;
+    CHECK(!ut_engine_config_valid(&x));
+    x.packet_bytes = UT_PACKET_MIN, x.segments_max = UT_SEGMENTS_MAX;
+    CHECK(ut_engine_config_valid(&x));
+    x.segments_max++;
+    CHECK(!ut_engine_config_valid(&x));
+}
+
+static void job__hosts_packets_and_buckets(void)
+{
+    JOB(self, 3, true);
+    JOB(self, 4, false);
+    JOB(hosts, 0, false);
+    JOB(hosts, 5, true);
+    JOB(hosts, UT_HOSTS_MAX + 1, false);
+    JOB(packet_bytes, 96, true);
+    JOB(packet_bytes, 1480, false); /* more than the engine's */
+    JOB(packet_bytes, 1000, true);
+    JOB(packet_bytes, 1004, false);
+    JOB(bucket_bytes_max, 0, false);
+    JOB(bucket_bytes_max, 1, true);
+    JOB(bucket_bytes_max, UT_BUCKET_MAX, true);
+    JOB(bucket_bytes_max, (uint64_t)UT_BUCKET_MAX + 1, false);
+    ut_job_config most = job();
+    most.hosts = UT_HOSTS_MAX, most.local_ranks = UT_LOCAL_MAX, most.world = UT_HOSTS_MAX * UT_LOCAL_MAX;
+    CHECK(ut_job_config_valid(&engine, &most));
+    most.world++;
+    CHECK(!ut_job_config_valid(&engine, &most));
+}
+
+/* A cipher takes its tag out of the packet. */
+static void job__what_a_cipher_adds(void)
+{
+    ut_cipher cipher = {.overhead = 16};
+    ut_job_config x = job();
+    x.cipher = &cipher;
+    x.packet_bytes = UT_PACKET_MIN + 16;
+    CHECK(ut_job_config_valid(&engine, &x));
+    x.packet_bytes -= 8;
+    CHECK(!ut_job_config_valid(&engine, &x));
+    x.packet_bytes = 1472;
+    static const struct {
+        uint32_t overhead;
+        bool right;
+    } rows[] = {{UT_SEAL_OVERHEAD_MAX, true}, {UT_SEAL_OVERHEAD_MAX + 8, false}, {12, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cipher.overhead = rows[i].overhead;
+        CHECK_MSG(ut_job_config_valid(&engine, &x) == rows[i].right, "overhead %u", rows[i].overhead);
+    }
+}
+
+/* Each host has a rank at least and UT_LOCAL_MAX at most, whether all are told or only this host's. */
+static void job__ranks_of_hosts_add_up(void)
+{
+    JOB(local_ranks, 0, false);
+    JOB(local_ranks, 1, true);
+    JOB(local_ranks, 5, true); /* 5, 1, 1, 1 */
+    JOB(local_ranks, 6, false);
+    JOB(world, 3, false);
+    JOB(world, 5, true);
+    JOB(world, 4, false); /* two here, and three hosts for the two others */
+    JOB(world, 2 + 3 * UT_LOCAL_MAX, true);
+    JOB(world, 2 + 3 * UT_LOCAL_MAX + 1, false);
+    JOB(world, 0, false); /* one a host, and here are two */
+    static const struct {
+        uint8_t of[4];
+        bool right;
+    } rows[] = {{{1, 2, 3, 2}, true},
+                {{2, 2, 2, 2}, true},
+                {{1, 2, 3, 3}, false},
+                {{3, 1, 2, 2}, false},
+                {{0, 2, 3, 3}, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_job_config x = job();
+        memcpy(x.ranks_of, rows[i].of, sizeof rows[i].of);
+        CHECK_MSG(ut_job_config_valid(&engine, &x) == rows[i].right, "row %zu", i);
+    }
+    ut_job_config x = job();
+    x.world = 23;
+    memcpy(x.ranks_of, (uint8_t[]){16, 2, 4, 1}, 4);
+    CHECK(ut_job_config_valid(&engine, &x));
+    memcpy(x.ranks_of, (uint8_t[]){17, 2, 3, 1}, 4);
+    CHECK(!ut_job_config_valid(&engine, &x));
+}
+
+static void options__end_where_their_numbers_do(void)
+{
+    OPTION(algorithm, UT_ALGORITHMS_END - 1, true);
+    OPTION(algorithm, UT_ALGORITHMS_END, false);
+    OPTION(congestion, UT_CC_END - 1, true);
+    OPTION(congestion, UT_CC_END, false);
+    OPTION(hadamard, UT_HADAMARD_END - 1, true);
+    OPTION(hadamard, UT_HADAMARD_END, false);
+    OPTION(timer_start, UT_TIMER_END - 1, true);
+    OPTION(timer_start, UT_TIMER_END, false);
+    OPTION(policy, UT_POLICIES_END - 1, true);
+    OPTION(policy, UT_POLICIES_END, false);
+    OPTION(early_percent, 100, true);
+    OPTION(early_percent, 101, false);
+    OPTION(quorum, 8, true);
+    OPTION(quorum, 9, false);
+    OPTION(probes, 8, true);
+    OPTION(probes, 9, false);
+    OPTION(incast, 3, true); /* of three other hosts */
+    OPTION(incast, 4, false);
+    ut_job_config many = job();
+    many.hosts = 32, many.world = 64;
+    many.options.incast = UT_INCAST_MAX;
+    CHECK(ut_job_config_valid(&engine, &many));
+    many.options.incast++;
+    CHECK(!ut_job_config_valid(&engine, &many));
+    ut_job_config alone = {.hosts = 1, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 64};
+    alone.options.incast = 1;
+    CHECK(ut_job_config_valid(&engine, &alone));
+}
+
+/* A partial job is Transpose AllReduce without a transform: anything else forwards or mixes what may not be there. */
+static void options__policies_and_what_they_exclude(void)
+{
+    for (unsigned policy = 0; policy < UT_POLICIES_END; policy++) {
+        bool ordinary = policy <= UT_POLICY_NONE;
+        for (unsigned algorithm = 0; algorithm < UT_ALGORITHMS_END; algorithm++) {
+            ut_job_options o = {.policy = (uint8_t)policy, .algorithm = (uint8_t)algorithm};
+            bool right = ordinary || algorithm == 0 || algorithm == UT_TAR;
+            CHECK_MSG(ut_job_options_valid(&o, 4, 8) == right, "policy %u, algorithm %u", policy, algorithm);
+        }
+        for (unsigned transform = 0; transform < UT_HADAMARD_END; transform++) {
+            ut_job_options o = {.policy = (uint8_t)policy, .hadamard = (uint8_t)transform};
+            bool right = ordinary || transform <= UT_HADAMARD_OFF;
+            CHECK_MSG(ut_job_options_valid(&o, 4, 8) == right, "policy %u, hadamard %u", policy, transform);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(engine__packets_bursts_buffers_and_lanes);
+    RUN(job__hosts_packets_and_buckets);
+    RUN(job__what_a_cipher_adds);
+    RUN(job__ranks_of_hosts_add_up);
+    RUN(options__end_where_their_numbers_do);
+    RUN(options__policies_and_what_they_exclude);
+    return check_end();
+}
