@@ -67,6 +67,7 @@ test: setup
 	@$(PYTEST) -q $(BESIDE) -m "not long and not check" --durations=15 $(ARGS)
 
 check: setup
+	@.ci/prometheus
 	@.ci/lint
 	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 

@@ -71,6 +71,18 @@ def get_events(
             raise _told(socket, error, job, STATUS_TIMEOUT_S) from None
 
 
+def get_metrics(socket: str) -> str:
+    """The daemon's metrics in the text form of Prometheus. Raises DaemonUnavailable and ProtocolError."""
+    with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
+        try:
+            answer: admin_pb2.GetMetricsResponse = admin_pb2_grpc.AdminServiceStub(channel).GetMetrics(
+                admin_pb2.GetMetricsRequest(), timeout=STATUS_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    return answer.text
+
+
 def receipt_of(life: records_pb2.JobLife, op_seq: int) -> admin_pb2.GetReceiptsResponse | None:
     """The receipt of an op as `get_receipts` would give it; None if only the op is recorded."""
     found = [receipt for receipt in life.receipts if receipt.op_seq == op_seq]

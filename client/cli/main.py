@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
-from ultima.cli import ca, demo, dump, events, explain, history, perf, run, set_options, status, version
+from ultima.cli import ca, demo, dump, events, explain, history, metrics, perf, run, set_options, status, version
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -44,6 +44,7 @@ VERBS = (
     Verb("events", events.events, "Show what has happened on this host."),
     Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
     Verb("history", history.history, "Show how jobs fared, minute by minute."),
+    Verb("metrics", metrics.metrics, "Print the daemon's metrics for Prometheus, or write them to a file."),
     Verb("perf", perf.perf, "Time AllReduce; one per rank: ultima run --nproc-per-node 2 -- ultima perf"),
     Verb("run", run.run, "Start a training script on this host, and a daemon if none runs.", WRAPS),
     Verb("set", set_options.set_options, "Change options of a job while it runs, on all its hosts."),

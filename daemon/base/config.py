@@ -21,6 +21,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -191,6 +192,7 @@ class DaemonConfig(_Section):
 
     runtime_dir: Path = Field(Path("/run/ultima"), description="folder of the two sockets and the lock")
     state_dir: str = Field("", description="folder of the history; empty: $STATE_DIRECTORY, else memory only")
+    metrics: str = Field("", description="where Prometheus may ask, as 127.0.0.1:29519 or unix:PATH; empty: nowhere")
     bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
@@ -201,6 +203,7 @@ class DaemonConfig(_Section):
     allow_group: str = Field("", description="group whose members may attach")
     engine: EngineOptions = Field(default_factory=lambda: EngineOptions.model_validate({}))
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("bind", "advertise")
     @classmethod
@@ -210,6 +213,15 @@ class DaemonConfig(_Section):
                 ipaddress.ip_address(value)
             except ValueError:
                 raise ValueError("allowed: a numeric IPv4 or IPv6 address") from None
+        return value
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        loopback = host in ("127.0.0.1", "[::1]") and port.isdecimal() and int(port) <= 65535
+        if value and not loopback and not value.startswith("unix:/"):
+            raise ValueError("allowed: 127.0.0.1:PORT, [::1]:PORT, or unix: and an absolute path")
         return value
 
     @field_validator("log_level", mode="before")
@@ -259,6 +271,10 @@ class DaemonConfig(_Section):
                 "(`ultima ca` makes the files) or tls.job_secret; --insecure does without, on a network of your own; "
                 "without `bind` the daemon serves this host alone"
             )
+
+    def origins(self) -> dict[str, str]:
+        """Of each key, with dots, where its value comes from: "default", a file, a variable or a flag."""
+        return {".".join(key): self._origins.get(".".join(key), "default") for key in KEYS}
 
     def udp_ports(self) -> list[tuple[int, int]]:
         """Data and feedback port per lane: each lane takes the next two. 0 leaves it to the kernel."""
@@ -408,4 +424,5 @@ def load(
         wrong += [_sentence(merged, item) for item in error.errors(include_url=False, include_context=False)]
     if wrong:
         raise StartupError("; ".join(" ".join(sentence.split()) for sentence in wrong))
+    config._origins.update({".".join(key): origin for key, origin in merged.origin.items()})
     return config

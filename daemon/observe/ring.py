@@ -10,6 +10,7 @@ from dataclasses import dataclass
 OPS_MAX = 4096
 _FORM = struct.Struct("<QqQQQQHBBBBBx")
 OP_BYTES = _FORM.size
+_CULPRIT = 6  # place of the field in that form
 NOBODY = 0xFFFF
 
 
@@ -56,11 +57,17 @@ class OpRing:
         _FORM.pack_into(self._memory, self._next % self._ops_max * OP_BYTES, *values, *words)
         self._next += 1
 
-    def copy(self) -> bytes:
-        """All that is kept as one block, for `ops_in`: it may be read in another thread."""
-        at = self._next % self._ops_max * OP_BYTES
-        whole = self._next >= self._ops_max
-        return bytes(self._memory[at:] + self._memory[:at]) if whole else bytes(self._memory[:at])
+    def copy(self, newest: int = 0) -> bytes:
+        """The newest ops, 0 for all that are kept, as one block for `ops_in`: it may be read in another thread."""
+        at, size = self._next % self._ops_max * OP_BYTES, min(newest or self._ops_max, len(self)) * OP_BYTES
+        if size <= at:
+            return bytes(self._memory[at - size : at])
+        return bytes(self._memory[at - size :] + self._memory[:at])
+
+
+def culprits_in(block: bytes) -> list[int]:
+    """Who was to blame for each of these ops, oldest first; NOBODY for none."""
+    return [values[_CULPRIT] for values in _FORM.iter_unpack(block)]
 
 
 def ops_in(block: bytes) -> Iterator[Op]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import logging
 import os
@@ -29,12 +30,16 @@ from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.keeper import Keeper
+from ultima.daemon.observe.metrics import Facts
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.process import memory_max, sdnotify
 from ultima.daemon.process.address import check_port
+from ultima.daemon.process.exposition import Exposition
+from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.rpc.admin_service import AdminService
+from ultima.daemon.rpc.operator_calls import rendered
 from ultima.daemon.rpc.peer_service import CALLS_MAX, PeerService
 from ultima.daemon.rpc.trainer_service import TrainerService
 from ultima.daemon.trainers import attach
@@ -59,6 +64,7 @@ ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 PEER = peer_pb2.DESCRIPTOR.services_by_name["PeerService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 TICK_SECONDS = 1.0
+METRICS_SECONDS = 4.0
 EVENTS_AT_ONCE = 256
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
 LOCAL_CALLS_MAX = 1024
@@ -134,7 +140,9 @@ class Daemon:
         )
         changes, node = Changes(), self.trust.node if self.trust is not None else ""
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes, node)
+        self._loop = asyncio.get_running_loop()
         self.keeper = Keeper(state_folder(config), self.jobs.recorder)
+        self.gauges = Gauges(config, self.engine, self.jobs, self.keeper, self.version)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
         self.tokens = Tokens()
@@ -172,6 +180,7 @@ class Daemon:
                 *(config, self.engine, self.jobs, self._tuning, self.tokens),
                 *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
                 lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
+                self.gauges.facts,
             ),
             self._local,
         )
@@ -185,7 +194,12 @@ class Daemon:
             finally:
                 os.umask(before)
             self._folder.hand_over(config.socket, config.allow_group)
+            self.exposition = Exposition(config.metrics, self._metrics_text) if config.metrics else None
             listener = attach.listen(config.attach_socket, config.allow_group)
+        except StartFailed:
+            await self._local.stop(None)
+            await self._remote.stop(None)
+            raise
         except (OSError, RuntimeError) as error:
             await self._local.stop(None)
             await self._remote.stop(None)
@@ -207,6 +221,7 @@ class Daemon:
             self._tasks.append(spawn(look_for_ever(self.trust), "certificates"))
         self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")
         self.keeper.start()
+        self._tasks.append(spawn(self._look(), "gauges"))
 
     def _listen(self, where: str) -> int:
         if self.trust is None:
@@ -239,6 +254,8 @@ class Daemon:
             self._drain_events(lane)
             asyncio.get_running_loop().remove_reader(info.event_fd)
         await self.keeper.stop()
+        if self.exposition is not None:
+            await asyncio.to_thread(self.exposition.close)
         self.engine.close()
         self._folder.release(self.config.socket, self.config.attach_socket)
         log.info("stopped")
@@ -268,6 +285,30 @@ class Daemon:
                 sdnotify.notify("WATCHDOG=1")
                 fed = loop.time()
             await asyncio.sleep(TICK_SECONDS if period is None else min(TICK_SECONDS, period))
+
+    async def _look(self) -> None:
+        while True:
+            self.gauges.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _metrics_text(self) -> bytes:
+        """For threads of the exposition: what is to be shown is copied in the loop, and its text is made here."""
+        copied: concurrent.futures.Future[Facts] = concurrent.futures.Future()
+
+        def copy() -> None:
+            if copied.set_running_or_notify_cancel():
+                try:
+                    copied.set_result(self.gauges.facts())
+                except Exception as error:
+                    copied.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(copy)
+            return rendered(copied.result(METRICS_SECONDS))
+        except RuntimeError:  # the loop has ended
+            raise TimeoutError from None
+        finally:
+            copied.cancel()
 
     def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
         self.jobs.recorder.events.note(kind, text, job, level)

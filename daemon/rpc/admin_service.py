@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ultima.daemon.base.config import DaemonConfig
@@ -16,16 +17,18 @@ from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.observe.keeper import Keeper
+from ultima.daemon.observe.metrics import Facts
 from ultima.daemon.observe.partial_stats import NOBODY
 from ultima.daemon.observe.recorder import selected
 from ultima.daemon.probe.controller import controller_of
-from ultima.daemon.rpc.history_calls import HistoryCalls, ReadOps
+from ultima.daemon.rpc.history_calls import ReadOps
+from ultima.daemon.rpc.operator_calls import OperatorCalls
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2
 
 
-class AdminService(HistoryCalls):
+class AdminService(OperatorCalls):
     """On the Unix socket only.
 
     Whoever may open that may see the status of all jobs: names, hosts and counts, by which users of one host find out
@@ -45,8 +48,9 @@ class AdminService(HistoryCalls):
         trust: Trust | None,
         keeper: Keeper,
         read_ops: ReadOps,
+        facts: Callable[[], Facts],
     ) -> None:
-        super().__init__(keeper, jobs.recorder, tokens, read_ops)
+        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
@@ -56,9 +60,13 @@ class AdminService(HistoryCalls):
     @translated
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
         """See admin.proto."""
-        jobs = [job for job in self._jobs.all() if request.job in ("", job.name)]
-        if request.job and not jobs:
-            raise NotFound(f"job = {request.job!r}: not on this host")
+        return self.status(request.job)
+
+    def status(self, job: str) -> admin_pb2.GetStatusResponse:
+        """See OperatorCalls."""
+        jobs = [each for each in self._jobs.all() if job in ("", each.name)]
+        if job and not jobs:
+            raise NotFound(f"job = {job!r}: not on this host")
         now = self._engine.snapshot()
         return admin_pb2.GetStatusResponse(
             version=self._version,
@@ -69,7 +77,7 @@ class AdminService(HistoryCalls):
             address=self._config.address or self._config.bind,
             grpc_port=self._grpc_port,
             engine=_engine_status(now),
-            jobs=[self._job_status(job, now) for job in jobs],
+            jobs=[self._job_status(each, now) for each in jobs],
             limits=self._config.limits_in_force(),
             security=self._security(),
         )

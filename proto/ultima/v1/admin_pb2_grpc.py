@@ -65,6 +65,26 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
                 _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/ultima.v1.AdminService/GetMetrics',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetMetricsRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetMetricsResponse.FromString,
+                _registered_method=True)
+        self.GetConfig = channel.unary_unary(
+                '/ultima.v1.AdminService/GetConfig',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.GetConfigRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.GetConfigResponse.FromString,
+                _registered_method=True)
+        self.SetLogLevel = channel.unary_unary(
+                '/ultima.v1.AdminService/SetLogLevel',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/ultima.v1.AdminService/Watch',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -121,6 +141,34 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMetrics(self, request, context):
+        """The daemon's counters in the text form of Prometheus.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetConfig(self, request, context):
+        """All options in force, and where each comes from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLogLevel(self, request, context):
+        """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The status again and again, with the events since the last time, until the caller hangs up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -153,6 +201,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetHistory,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetMetricsRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetMetricsResponse.SerializeToString,
+            ),
+            'GetConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConfig,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.GetConfigRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.GetConfigResponse.SerializeToString,
+            ),
+            'SetLogLevel': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLogLevel,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -317,6 +385,114 @@ class AdminService:
             '/ultima.v1.AdminService/GetHistory',
             ultima_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetMetrics',
+            ultima_dot_v1_dot_admin__pb2.GetMetricsRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetMetricsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/GetConfig',
+            ultima_dot_v1_dot_admin__pb2.GetConfigRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.GetConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLogLevel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/SetLogLevel',
+            ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ultima.v1.AdminService/Watch',
+            ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,14 @@ class AdminServiceStub:
     """
     GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
+    GetMetrics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMetricsRequest, _admin_pb2.GetMetricsResponse]
+    """The daemon's counters in the text form of Prometheus."""
+    GetConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetConfigRequest, _admin_pb2.GetConfigResponse]
+    """All options in force, and where each comes from."""
+    SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]
+    """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+    Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]
+    """The status again and again, with the events since the last time, until the caller hangs up."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -86,6 +94,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
+    GetMetrics: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMetricsRequest, _admin_pb2.GetMetricsResponse]  # type: ignore[assignment]
+    """The daemon's counters in the text form of Prometheus."""
+    GetConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetConfigRequest, _admin_pb2.GetConfigResponse]  # type: ignore[assignment]
+    """All options in force, and where each comes from."""
+    SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
+    """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+    Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
+    """The status again and again, with the events since the last time, until the caller hangs up."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -147,5 +163,37 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetHistoryResponse, _abc.Awaitable[_admin_pb2.GetHistoryResponse]]:
         """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
+
+    @_abc_1.abstractmethod
+    def GetMetrics(
+        self,
+        request: _admin_pb2.GetMetricsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetMetricsResponse, _abc.Awaitable[_admin_pb2.GetMetricsResponse]]:
+        """The daemon's counters in the text form of Prometheus."""
+
+    @_abc_1.abstractmethod
+    def GetConfig(
+        self,
+        request: _admin_pb2.GetConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetConfigResponse, _abc.Awaitable[_admin_pb2.GetConfigResponse]]:
+        """All options in force, and where each comes from."""
+
+    @_abc_1.abstractmethod
+    def SetLogLevel(
+        self,
+        request: _admin_pb2.SetLogLevelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetLogLevelResponse, _abc.Awaitable[_admin_pb2.SetLogLevelResponse]]:
+        """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _admin_pb2.AdminServiceWatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.AdminServiceWatchResponse], _abc.AsyncIterator[_admin_pb2.AdminServiceWatchResponse]]:
+        """The status again and again, with the events since the last time, until the caller hangs up."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -52,7 +52,9 @@ def test_ring__keeps_the_newest_ops_to_the_bit_within_its_bytes() -> None:
     ops = [an_op(number) for number in range(12)] + [biggest]
     for count, op in enumerate(ops, 1):
         ring.put(op)
-        assert list(ops_in(ring.copy())) == ops[max(0, count - 5) : count]
+        kept = ops[max(0, count - 5) : count]
+        assert list(ops_in(ring.copy())) == kept
+        assert list(ops_in(ring.copy(2))) == kept[-2:]
 
 
 def test_ring__takes_no_memory_before_the_first_op() -> None:

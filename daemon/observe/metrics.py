@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the metrics show, as values: copied in the event loop, and made text of in another thread (metrics_text.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+STRAGGLER_OPS = 256  # newest ops of a job, of which the straggler's score is a share
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """One job that lives here."""
+
+    name: str
+    world_size: int
+    hosts: Sequence[str]
+    """Addresses by index."""
+    ops: Mapping[str, int]
+    """By status."""
+    counts: Sequence[int]
+    """Ops by duration: at most each bound of `BOUNDS_S` and above the one before; the last are above all."""
+    sum_s: float
+    missing: Mapping[str, int]
+    """Bytes by reason."""
+    bucket_bytes: int
+    sent_bytes: int
+    received_bytes: int
+    contributors: int
+    """Hosts that were in every byte of the newest op."""
+    deadline_s: float
+    """0: not known."""
+    newest: bytes
+    """The newest ops as OpRing.copy gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFacts:
+    """One other host, by what its jobs here say of it."""
+
+    up: bool
+    rtt_s: float
+    """0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is rendered, as it was at one moment."""
+
+    version: str
+    wire_version: int
+    simd: str
+    start_s: float
+    """Of the daemon, since 1970."""
+    healthy: bool
+    oldest_op_s: float
+    cpu_s: float
+    receive_asked: int
+    receive_granted: int
+    on_disk: bool
+    history_errors: int
+    history_bytes: int
+    repaired_bytes: int
+    lanes: Sequence[Mapping[str, int]]
+    """Counters by the engine's names."""
+    jobs: Sequence[JobFacts] = ()
+    peers: Mapping[str, PeerFacts] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by the address of the peer."""
+    blamed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Ops by address and kind of trouble."""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies what the metrics show out of a running daemon. Everything here is quick, and for the event loop."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.engine.engine import NEVER, PeerStats, Status
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.observe.keeper import Keeper
+from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts, PeerFacts
+from ultima.daemon.observe.progress import judge_all
+from ultima.daemon.observe.totals import Path, Totals
+from ultima.v1.limits import WIRE_VERSION
+
+RECEIVE_BUFFER_UNSAID = 8 << 20  # what the engine asks for by itself
+LOOK_SECONDS = 5.0
+
+
+class Gauges:
+    """See the module."""
+
+    def __init__(self, config: DaemonConfig, engine: Lanes, jobs: JobTable, keeper: Keeper, version: str) -> None:
+        self._config, self._engine, self._jobs, self._keeper = config, engine, jobs, keeper
+        self._version, self._started = version, time.time()
+        self._totals = Totals()
+
+    def look(self) -> None:
+        """To be called every few seconds, so that nothing is missed of what the engine counts by path."""
+        if self._jobs.all():
+            self._totals.look(self._paths(self._engine.snapshot()))
+
+    def facts(self) -> Facts:
+        """All of it, as it is now."""
+        now, now_ns = self._engine.snapshot(), self._engine.now()
+        self._totals.look(self._paths(now))
+        stats = now.stats
+        opened = stats["oldest_open_ns"]
+        jobs = [job for job in self._jobs.all() if job.record.life is not None and job.membership is not None]
+        blamed: Counter[tuple[str, str]] = Counter()
+        for job in jobs:
+            blamed.update(job.record.culprits)
+        return Facts(
+            version=self._version,
+            wire_version=WIRE_VERSION,
+            simd=now.lanes[0].info.simd,
+            start_s=self._started,
+            healthy=judge_all(now_ns, [lane.stats for lane in now.lanes]).well,
+            oldest_op_s=0.0 if opened == NEVER else max(now_ns - opened, 0) / 1e9,
+            cpu_s=time.process_time(),
+            receive_asked=self._config.engine.receive_buffer_bytes or RECEIVE_BUFFER_UNSAID,
+            receive_granted=min(lane.info.receive_buffer_bytes for lane in now.lanes),
+            on_disk=self._keeper.on_disk,
+            history_errors=self._keeper.errors,
+            history_bytes=self._keeper.bytes,
+            repaired_bytes=stats.get("bytes_repaired", 0),
+            lanes=[lane.stats for lane in now.lanes],
+            jobs=[self._job(job) for job in jobs],
+            peers=self._peers(jobs, now),
+            lost=dict(self._totals.lost),
+            blamed=blamed,
+        )
+
+    def _job(self, job: Job) -> JobFacts:
+        record, moved = job.record, self._totals.by_job.get(job.incarnation, Counter())
+        assert record.life is not None
+        return JobFacts(
+            name=job.name,
+            world_size=record.life.world_size,
+            hosts=record.life.addresses,
+            ops={Status(status).name.lower(): count for status, count in job.stats.count.items()},
+            counts=tuple(record.histogram.counts),
+            sum_s=record.histogram.sum_ns / 1e9,
+            missing=dict(record.missing),
+            bucket_bytes=record.bucket_bytes,
+            sent_bytes=moved["sent_bytes"],
+            received_bytes=moved["received_bytes"],
+            contributors=record.contributors,
+            deadline_s=record.deadline_ns / 1e9,
+            newest=record.ring.copy(STRAGGLER_OPS),
+        )
+
+    def _paths(self, now: LanesSnapshot) -> Iterator[tuple[Path, str, PeerStats]]:
+        for job in self._jobs.all():
+            if job.membership is not None:
+                for host, _ in self._others(job):
+                    path = job.incarnation, host.index
+                    yield path, host.address, now.peer_stats(job.number, host.index)
+
+    def _peers(self, jobs: list[Job], now: LanesSnapshot) -> dict[str, PeerFacts]:
+        ret: dict[str, PeerFacts] = {}
+        for job in jobs:
+            for host, state in self._others(job):
+                rtt = now.peer_stats(job.number, host.index).srtt_ns / 1e9
+                other = ret.get(host.address, PeerFacts(True, 0.0))
+                ret[host.address] = PeerFacts(other.up and state is State.UP, max(other.rtt_s, rtt))
+        return ret
+
+    @staticmethod
+    def _others(job: Job) -> list[tuple[Host, State]]:
+        return [(host, state) for host, state in job.hosts() if host is not job.own]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes real daemons: every expression of the Grafana board and of the alerts finds data."""
+
+import json
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.hosts import everywhere, free_port, ranks, running
+from tests.prometheus import tool
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy/prometheus"
+SECONDS = 60.0
+
+
+def expressions() -> list[str]:
+    """Of all panels, with the variables of the board filled in as Grafana does for "All"."""
+    board = json.loads((DEPLOY / "ultima.grafana.json").read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(found) > 15
+    return [
+        expr.replace("$instance", ".*").replace("$ultima_job", ".*").replace("$__rate_interval", "30s")
+        for expr in found
+    ]
+
+
+def query(port: int, expression: str) -> list[Any]:
+    where = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(where, timeout=20) as answer:
+        facts = json.load(answer)
+    assert facts["status"] == "success", facts
+    result: list[Any] = facts["data"]["result"]
+    return result
+
+
+@pytest.mark.check
+@pytest.mark.timeout(180)
+def test_prometheus__scrapes_daemons_and_every_panel_has_data(tmp_path: Path) -> None:
+    ports = [free_port() for _ in range(3)]
+    with running(2) as hosts:
+        for host, port in zip(hosts, ports[:2], strict=True):
+            host.stop()
+            host.environment["ULTIMAD_METRICS"] = f"127.0.0.1:{port}"
+            host.launch()
+        for host in hosts:
+            host.wait_until_ready()
+        targets = ", ".join(f'"127.0.0.1:{port}"' for port in ports[:2])
+        text = (DEPLOY / "ultima.prometheus.yml").read_text()
+        text = text.replace("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s")
+        text = text.replace("ultima.rules.yml", str(DEPLOY / "ultima.rules.yml"), 2).replace(
+            '"127.0.0.1:29519"', targets
+        )
+        (tmp_path / "prometheus.yml").write_text(text)
+        command = [
+            tool("prometheus"),
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path}",
+        ]
+        command.append(f"--web.listen-address=127.0.0.1:{ports[2]}")
+        with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
+            try:
+                missing = _scraped(hosts, ports[2])
+            finally:
+                server.terminate()
+        assert missing == [], (tmp_path / "log").read_text()
+
+
+def _scraped(hosts: Any, port: int) -> list[str]:
+    """Runs ops until every expression has data; those that have none in the end."""
+    until = time.monotonic() + SECONDS
+    missing = expressions()
+    with ranks(hosts) as jobs:
+        while missing and time.monotonic() < until:
+            for _ in range(5):
+                everywhere(jobs, lambda _, job: job.allreduce(np.ones(20000, np.float32)))
+            time.sleep(0.5)
+            try:
+                missing = [expression for expression in missing if not query(port, expression)]
+            except OSError:
+                continue
+        if not missing:
+            assert {row["metric"]["instance"] for row in query(port, "ultima_healthy == 1")} != set()
+            assert len(query(port, 'up{job="ultima"} == 1')) == 2
+            assert query(port, "ALERTS") == [] or {a["metric"]["alertname"] for a in query(port, "ALERTS")} <= {
+                "UltimaHistoryLost"
+            }
+    return missing
