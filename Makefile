@@ -18,7 +18,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test check test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna lab clean
+.PHONY: help setup demo test check test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -36,6 +36,7 @@ help:
 	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 3 minutes); ARGS=\"--only mse\""
 	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
 	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
+	@echo "make reproduce-deepreduce  DeepReduce's claims: containers, codecs, toy training, a slow link (root, 3 minutes)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
@@ -106,6 +107,9 @@ reproduce-eager: setup
 
 reproduce-rna: setup
 	@$(PY) -m tests.reproduce.rna.main $(ARGS)
+
+reproduce-deepreduce: setup
+	@$(PY) -m tests.reproduce.deepreduce.main $(ARGS)
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)

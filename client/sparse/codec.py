@@ -245,10 +245,13 @@ def _of_members(
         return Sparse(found, given.values, given.size)
     if dense is not None:
         return Sparse(found, dense[found], given.size)
-    at = np.searchsorted(given.indices, found)
-    at[at == given.indices.size] = 0
-    held = given.indices[at] == found if given.indices.size else np.zeros(0, np.bool_)
-    return Sparse(found, np.where(held, given.values[at], np.float32(0)) if found.size else given.values, given.size)
+    entry = np.zeros(given.size, np.bool_)
+    entry[given.indices] = True
+    values = np.zeros(found.size, np.float32)
+    held = entry[found]
+    # A filter misses no entry, but policies P1 and P2 leave some out.
+    values[held] = given.values if policy == "bloom-p0" else given.values[np.isin(given.indices, found[held])]
+    return Sparse(found, values, given.size)
 
 
 def _pack_values(value: str, sent: Floats, bits: int, bucket: int, seed: int) -> tuple[str, bytes, Bytes]:

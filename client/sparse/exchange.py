@@ -37,7 +37,10 @@ class Exchanged:
     """Length of each rank's container."""
     row_bytes: int
     """Bytes that each rank sent to every other one: the longest container, rounded up."""
+    gather_s: float
+    """Seconds until all bytes were here; what follows is decoding."""
     elapsed_s: float
+    """Seconds of the whole call."""
 
     def sum(self, out: Floats | None = None) -> Floats:
         """The sum of all parts, dense, in `out` (which it is added to) or a new array; ranks in order, so that all
@@ -92,8 +95,9 @@ def exchange(job: Job, container: bytes, size: int, *, deadline: Duration | None
     rows = np.empty((job.world_size, row), np.uint8)
     for at in range(0, row, width):
         rows[:, at : at + width] = _gather(job, padded[at : at + width], until)
+    gathered = time.monotonic() - started
     parts = tuple(_decoded(rank, rows[rank, :length], size) for rank, length in enumerate(lengths))
-    return Exchanged(parts, size, tuple(lengths), row, time.monotonic() - started)
+    return Exchanged(parts, size, tuple(lengths), row, gathered, time.monotonic() - started)
 
 
 def _gather(job: Job, mine: Bytes, until: float) -> Bytes:
