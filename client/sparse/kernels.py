@@ -72,11 +72,13 @@ def keep(
     room: int,
     velocity: Floats | None = None,
     momentum: float = 0.0,
+    into: tuple[Indices, Floats] | None = None,
 ) -> tuple[Indices, Floats]:
     """Adds `add` to `kept` and takes out what has a magnitude (in bits) above `above`, and the first `ties` that equal
-    it; at most `room` entries. With `velocity` by momentum correction. See ut_keep and ut_keep_momentum.
+    it; at most `room` entries, which are written to `into` (of `room` elements) or to new arrays. With `velocity` by
+    momentum correction. See ut_keep and ut_keep_momentum.
     """
-    indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
+    indices, values = into or (np.empty(room, np.uint32), np.empty(room, np.float32))
     selection = ffi.new("ut_selection *")
     selection.above, selection.ties, selection.room = above, ties, room
     held = _u32(indices, True), _f32(values, True)

@@ -64,8 +64,8 @@ def run() -> Study:
         "fits",
         "D5: curves through sorted values (Figure 3, section 5)",
         f"The {int(RATIO * SIZE)} largest of {SIZE} elements, {SEEDS} seeds; raw indices in the order of the values, "
-        "so that no map travels. Volumes count the payload and the codec's parameters. Fit-Poly has degree 5 and up to 4 "
-        "segments a sign. Fit-DExp has four coefficients a sign, found by integrals and without iteration, so it is "
+        "so that no map travels. Volumes count the payload and the codec's parameters. Fit-Poly has degree 5 and up to "
+        "4 segments a sign. Fit-DExp has four coefficients a sign, found by integrals and without iteration, so it is "
         "not slower here. Cost is CPU time of one encoding of 200,000 values.",
     )
     found = {(value, shape): measure(value, shape) for value in ("fit-poly", "fit-dexp") for shape in SHAPES}

@@ -28,15 +28,21 @@ def _dense(job: ultima.Job, gradient: Any) -> dict[str, float]:
     bucket = job.empty(ELEMENTS)
     bucket[:] = gradient
     job.barrier(deadline="60s")
-    begun = time.monotonic()
+    begun, worked = time.monotonic(), time.process_time()
     job.allreduce(bucket, mode="reliable", deadline="60s")
     took = time.monotonic() - begun
-    return {"step": took, "gather": took, "bytes": 2 * 4 * ELEMENTS * (job.world_size - 1) / job.world_size}
+    worked = time.process_time() - worked
+    return {
+        "step": took,
+        "gather": took,
+        "cpu": worked,
+        "bytes": 2 * 4 * ELEMENTS * (job.world_size - 1) / job.world_size,
+    }
 
 
 def _sparse(job: ultima.Job, gradient: Any, memory: Feedback, options: dict[str, Any], number: int) -> dict[str, float]:
     job.barrier(deadline="60s")
-    begun = time.monotonic()
+    begun, worked = time.monotonic(), time.process_time()
     chosen = memory.select(gradient)
     selected = time.monotonic()
     packed = encode(chosen.indices, chosen.values, ELEMENTS, seed=number, **options)
@@ -49,6 +55,7 @@ def _sparse(job: ultima.Job, gradient: Any, memory: Feedback, options: dict[str,
         "select": selected - begun,
         "encode": encoded - selected,
         "gather": found.gather_s,
+        "cpu": time.process_time() - worked,
         "bytes": float(found.row_bytes * (job.world_size - 1)),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logic behind DeepReduce's reproduced claims: verdicts, the crossover, a leg of training, and a short run of it."""
+"""The logic behind DeepReduce's reproduced claims: verdicts, the crossover, a leg of training, a short run of it."""
 
 import math
 
@@ -71,10 +71,10 @@ def test_learning__learns() -> None:
 
 
 def test_transfer__verdicts() -> None:
-    found = {name: Way(0.5, 0.5, 0.1, 5e6) for name in transfer.WAYS}
-    found["dense"] = Way(2.0, 2.0, 0.0, 25e6)
+    found = {name: Way(0.5, 0.5, 0.1, 0.2, 5e6) for name in transfer.WAYS}
+    found["dense"] = Way(2.0, 2.0, 0.0, 0.1, 25e6)
     assert [row.verdict for row in transfer.judge(found)] == ["pass", "pass", "pass", "not tested"]
-    found["BF-P0 and QSGD"] = Way(1.1, 0.6, 0.5, 5e6)
+    found["BF-P0 and QSGD"] = Way(1.1, 0.6, 0.5, 0.2, 5e6)
     assert [row.verdict for row in transfer.judge(found)] == ["FAIL", "FAIL", "pass", "not tested"]
     assert transfer.not_measured().verdict == "not tested"
     assert transfer._way([[{"step": 1.0}, {"step": 5.0}], [{"step": 2.0}, {"step": 3.0}]]).step == 3.5

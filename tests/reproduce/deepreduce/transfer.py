@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,8 @@ class Way:
     step: float
     gather: float
     encode: float
+    cpu: float
+    """CPU seconds of a rank in a step: what a busy machine changes least."""
     bytes: float
 
 
@@ -56,7 +59,7 @@ def _way(ranks: list[list[dict[str, float]]]) -> Way:
     def slowest(field: str) -> float:
         return statistics.median(max(rank[at].get(field, 0.0) for rank in ranks) for at in range(len(ranks[0])))
 
-    return Way(slowest("step"), slowest("gather"), slowest("encode"), slowest("bytes"))
+    return Way(slowest("step"), slowest("gather"), slowest("encode"), slowest("cpu"), slowest("bytes"))
 
 
 def judge(found: dict[str, Way]) -> list[Row]:
@@ -91,17 +94,19 @@ def run() -> Study:
         f"the largest 10 % with error feedback; {ROUNDS} rounds in turn, medians of the slowest rank. Dense is this "
         "project's reliable allreduce. Containers are gathered: each rank sends its own to the three others. A barrier "
         "before the gathering keeps waiting for slower encoders out of the time on the wire; it is part of the step. "
-        "The hosts share this machine's cores, so that computing weighs more than on hosts of their own.",
+        "The hosts share this machine's cores, so that computing weighs more than on hosts of their own; the load of the "
+        f"machine before the run was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
     )
     reason = unavailable()
     if reason:
         study.rows = [Row("D8: containers at 100 Mbit/s", "1.8 to 4.0 times", reason, "at least 2 times", None)]
         return study
     found = measure()
-    grid = Grid("Seconds, and MB that a rank sends", ("way", "step", "on the wire", "encoding", "MB"))
+    grid = Grid("Seconds, and MB that a rank sends", ("way", "step", "on the wire", "encoding", "CPU of a rank", "MB"))
     for name, way in found.items():
         grid.rows.append(
-            (name, f"{way.step:.3f}", f"{way.gather:.3f}", f"{way.encode:.3f}", f"{way.bytes / 1e6:.2f}")
+            (name, f"{way.step:.3f}", f"{way.gather:.3f}", f"{way.encode:.3f}", f"{way.cpu:.3f}",
+             f"{way.bytes / 1e6:.2f}")
         )  # fmt: skip
     study.grids.append(grid)
     study.rows = [*judge(found), not_measured()]
