@@ -93,7 +93,7 @@ class Feedback:
         return float(WARM_RATIO * (self._ratio / WARM_RATIO) ** (step / self._warmup))
 
     def select(self, gradient: Any) -> Sparse:
-        """Adds `gradient` (float32, `size` elements of any shape) to the memory and takes out what is to be sent.
+        """Adds `gradient` (float32, `size` elements of any shape; numpy or a CPU tensor) to the memory and takes out what is to be sent.
 
         NaN and Inf are sent at once: they show in the model, where they can be acted upon, and do not stay here.
         Raises InvalidArgument for another size or type.
@@ -116,7 +116,7 @@ class Feedback:
 
     def settle(self, sent: Sparse, arrived: Sparse) -> None:
         """Keeps what a codec lost: the difference of what was selected and what receivers decode. Raises
-        InvalidArgument if either is of another size, or not finite where the other is."""
+        InvalidArgument if either is of another size."""
         for tensor, name in ((sent, "sent"), (arrived, "arrived")):
             if tensor.size != self._size:
                 raise InvalidArgument(name, f"a tensor of {tensor.size} elements", f"{self._size} elements")

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ultima.base.buffers import elements
 from ultima.base.checks import check_whole_between
 from ultima.base.errors import InvalidArgument
+from ultima.base.words import FLOAT32
 from ultima.sparse import kernels
 from ultima.sparse.codec import Sparse
 from ultima.sparse.container import SIZE_MAX
@@ -29,11 +31,11 @@ def count_of(ratio: float, size: int) -> int:
 
 
 def gradient_of(gradient: Any) -> Floats:
-    """Flat float32, without a copy where it is that already. Raises InvalidArgument."""
-    array = np.asarray(gradient)
-    if array.dtype != np.float32 or array.size > SIZE_MAX:
-        raise InvalidArgument("gradient", f"{array.size} elements of {array.dtype}", f"float32, to {SIZE_MAX} elements")
-    return np.ascontiguousarray(array).reshape(-1)
+    """Flat float32 over the memory of a numpy array, a buffer or a CPU tensor. Raises InvalidArgument."""
+    array, kind = elements(gradient, None, "gradient", writable=False)
+    if kind is not FLOAT32 or array.size > SIZE_MAX:
+        raise InvalidArgument("gradient", f"{array.size} elements of {kind.name}", f"float32, to {SIZE_MAX} elements")
+    return array.reshape(-1)
 
 
 def top_entries(gradient: Any, ratio: float) -> Sparse:

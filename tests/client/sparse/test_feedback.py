@@ -37,6 +37,15 @@ def test_top_entries__ties_fall_to_lower_indices() -> None:
     assert told(top_entries(np.array([[5, 1], [-6, 0]], np.float32), 0.5)) == {0: 5.0, 2: -6.0}
 
 
+def test_feedback__takes_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.zeros(2, 2))
+    parameter.grad = torch.tensor([[1.0, -4.0], [3.0, 0.5]])
+    assert told(Feedback(4, 0.5).select(parameter.grad)) == {1: -4.0, 2: 3.0}
+    with pytest.raises(InvalidArgument, match="gradient is '4 elements of bfloat16'; allowed: float32"):
+        Feedback(4).select(parameter.grad.bfloat16())
+
+
 @pytest.mark.parametrize("seed", seeds(3))
 def test_top_entries__are_those_of_a_sort(seed: int) -> None:
     rng = np.random.default_rng(seed)

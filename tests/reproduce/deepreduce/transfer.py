@@ -94,8 +94,8 @@ def run() -> Study:
         f"the largest 10 % with error feedback; {ROUNDS} rounds in turn, medians of the slowest rank. Dense is this "
         "project's reliable allreduce. Containers are gathered: each rank sends its own to the three others. A barrier "
         "before the gathering keeps waiting for slower encoders out of the time on the wire; it is part of the step. "
-        "The hosts share this machine's cores, so that computing weighs more than on hosts of their own; the load of the "
-        f"machine before the run was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
+        "The hosts share this machine's cores, so that computing weighs more than on hosts of their own; the load of "
+        f"the machine before the run was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
     )
     reason = unavailable()
     if reason:
