@@ -130,8 +130,8 @@ def decode(data: bytes | bytearray | memoryview | Bytes, size: int) -> Sparse:
     entries.
 
     Raises InvalidArgument naming "container" for all that `encode` would not write. Takes memory for some numbers per
-    element of `size` and byte of `data`, whatever a hostile container announces: about 4 (k + 4) bytes per element and 12
-    per bit of a Bloom filter with k (at most 24) hashes and policy P2, and less for all others.
+    element of `size` and byte of `data`, whatever a hostile container announces: about 4 (k + 4) bytes per element and
+    12 per bit of a Bloom filter with k (at most 24) hashes and policy P2, and less for all others.
     """
     box = parse(data, check_size(size))
     if box.reordered != (box.value in SORTING):

@@ -93,7 +93,8 @@ class Feedback:
         return float(WARM_RATIO * (self._ratio / WARM_RATIO) ** (step / self._warmup))
 
     def select(self, gradient: Any) -> Sparse:
-        """Adds `gradient` (float32, `size` elements of any shape; numpy or a CPU tensor) to the memory and takes out what is to be sent.
+        """Adds `gradient` (float32, `size` elements of any shape; an array or a CPU tensor) to the memory and takes out
+        what is to be sent.
 
         NaN and Inf are sent at once: they show in the model, where they can be acted upon, and do not stay here.
         Raises InvalidArgument for another size or type.
