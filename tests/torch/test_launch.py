@@ -137,6 +137,23 @@ def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) ->
     assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
 
 
+@pytest.mark.check
+@pytest.mark.root
+def test_torchrun__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float, tmp_path: Path) -> None:
+    """`ultima run` in front of torchrun: each host gets a private daemon, and the two know each other by the secret."""
+    file, address = tmp_path / "job.secret", lab.host(0).address
+    run_it([sys.executable, "-m", "ultima.cli", "ca", "secret", str(file)])
+    outer = ["--nnodes", "2", "--master", f"{address}:29514", "--job-secret", str(file)]
+    flags = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", address, "--master-port", "29515"]
+    commands = [
+        [*RUN, *outer, "--node-rank", str(index), "--", *TORCHRUN, *flags, "--node-rank", str(index), SCRIPT]
+        for index in (0, 1)
+    ]
+    first, second = on_both(lab, commands, [{}, {}])
+    assert "rank 0 of 2" in first and "rank 1 of 2" in second
+    assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
+
+
 # `make test` has a killed rank that comes back, without torch, in tests/e2e/test_trouble.py, and the rendezvous over a
 # store that still holds its earlier life in test_rendezvous.py.
 @pytest.mark.check

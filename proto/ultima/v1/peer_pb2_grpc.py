@@ -27,7 +27,9 @@ if _version_not_supported:
 
 
 class PeerServiceStub:
-    """For other daemons, on TCP.
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
     def __init__(self, channel):
@@ -79,7 +81,9 @@ class PeerServiceStub:
 
 
 class PeerServiceServicer:
-    """For other daemons, on TCP.
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
     def Register(self, request, context):
@@ -209,7 +213,9 @@ def add_PeerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PeerService:
-    """For other daemons, on TCP.
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
     @staticmethod

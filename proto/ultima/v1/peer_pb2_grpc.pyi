@@ -30,7 +30,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PeerServiceStub:
-    """For other daemons, on TCP."""
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -82,7 +85,10 @@ class PeerServiceStub:
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
-    """For other daemons, on TCP."""
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_peer_pb2.RegisterRequest, _peer_pb2.RegisterResponse]  # type: ignore[assignment]
@@ -130,7 +136,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """For other daemons, on TCP."""
+    """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
+    without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
+    the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
+    """
 
     @_abc_1.abstractmethod
     def Register(

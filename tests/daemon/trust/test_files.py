@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +113,13 @@ def test_files__intermediates_bundles_and_group_readable_keys_are_fine(tmp_path:
     files.key.write_bytes(pem)
     with pytest.raises(StartupError, match=r"is not the key of tls\.certificate"):
         read(files)
+
+
+def test_library__is_loaded_only_where_it_is_needed() -> None:
+    """It takes a tenth of a second, and daemons of one host, or insecure ones, have no use for it."""
+    code = "import sys, ultima, ultima.cli.main, ultima.daemon.process.server; print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("text", ["", "5e" * 31, "zz" * 32, "5e" * 33, "\0" * 64])

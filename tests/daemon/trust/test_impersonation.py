@@ -80,7 +80,7 @@ async def test_impersonation__every_call_by_a_wrong_node_is_refused(
     assert fellow is not None
     wrong = trust_in(papers(house.folder, "evil", authority))
     before = job.in_force.options if job.in_force else None
-    tried = set()
+    tried, called = set(), daemons[0]._peers.watched()
     async with channel(daemons[0], wrong, "n0") as open_channel:
         stub: Any = peer_pb2_grpc.PeerServiceStub(open_channel)
         for method, request, code in impersonations(job, fellow):
@@ -99,6 +99,10 @@ async def test_impersonation__every_call_by_a_wrong_node_is_refused(
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(stream.read())), 0.3)
         stream.cancel()
+        # Whatever place a caller names, nobody is called there because of it.
+        aimed = stub.Watch(peer_pb2.WatchRequest(incarnation=1, address="127.0.0.9", grpc_port=9))
+        assert (await aimed.read()).job == "" and daemons[0]._peers.watched() == called
+        aimed.cancel()
         tried.add("Watch")
     assert tried == {method.name for method in peer_pb2.DESCRIPTOR.services_by_name["PeerService"].methods}
     assert wired(daemons) and job.in_force is not None and job.in_force.options == before

@@ -10,6 +10,7 @@ import pytest
 
 from tests.daemon.helpers import House, eventually, rendezvous, status, wired
 from tests.daemon.trust.papers import Authority, papers
+from tests.daemon.trust.secure import secure
 from ultima.daemon.hosts import peers
 from ultima.daemon.process.server import Daemon
 from ultima.daemon.trust import trust as trust_module
@@ -55,6 +56,30 @@ async def test_rotation__of_leaf_and_authority_breaks_no_path(
     zero = await house.trainer(daemons[0])
     place = rendezvous(daemons[0])
     await asyncio.gather(zero.join(0, 2, rendezvous=place), again.join(1, 2, rendezvous=place))
+
+
+async def test_watch__is_made_anew_before_its_connection_is_too_old(
+    house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers end old connections, and the end of a watch is the news of a death: so none grows old."""
+    monkeypatch.setattr(peers, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(peers, "RENEW_SECONDS", 0.1)
+    daemons = [await secure(house, authority, f"n{i}") for i in range(2)]
+    lost: list[object] = []
+    for daemon in daemons:
+        monkeypatch.setattr(daemon._peers, "_on_lost", lambda *arguments: lost.append(arguments))
+    await house.job(daemons)
+    for daemon in daemons:
+        seen: set[float] = set()
+        await eventually(lambda d=daemon, s=seen: _streams(d, s) >= 4, "four streams, one after another")  # type: ignore[misc]
+    assert lost == [] and wired(daemons)
+    assert all(len(daemon._watchers) <= 2 for daemon in daemons), "the old ones are gone"
+
+
+def _streams(daemon: Daemon, seen: set[float]) -> int:
+    """How many streams of watches were seen by now."""
+    seen.update(stream.began for stream in daemon._peers._streams.values())
+    return len(seen)
 
 
 def _renewed(daemon: Daemon) -> bool:
