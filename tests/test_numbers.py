@@ -18,7 +18,7 @@ from ultima.daemon.base.errors import ENGINE_ERRORS
 from ultima.daemon.base.options import NAMES
 from ultima.daemon.base.options import Options as DaemonOptions
 from ultima.daemon.engine import engine
-from ultima.v1 import admin_pb2, job_options, limits, types_pb2
+from ultima.v1 import admin_pb2, job_options, limits, records_pb2, types_pb2
 
 PREFIXES = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "timer_start": "TIMER_", "policy": "POLICY_"}
 WORDS = [row for row in job_options.OPTIONS if row.words]
@@ -97,7 +97,7 @@ def test_peers__have_every_statistic_of_the_core() -> None:
 def test_receipts__messages_have_every_field_of_the_struct(struct: str, message: str) -> None:
     """A field that is left out is never seen by `ultima explain`. `slot` and `kept` answer the call of one rank."""
     fields = {name for name, _ in ffi.typeof(struct).fields} - {"reserved", "slot", "kept"}
-    assert set(getattr(admin_pb2, message).DESCRIPTOR.fields_by_name) == fields
+    assert set(getattr(records_pb2, message).DESCRIPTOR.fields_by_name) == fields
 
 
 def test_errors__have_names_of_the_core() -> None:

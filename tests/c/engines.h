@@ -173,6 +173,25 @@ __attribute__((unused)) static void run(ut_ns until)
     }
 }
 
+/* One op of all hosts, and a second for it: element i of host h is 2^h + i. */
+__attribute__((unused)) static void call_all(uint64_t op)
+{
+    for (uint32_t h = 0; h < n; h++) {
+        float *a = (float *)(void *)hosts[h].arena;
+        for (unsigned i = 0; i < ELEMENTS; i++)
+            a[i] = (float)((1u << h) + i);
+        ut_submission s = {.op_seq = op,
+                           .count = ELEMENTS,
+                           .deadline_ns = now + 900 * UT_MS,
+                           .dtype = UT_FLOAT32,
+                           .redop = UT_SUM,
+                           .mode = UT_BOUNDED};
+        CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
+        ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
+    }
+    run(now + UT_SECOND);
+}
+
 __attribute__((unused)) static ut_receipt receipt(uint32_t h)
 {
     ut_receipt r = {0};

@@ -24,12 +24,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ultima import Options
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
-from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.hooks.trace import span
-from ultima.torch.partial.rounds import PartialSummary, Rounds, with_policy
+from ultima.torch.partial.rounds import Rounds, TakesPart, with_policy
 
 
-class PartialState:
+class PartialState(TakesPart):
     """The state of `partial_hook`; one for each model. Arguments as of `EagerSGD`, the same on all ranks.
 
     model: wrapped in DDP, over a process group of the backend "ultima". Refused with find_unused_parameters, or with
@@ -63,24 +62,6 @@ class PartialState:
         self._open: list[tuple[GradBucket, torch.futures.Future[torch.Tensor]]] = []
         # Before a forward pass nobody holds on to parameters.
         self._before = model.register_forward_pre_hook(self._meet)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the job up to the newest average that this rank has seen."""
-        return self._rounds.count
-
-    def summary(self) -> PartialSummary:
-        """What was averaged, with whom, and what meetings cost. Goes on counting."""
-        return self._rounds.summary
-
-    @property
-    def log(self) -> ReceiptLog:
-        """The receipts of the averages that this rank took."""
-        return self._rounds.log
-
-    def sync(self) -> None:
-        """Averages the parameters of all ranks, reliably. To be called on all of them."""
-        self._rounds.sync.now()
 
     def finish(self) -> None:
         """To be called at the end of training: comes to all meetings of ranks that train on. Afterwards all ranks hold

@@ -194,6 +194,32 @@ class Rounds:
             self._jobs.pop().close()
 
 
+class TakesPart:
+    """What whoever takes part in rounds tells of them: an optimizer, or the state of a hook."""
+
+    _rounds: Rounds
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the job up to the newest average that this rank has seen. Ranks that train until this reaches a
+        number end together, however many steps each has made.
+        """
+        return self._rounds.count
+
+    def summary(self) -> PartialSummary:
+        """What was averaged, with whom, and what meetings cost. Goes on counting."""
+        return self._rounds.summary
+
+    @property
+    def log(self) -> ReceiptLog:
+        """The receipts of the averages that this rank took."""
+        return self._rounds.log
+
+    def sync(self) -> None:
+        """Averages the parameters of all ranks, reliably. To be called on all of them."""
+        self._rounds.sync.now()
+
+
 def with_policy(options: Options | None, policy: str) -> Options:
     """|options| with |policy| in it."""
     return replace(options or Options(), policy=policy)

@@ -9,11 +9,10 @@ from typing import Any, NoReturn, Self
 import torch
 
 from ultima.base.errors import InvalidArgument
-from ultima.torch.backend.receipt_log import ReceiptLog
-from ultima.torch.partial.rounds import PartialSummary, Rounds
+from ultima.torch.partial.rounds import Rounds, TakesPart
 
 
-class WrappedOptimizer(torch.optim.Optimizer):
+class WrappedOptimizer(TakesPart, torch.optim.Optimizer):
     """What `EagerSGD` and `RNA` share."""
 
     # Optimizer.__init__ is not called: what it would set comes from the inner optimizer, by __getattr__.
@@ -25,26 +24,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
             **options,
         )
         self.zero_grad()
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the job up to the newest average that this rank has seen. Ranks that train until this reaches a
-        number end together, however many steps each has made.
-        """
-        return self._rounds.count
-
-    def summary(self) -> PartialSummary:
-        """What was averaged, with whom, and what meetings cost. Goes on counting."""
-        return self._rounds.summary
-
-    @property
-    def log(self) -> ReceiptLog:
-        """The receipts of the averages that this rank took."""
-        return self._rounds.log
-
-    def sync(self) -> None:
-        """Averages the parameters of all ranks, reliably. To be called on all of them."""
-        self._rounds.sync.now()
 
     def finish(self) -> None:
         """To be called at the end of training: leaves the rounds and comes to all meetings of ranks that train on.

@@ -92,20 +92,7 @@ static void forged_end(void)
 static bool forged_op(uint64_t op)
 {
     bool right = true;
-    for (uint32_t h = 0; h < n; h++) {
-        float *a = (float *)(void *)hosts[h].arena;
-        for (unsigned i = 0; i < ELEMENTS; i++)
-            a[i] = (float)((1u << h) + i);
-        ut_submission s = {.op_seq = op,
-                           .count = ELEMENTS,
-                           .deadline_ns = now + 900 * UT_MS,
-                           .dtype = UT_FLOAT32,
-                           .redop = UT_SUM,
-                           .mode = UT_BOUNDED};
-        CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
-        ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
-    }
-    run(now + UT_SECOND);
+    call_all(op);
     for (uint32_t h = 0; h < n; h++) {
         const float *a = (const float *)(const void *)hosts[h].arena;
         right = right && receipt(h).status == UT_COMPLETE;

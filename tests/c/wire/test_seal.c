@@ -89,24 +89,6 @@ static void end_sealed(void)
     cipher = NULL;
 }
 
-static void call(uint64_t op)
-{
-    for (uint32_t h = 0; h < n; h++) {
-        float *a = (float *)(void *)hosts[h].arena;
-        for (unsigned i = 0; i < ELEMENTS; i++)
-            a[i] = (float)((1u << h) + i);
-        ut_submission s = {.op_seq = op,
-                           .count = ELEMENTS,
-                           .deadline_ns = now + 900 * UT_MS,
-                           .dtype = UT_FLOAT32,
-                           .redop = UT_SUM,
-                           .mode = UT_BOUNDED};
-        CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
-        ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
-    }
-    run(now + UT_SECOND);
-}
-
 static bool is_whole(uint32_t h)
 {
     ut_receipt r = receipt(h);
@@ -138,7 +120,7 @@ static void seal__everything_travels_sealed(void)
     begin_sealed();
     change = look;
     for (uint64_t op = 0; op < 8; op++) {
-        call(op);
+        call_all(op);
         for (uint32_t h = 0; h < n; h++)
             CHECK_MSG(is_whole(h), "op %" PRIu64 ", host %u", op, h);
     }
@@ -173,7 +155,7 @@ static void seal__with_losses_and_copies(void)
     loss_ppm = 30000;
     late_ppm = 100000;
     for (uint64_t op = 0; op < 20; op++) {
-        call(op);
+        call_all(op);
         for (uint32_t h = 0; h < n; h++)
             CHECK_MSG(is_whole(h), "op %" PRIu64 ", host %u", op, h);
     }
@@ -197,7 +179,7 @@ static void seal__what_is_spoilt_is_refused_and_counted(void)
     begin_sealed();
     change = spoil_some;
     for (uint64_t op = 0; op < 20; op++) {
-        call(op);
+        call_all(op);
         for (uint32_t h = 0; h < n; h++)
             CHECK_MSG(is_whole(h), "op %" PRIu64 ", host %u", op, h);
     }
@@ -230,7 +212,7 @@ static void seal__pieces(void)
     change = spoil_large;
     unsigned whole = 0;
     for (uint64_t op = 0; op < 12; op++) {
-        call(op);
+        call_all(op);
         for (uint32_t h = 0; h < n; h++)
             whole += is_whole(h);
     }
