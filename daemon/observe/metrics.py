@@ -64,6 +64,12 @@ class Facts:
     repaired_bytes: int
     lanes: Sequence[Mapping[str, int]]
     """Counters by the engine's names."""
+    insecure: bool = False
+    """Peers are not authenticated."""
+    certificate_warning: bool = False
+    """The status has something to say of certificates (Trust.warning)."""
+    not_after_s: Mapping[str, int] = field(default_factory=dict)
+    """When "certificate" and "authority" become void, since 1970."""
     jobs: Sequence[JobFacts] = ()
     peers: Mapping[str, PeerFacts] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)

@@ -84,6 +84,14 @@ def _daemon(facts: Facts) -> Iterator[Metric]:
     yield GaugeMetricFamily("ultima_history_on_disk", "1 while what is recorded reaches the disk.", value=facts.on_disk)
     yield CounterMetricFamily("ultima_history_errors", "Attempts to reach it that failed.", value=facts.history_errors)
     yield GaugeMetricFamily("ultima_history_bytes", "Size of the history on disk.", value=facts.history_bytes)
+    yield GaugeMetricFamily("ultima_insecure", "1 where peers are not authenticated.", value=facts.insecure)
+    yield GaugeMetricFamily(
+        "ultima_certificate_warning",
+        "1 where less than a quarter of a life is left, or new files are not valid.",
+        value=facts.certificate_warning,
+    )
+    ends = [([kind], at) for kind, at in sorted(facts.not_after_s.items())]
+    yield _gauge("ultima_certificate_not_after_seconds", "When it becomes void, since 1970.", "kind", ends)
     lanes = list(enumerate(facts.lanes))
     drops = [([str(lane)], counters.get("kernel_drops", 0)) for lane, counters in lanes]
     yield _counter("ultima_kernel_drops", "Datagrams that the kernel dropped here for want of room.", "lane", drops)

@@ -17,6 +17,7 @@ from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.metrics import STRAGGLER_OPS, Facts, JobFacts, PeerFacts
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.observe.totals import Path, Totals
+from ultima.daemon.trust.trust import Trust
 from ultima.v1.limits import WIRE_VERSION
 
 RECEIVE_BUFFER_UNSAID = 8 << 20  # what the engine asks for by itself
@@ -26,8 +27,11 @@ LOOK_SECONDS = 5.0
 class Gauges:
     """See the module."""
 
-    def __init__(self, config: DaemonConfig, engine: Lanes, jobs: JobTable, keeper: Keeper, version: str) -> None:
+    def __init__(
+        self, config: DaemonConfig, engine: Lanes, jobs: JobTable, keeper: Keeper, version: str, trust: Trust | None
+    ) -> None:
         self._config, self._engine, self._jobs, self._keeper = config, engine, jobs, keeper
+        self._trust = trust
         self._version, self._started = version, time.time()
         self._totals = Totals()
 
@@ -61,6 +65,9 @@ class Gauges:
             history_bytes=self._keeper.bytes,
             repaired_bytes=stats.get("bytes_repaired", 0),
             lanes=[lane.stats for lane in now.lanes],
+            insecure=bool(self._config.bind) and self._config.insecure,
+            certificate_warning=self._trust is not None and bool(self._trust.warning(time.time())),
+            not_after_s=self._trust.not_after_s() if self._trust is not None else {},
             jobs=[self._job(job) for job in jobs],
             peers=self._peers(jobs, now),
             lost=dict(self._totals.lost),

@@ -142,7 +142,7 @@ class Daemon:
         self.jobs = JobTable(config, self.engine, budget, self._coordinator, self._watchers, changes, node)
         self._loop = asyncio.get_running_loop()
         self.keeper = Keeper(state_folder(config), self.jobs.recorder)
-        self.gauges = Gauges(config, self.engine, self.jobs, self.keeper, self.version)
+        self.gauges = Gauges(config, self.engine, self.jobs, self.keeper, self.version, self.trust)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
         self.tokens = Tokens()

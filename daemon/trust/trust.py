@@ -87,8 +87,12 @@ class Trust:
                 )
         return ""
 
+    def not_after_s(self) -> dict[str, int]:
+        """When certificate and authority become void, in seconds since 1970 UTC."""
+        return {"certificate": int(self.identity.life.end), "authority": int(self.identity.authority_life.end)}
+
     def status(self, now: float) -> admin_pb2.Security:
-        """For operators and metrics."""
+        """For operators."""
         return admin_pb2.Security(
             mode=self.mode,
             cluster=self.cluster,

@@ -62,6 +62,8 @@ def test_render__values() -> None:
     assert found["ultima_culprit_total", (("peer", "10.0.0.2"), ("reason", "gone"))] == 2
     assert found["ultima_straggler_score", (("peer", "10.0.0.2"),)] == pytest.approx(64 / 256)
     assert found["ultima_kernel_drops_total", (("lane", "3"),)] == 4
+    assert found["ultima_insecure", ()] == found["ultima_certificate_warning", ()] == 1
+    assert found["ultima_certificate_not_after_seconds", (("kind", "authority"),)] == 2e9
     assert found["ultima_build_info", (("simd", "avx2"), ("version", "1.2.3"), ("wire_version", "2"))] == 1
 
 

@@ -110,7 +110,7 @@ async def test_rotation__bad_new_files_are_told_and_not_used(
 
 
 async def test_expiry__is_told_a_quarter_of_the_life_ahead(
-    house: House, authority: Authority, caplog: pytest.LogCaptureFixture
+    house: House, authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = papers(house.folder, "n0", authority, days=(-1, 7))
     daemon = await house.daemon("n0", tls=files.environment)
@@ -121,4 +121,8 @@ async def test_expiry__is_told_a_quarter_of_the_life_ahead(
     trust.look(soon)
     trust.look(soon + 1)
     assert caplog.text.count("the certificate of node 'n0' expires on") == 1, "once, not every two seconds"
+    facts = daemon.gauges.facts()
+    assert not facts.insecure and not facts.certificate_warning and facts.not_after_s == trust.not_after_s()
+    monkeypatch.setattr(time, "time", lambda: soon)
+    assert daemon.gauges.facts().certificate_warning
     assert trust.status(soon).warning.startswith("the certificate of node 'n0' expires on")
