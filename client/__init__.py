@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Desync,
         ForkedHandle,
         HandleError,
+        Insufficient,
         InvalidArgument,
         JoinRefused,
         JoinTimeout,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from ultima.base.receipt import Host, PeerReceipt, Receipt, Slot, StageEnd, Status, Trouble, Why
+    from ultima.base.warning import UltimaWarning
     from ultima.settings.options import Options
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "Handle",
     "HandleError",
     "Host",
+    "Insufficient",
     "InvalidArgument",
     "Job",
     "JoinRefused",
@@ -74,6 +77,7 @@ __all__ = [
     "TimedOut",
     "Trouble",
     "UltimaError",
+    "UltimaWarning",
     "Unsupported",
     "Why",
     "connect",
@@ -85,9 +89,10 @@ _HOMES = {
     "api.partial": "Partial Result",
     "api.sync": "SyncResult",
     "base.errors": "ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
-    "HandleError InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone ResourceExhausted TimedOut "
-    "UltimaError Unsupported",
+    "HandleError Insufficient InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone "
+    "ResourceExhausted TimedOut UltimaError Unsupported",
     "base.receipt": "Host PeerReceipt Receipt Slot StageEnd Status Trouble Why",
+    "base.warning": "UltimaWarning",
     "settings.options": "Options",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

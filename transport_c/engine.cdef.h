@@ -359,6 +359,9 @@ typedef struct ut_peer_stats {
     uint64_t base_rtt_ns;
     uint64_t ce_packets;
     uint64_t window_cuts;
+    uint64_t sent_packets;
+    uint64_t feedbacks_sent;
+    uint64_t feedbacks_heard;
 } ut_peer_stats;
 
 /* ---- udp/driver.h ---- */
@@ -446,6 +449,8 @@ int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const 
                           uint32_t *ret_cid);
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
+int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes, uint32_t n);
+int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);

@@ -5,7 +5,7 @@ process group that must learn its own daemon's address before it can tell it to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import grpc
 
@@ -16,6 +16,7 @@ from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
 STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
+EXAMINE_TIMEOUT_S = 300.0
 # Answers to what was asked, not trouble with the daemon.
 _REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -59,6 +60,25 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
                 raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None
             raise failure(socket, error, timeout_s) from None
     return response
+
+
+def examine(socket: str, peers: Sequence[str], timeout_s: float = EXAMINE_TIMEOUT_S) -> list[admin_pb2.Check]:
+    """What the daemon finds wrong and right with its host, its jobs and the way to |peers|, each "address[:port]".
+
+    Raises as `get_status`; InvalidArgument for a peer that is no address, UltimaError while another examination runs.
+    """
+    with channel_to(socket) as channel:
+        try:
+            response: admin_pb2.ExamineResponse = admin_pb2_grpc.AdminServiceStub(channel).Examine(
+                admin_pb2.ExamineRequest(peers=peers), timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidArgument("--peer", ", ".join(peers), str(error.details())) from None
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise UltimaError(str(error.details())) from None
+            raise failure(socket, error, timeout_s) from None
+    return list(response.checks)
 
 
 def _refused(job: str, op_seq: int | None, error: grpc.RpcError) -> UltimaError:

@@ -161,6 +161,10 @@ def _blame(receipt: Receipt, hosts: Sequence[Host], here: int) -> str:
 
 def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
     """What made this kind of trouble the likeliest (transport_c/core/account/culprit.h)."""
+    if receipt.trouble is Trouble.UDP:
+        return (
+            "; UDP between it and others does not get through, though its daemon answers; `ultima doctor` names ports"
+        )
     if receipt.trouble is Trouble.GONE:
         return "; it is known to be gone, or not a word of it came during the op"
     if itself:

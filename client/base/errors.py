@@ -17,6 +17,7 @@ exception means that you asked for something impossible, that you closed what yo
         - DaemonLost                    the daemon died or froze under an attached job
         - ProtocolError                 the daemon answered what this client does not understand
       x JoinRefused                     the daemon will not have this rank in this job
+      x Insufficient                    an average holds no other host's part, and you asked to be told so
       x RanksGone                       a reliable op cannot finish: ranks have left or died
       x TimedOut (TimeoutError)         it took too long where there is no partial result to give
         - JoinTimeout                   not every rank came to the job in time
@@ -42,6 +43,7 @@ __all__ = [
     "Desync",
     "ForkedHandle",
     "HandleError",
+    "Insufficient",
     "InvalidArgument",
     "JoinRefused",
     "JoinTimeout",
@@ -57,6 +59,17 @@ __all__ = [
 
 class UltimaError(Exception):
     """The root: whatever this library raises on purpose is one of these."""
+
+
+class Insufficient(UltimaError):
+    """An average holds nothing of any other host, and ULTIMA_ON_INSUFFICIENT says "raise". `receipt` says why."""
+
+    def __init__(self, message: str, receipt: Receipt) -> None:
+        super().__init__(message, receipt)
+        self.message, self.receipt = message, receipt
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class InvalidArgument(UltimaError, ValueError):

@@ -66,6 +66,8 @@ class Trouble(StrEnum):
     """Its kernel dropped what had arrived: the socket buffer is too small, or the host has too little CPU time."""
     GONE = "gone"
     """It is known to be gone, or was silent all the time."""
+    UDP = "udp blocked"
+    """Its daemon answers over TCP, and UDP to it or from it does not get through at all: a firewall, most likely."""
 
 
 class Slot(StrEnum):
@@ -81,7 +83,7 @@ class Slot(StrEnum):
 
 # In the order of the numbers in shared memory (receipt.h).
 SLOTS = (Slot.NULL, Slot.FRESH, Slot.STALE)
-TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE)
+TROUBLES = (Trouble.NONE, Trouble.SENDER, Trouble.PATH, Trouble.RECEIVER, Trouble.GONE, Trouble.UDP)
 STATUSES: tuple[Status | None, ...] = (None, Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT)
 STAGE_ENDS = (StageEnd.NONE, StageEnd.COMPLETE, StageEnd.DEADLINE, StageEnd.ABSENT, StageEnd.EARLY)
 WHYS = (Why.NOTHING, Why.ABSENT, Why.SILENT, Why.LOST, Why.CLOSED)

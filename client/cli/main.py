@@ -20,7 +20,21 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
-from ultima.cli import ca, demo, dump, events, explain, history, metrics, perf, run, set_options, status, version
+from ultima.cli import (
+    ca,
+    demo,
+    doctor,
+    dump,
+    events,
+    explain,
+    history,
+    metrics,
+    perf,
+    run,
+    set_options,
+    status,
+    version,
+)
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -40,6 +54,7 @@ WRAPS = {"allow_interspersed_args": False}
 
 VERBS = (
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
+    Verb("doctor", doctor.doctor, "Find what is wrong here, in the jobs, and on the way to peers; say what to do."),
     Verb("dump", dump.dump, "Write a job's flight record for torchfrtrace and Perfetto."),
     Verb("events", events.events, "Show what has happened on this host."),
     Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),

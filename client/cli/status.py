@@ -111,7 +111,8 @@ def show(console: Console, answer: admin_pb2.GetStatusResponse) -> None:
 def job_lines(job: admin_pb2.JobStatus) -> list[str]:
     """A job and how its ops ended here; a number that is 0 is left out, unless it is what one hopes for."""
     if not job.world_size:
-        return [f"job {job.job}: it forms"]
+        asked = f" with {job.world_size_asked} ranks" if job.world_size_asked else ""
+        return [f"job {job.job}: it forms{asked}{', ' * bool(job.waiting_for)}{job.waiting_for}"]
     counts = [
         f"{job.ops_complete_count} complete",
         *(
@@ -130,6 +131,7 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
     return [
         f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
         f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
+        *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
     ]
 
 

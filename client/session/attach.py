@@ -15,6 +15,7 @@ import os
 import random
 import re
 import socket
+import threading
 import time
 from typing import Any
 
@@ -36,6 +37,7 @@ from ultima.session.arena import Arena
 from ultima.session.attachment import Attachment
 from ultima.session.caller import attach_path
 from ultima.session.memory import SharedMap
+from ultima.session.notes import hear, tell
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
@@ -50,6 +52,7 @@ SEALS_NEEDED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 RPC_GRACE_S = 0.04
 RETRY_FIRST_S = 0.01
 RETRY_MOST_S = 0.2
+NOTES_LOOK_S = 0.5
 
 # Answers that may change by themselves: the daemon is starting, or has not noticed yet that our old session is gone.
 _TRANSIENT_ERRNOS = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE}
@@ -79,7 +82,8 @@ class DaemonConnector:
             for fd in fds:
                 undo.callback(os.close, fd)
             arena, pairs = _map(reply, fds)
-            answer = _join(settings, str(reply["ticket"]), until_ns)
+            lifeline.setblocking(False)
+            answer = _join(settings, str(reply["ticket"]), until_ns, lifeline)
             if not 1 <= answer.lanes <= len(pairs):
                 raise ProtocolError(f"the daemon says that the job has {answer.lanes} lanes; its own are {len(pairs)}")
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
@@ -89,7 +93,6 @@ class DaemonConnector:
             for fd in {*fds} - {fds[1], *submit_fds}:
                 os.close(fd)
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fds[1])
-            lifeline.setblocking(False)
             session, ticket = answer.session, str(reply["ticket"])
             options = job_options.words(answer.options)
             partial = options.get("policy", "none") != "none"
@@ -221,7 +224,8 @@ def _channel(path: str) -> grpc.Channel:
     return grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options=[("grpc.enable_http_proxy", 0)])
 
 
-def _join(settings: Settings, ticket: str, until_ns: int) -> Any:
+def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socket) -> Any:
+    """Waits for all ranks of the job; what the daemon has to say meanwhile is told."""
     request = trainer_pb2.JoinJobRequest(
         ticket=ticket,
         job=settings.job,
@@ -236,11 +240,25 @@ def _join(settings: Settings, ticket: str, until_ns: int) -> Any:
     )
     with _channel(settings.socket) as channel:
         try:
-            return trainer_pb2_grpc.TrainerServiceStub(channel).JoinJob(
+            call = trainer_pb2_grpc.TrainerServiceStub(channel).JoinJob.future(
                 request, timeout=_left_s(until_ns) + RPC_GRACE_S
             )
+            _tell_until(call, lifeline)
+            return call.result()
         except grpc.RpcError as error:
             raise _join_error(settings, error) from error
+
+
+def _tell_until(call: Any, lifeline: socket.socket) -> None:
+    """Tells the daemon's notes until the call has ended; who is interrupted takes it back."""
+    done = threading.Event()
+    call.add_done_callback(lambda _: done.set())
+    try:
+        while not done.wait(NOTES_LOOK_S):
+            tell(hear(lifeline)[0])
+    except BaseException:
+        call.cancel()
+        raise
 
 
 def _join_error(settings: Settings, error: Any) -> Exception:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ultima.base.buffers import AnyArray, as_bytes
 from ultima.base.errors import (
+    DaemonLost,
     DeadlineExceeded,
     Desync,
     InvalidArgument,
@@ -326,3 +327,15 @@ def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:
     """Where an array lies in the arena, if it does and its elements are aligned there."""
     offset = arena.offset_of(array.ctypes.data, array.nbytes)
     return offset if offset is not None and offset % kind.itemsize == 0 else None
+
+
+def unresponsive(op: Op) -> DaemonLost:
+    """Of an op that has expired without an answer."""
+    return DaemonLost("unresponsive", f"op {op.seq}: the daemon did not answer by the deadline and 50 ms of grace")
+
+
+def busy(other: Op) -> UltimaError:
+    """Of memory that an op is to use, and another one does."""
+    return InvalidArgument(
+        "array", f"memory of op {other.seq}, which has not ended", "memory that no unfinished op uses"
+    )

@@ -31,7 +31,6 @@ from ultima.base.errors import (
     ClosedHandle,
     DaemonLost,
     ForkedHandle,
-    InvalidArgument,
     ProtocolError,
     ResourceExhausted,
     UltimaError,
@@ -39,7 +38,8 @@ from ultima.base.errors import (
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
 from ultima.session.arena import Block
 from ultima.session.attachment import Attachment, SlotWords, Submission
-from ultima.session.op import Op, OpState
+from ultima.session.notes import ended, hear, tell
+from ultima.session.op import Op, OpState, busy, unresponsive
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
 
@@ -81,6 +81,8 @@ class Session:
         # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
         self._behind = 0
         self._unheard = False
+        self._notes: list[str] = []
+        """From the daemon, for people, until somebody without a lock can tell them."""
         self._flying: dict[int, Op] = {}
         self._in_lane = [0] * len(attachment.submit_fds)
         # Ended, with a result that still lies in staging memory.
@@ -102,9 +104,10 @@ class Session:
         """
         if not self._flying:
             with self._lock:
-                if self.state is SessionState.OPEN and not self._someone_polls and _ended(self._attachment.lifeline):
+                if self.state is SessionState.OPEN and not self._someone_polls and self._hung_up():
                     self._lose("hangup", "the daemon hung up between two ops")
                     self._unheard = True
+            self._tell()
         return self.state
 
     def take_over(self, before: Session) -> None:
@@ -209,7 +212,7 @@ class Session:
                     low = address - self.arena.address
                     if other.conflicts(low, low + size, writes):
                         if not other.abandoned:
-                            raise _busy(other)
+                            raise busy(other)
                         allowed = False
         return allowed
 
@@ -247,7 +250,7 @@ class Session:
                 if not ended:
                     if time.monotonic_ns() < op.expires_ns:
                         return False
-                    self._abandon(op, _unresponsive(op))
+                    self._abandon(op, unresponsive(op))
         self.copy_out(op)
         return True
 
@@ -325,12 +328,28 @@ class Session:
             else:
                 self._close_fds()
             self._changed.notify_all()
+        if self._notes:
+            self._lock.release()
+            try:
+                self._tell()
+            finally:
+                self._lock.acquire()
+
+    def _tell(self) -> None:
+        """Without the lock, as a warning may run code of the user's."""
+        notes, self._notes = self._notes, []
+        tell(notes)
+
+    def _hung_up(self) -> bool:
+        """Whether the daemon's end of the life line is closed; notes that came before are kept."""
+        notes, ended = hear(self._attachment.lifeline)
+        self._notes += notes
+        return ended
 
     def _take_in(self, events: list[tuple[int, int]]) -> None:
         hung_up = False
         for fd, _ in events:
-            heard = self._attachment.bell if fd == self._attachment.bell.fileno() else self._attachment.lifeline
-            hung_up |= _ended(heard)
+            hung_up |= ended(self._attachment.bell) if fd == self._attachment.bell.fileno() else self._hung_up()
         self._drain()
         if hung_up:
             self._lose("hangup", "the daemon hung up: it ended, or it threw this session out")
@@ -470,26 +489,6 @@ class _AnyLanded:
     def __call__(self) -> bool:
         session = self._session
         return session.state is not SessionState.OPEN or any(not session.is_flying(seq) for seq in self._seqs)
-
-
-def _ended(line: socket.socket) -> bool:
-    """Whether the daemon's end of a socket is closed; takes out what was sent before, for it says no more than that."""
-    try:
-        return not line.recv(4096, socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-def _unresponsive(op: Op) -> DaemonLost:
-    return DaemonLost("unresponsive", f"op {op.seq}: the daemon did not answer by the deadline and 50 ms of grace")
-
-
-def _busy(other: Op) -> UltimaError:
-    return InvalidArgument(
-        "array", f"memory of op {other.seq}, which has not ended", "memory that no unfinished op uses"
-    )
 
 
 def _after_fork_in_child() -> None:

@@ -10,6 +10,7 @@ Numbers here (jobs, hosts, sessions, connection ids) are the engine's own. Times
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, NAMES, Options
 from ultima.daemon.engine.seal import Seal
+from ultima.daemon.engine.sealed import Sealed
 from ultima.v1.job_options import OFF
 
 NEVER = 2**64 - 1
@@ -120,6 +122,11 @@ class PeerStats:
     """0: not known."""
     ce_packets: int = 0
     window_cuts: int = 0
+    sent_packets: int = 0
+    """Data packets since the path was made."""
+    feedbacks_sent: int = 0
+    feedbacks_heard: int = 0
+    """The number of the newest that came; 0: none came."""
 
 
 PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)
@@ -234,6 +241,12 @@ class Engine(Protocol):
 
     def peer_absent(self, job: int, host: int) -> None:
         """Ops stop waiting for `host`."""
+
+    def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
+        """Which hosts are to blame for that UDP does not get through, for the receipts; none any more if empty."""
+
+    def send_strange(self, feedback: bool, address: str, port: int, size: int, count: int) -> int:
+        """Sends `count` datagrams of `size` bytes that belong to no job, and returns how many the kernel took."""
 
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
@@ -358,14 +371,14 @@ class NativeEngine:
 
     def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> int:
         cid = self._ffi.new("uint32_t *")
-        with _Sealed(self._ffi, self._lib, seal) as sealed:
+        with Sealed(self._ffi, self._lib, seal) as sealed:
             self._checked(self._lib.ut_driver_peer_listen(self._driver, job, host, sealed, cid), "peer_listen")
         return int(cid[0])
 
     def peer_connect(
         self, job: int, host: int, address: str, data_port: int, feedback_port: int, cid: int, seal: Seal | None = None
     ) -> None:
-        with _Sealed(self._ffi, self._lib, seal) as sealed:
+        with Sealed(self._ffi, self._lib, seal) as sealed:
             result = self._lib.ut_driver_peer_connect(
                 self._driver, job, host, address.encode(), data_port, feedback_port, cid, sealed
             )
@@ -373,6 +386,14 @@ class NativeEngine:
 
     def peer_absent(self, job: int, host: int) -> None:
         self._checked(self._lib.ut_driver_peer_absent(self._driver, job, host), "peer_absent")
+
+    def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
+        mask = sum(1 << host for host in set(hosts))
+        self._checked(self._lib.ut_driver_peers_blocked(self._driver, job, mask), "peers_blocked")
+
+    def send_strange(self, feedback: bool, address: str, port: int, size: int, count: int) -> int:
+        result = self._lib.ut_driver_send_strange(self._driver, int(feedback), address.encode(), port, size, count)
+        return self._checked(result, "send")
 
     def next_op_seq(self, job: int) -> int:
         ret = self._ffi.new("uint64_t *")
@@ -469,25 +490,6 @@ class NativeEngine:
 
 def _peer_stats(peer: Any) -> PeerStats:
     return PeerStats(bool(peer.up), *(int(getattr(peer, name)) for name in PEER_FIELDS[1:]))
-
-
-class _Sealed:
-    """A `Seal` as the driver takes it, for as long as a call lasts: then the copy of the secret is overwritten."""
-
-    def __init__(self, ffi: Any, lib: Any, seal: Seal | None) -> None:
-        self._ffi, self._seal = ffi, seal
-        if seal is not None:
-            self._name = ffi.new("char[]", seal.job.encode())
-            values = {"suite": lib.ut_driver_suite(seal.suite.encode()), "secret": list(seal.secret)}
-            values |= {"generation": seal.generation, "lane": seal.lane, "job": self._name}
-            self._struct = ffi.new("ut_driver_seal *", values)
-
-    def __enter__(self) -> Any:
-        return self._ffi.NULL if self._seal is None else self._struct
-
-    def __exit__(self, *_: object) -> None:
-        if self._seal is not None:
-            self._ffi.memmove(self._struct.secret, bytes(len(self._struct.secret)), len(self._struct.secret))
 
 
 def _job_options(options: Options) -> dict[str, int]:

@@ -171,6 +171,16 @@ class Lanes:
         for engine, number in self._each(job):
             engine.peer_absent(number, host)
 
+    def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
+        """Which hosts are to blame for that UDP does not get through, for the receipts."""
+        blamed = set(hosts)
+        for engine, number in self._each(job):
+            engine.peers_blocked(number, blamed)
+
+    def send_strange(self, lane: int, feedback: bool, address: str, port: int, size: int, count: int) -> int:
+        """See `Engine.send_strange`; from a socket of that lane."""
+        return self.engines[lane].send_strange(feedback, address, port, size, count)
+
     def next_op_seq(self, job: int) -> int:
         """The number that follows the newest op seen here or heard of."""
         return next_seq([engine.next_op_seq(number) for engine, number in self._each(job)])
@@ -287,6 +297,10 @@ class LanesSnapshot:
         numbers = {name: max(of) if name.endswith("_ns") else sum(of) for name, of in together.items()}
         numbers["window_bytes"] = min(numbers["window_bytes"], NEVER)  # no lane has one where one has none
         return PeerStats(all(path.up for path in each), *(numbers[name] for name in PEER_FIELDS[1:]))
+
+    def paths(self, job: int, host: int) -> list[PeerStats]:
+        """The path to a peer host in each lane of the job."""
+        return [lane.peers[host] for lane in self._each(job)]
 
     def _each(self, job: int) -> list[JobSnapshot]:
         return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]

@@ -25,6 +25,7 @@ from ultima.daemon.base.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
+    NotFound,
     PermissionDenied,
     Refused,
     ResourceExhausted,
@@ -96,6 +97,13 @@ class Coordinator:
     def record(self, job: str) -> Record | None:
         """The record of a job, if it has one."""
         return self._records.get(job)
+
+    def forming(self, job: str) -> tuple[int, list[int]]:
+        """World size and waiting ranks of a job that forms here. Raises NotFound."""
+        forming = self._forming.get(job)
+        if forming is None or not forming.waiting:
+            raise NotFound(f"job {job!r}: does not form here")
+        return next(iter(forming.waiting.values())).world_size, sorted(forming.waiting)
 
     async def register(self, new: Registration, deadline: float) -> Membership:
         """Waits until the job of a rank is complete, and tells its membership. Raises Refused."""

@@ -168,6 +168,22 @@ class Peers:
             raise await self._trouble(place, error) or from_rpc(error, f"ops of {place}") from None
         return life
 
+    async def hear(self, place: Place, request: peer_pb2.HearRequest, seconds: float) -> peer_pb2.HearResponse:
+        """Asks another host of a job what it sends to this one and hears of it. Raises Refused."""
+        return await self._answer(place, self._stub(place).Hear(request, timeout=seconds), "counts of")
+
+    async def forming(self, place: Place, job: str, seconds: float) -> peer_pb2.FormingResponse:
+        """Asks a coordinator who waits there for a job. Raises Refused."""
+        place = await self._found(place)
+        async with self._peer(place) as stub:
+            return await self._answer(place, stub.Forming(peer_pb2.FormingRequest(job=job), timeout=seconds), "asked")
+
+    async def reach(self, place: Place, request: peer_pb2.ReachRequest, seconds: float) -> peer_pb2.ReachResponse:
+        """Has another daemon send a few datagrams here, or only say how many came there. Raises Refused."""
+        place = await self._found(place)
+        async with self._peer(place) as stub:
+            return await self._answer(place, stub.Reach(request, timeout=seconds), "try")
+
     def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
         """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""
 

@@ -8,7 +8,7 @@ daemon that nobody here shares a job with is not called, whatever others say of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused
@@ -50,6 +50,8 @@ class Fellows:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self._closing = False
+        self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
+        """Is told what another host of a job found not to get through."""
 
     def start(self, grpc_port: int, peers: Peers) -> None:
         """The daemon's own port is known, and others can be called."""
@@ -161,6 +163,7 @@ class Fellows:
         link = job.links[news.host_index]
         if link.host.incarnation != news.incarnation or link.host.place != place:
             return  # of a life that is over, or that has not called us yet
+        self.on_unheard(job, news)
         if state is State.ABSENT:
             self._host_absent(job, news.host_index, "all its trainers have left or died")
         elif state is State.UP:

@@ -18,11 +18,12 @@ from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_numbe
 from ultima.daemon.hosts.registration import check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
+from ultima.daemon.jobs.unheard import Unheard
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.record import JobRecord, Life
 from ultima.daemon.observe.stats import OpStats, ProbeStats
 from ultima.daemon.trainers.attach import Trainer
-from ultima.v1 import peer_pb2, records_pb2, types_pb2
+from ultima.v1 import admin_pb2, peer_pb2, records_pb2, types_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,12 @@ class Job:
     """Of its local ranks, if it is partial."""
     probes: ProbeStats = field(default_factory=ProbeStats)
     """Of what this daemon has asked as the job's controller."""
+    unheard: dict[int, frozenset[Unheard]] = field(default_factory=dict)
+    """What does not get through over UDP, by the host that found it out."""
+    ailment: admin_pb2.Ailment | None = None
+    """What that comes to."""
+    waiting_for: str = ""
+    """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
 
     def unform(self) -> None:
@@ -117,6 +124,7 @@ class Job:
         if self.links is not None:
             self.links.close()
         self.membership = self.own = self.in_force = self.links = self.partial = None
+        self.unheard.clear()
         self.number, self.memory_bytes = -1, 0
 
     def life(self) -> Life:
@@ -223,6 +231,7 @@ class Job:
             state=state,
             ranks=sorted(self.sessions),
             incarnation=self.incarnation,
+            unheard=[peer_pb2.Unheard(**each._asdict()) for each in sorted(self.unheard.get(self.own.index, ()))],
         )
 
 

@@ -23,11 +23,12 @@ from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
-from ultima.daemon.hosts.host import Host, Membership, State
+from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.fellows import Fellows
+from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.watchers import Watchers
@@ -42,6 +43,7 @@ log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
 LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
+FORMING_SECONDS = 2.0  # for a coordinator to say whom a job waits for
 MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
 
@@ -127,6 +129,8 @@ class JobTable:
 
     async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         job = await self._admit(trainer, spec, deadline)
+        here = Place(self._config.address, self._grpc_port)
+        heralding = spawn(herald(job, spec, trainer, here, self._forming), f"herald-{job.name}")
         try:
             if job.membership is None:
                 self._form(job, await self._register(job, spec, deadline), spec.rank)
@@ -148,6 +152,9 @@ class JobTable:
                 self._drop_session(job, spec.rank, in_good_order=False)
             raise
         finally:
+            heralding.cancel()
+            if not job.joining.keys() - {spec.rank}:
+                job.waiting_for = ""
             del job.joining[spec.rank]
             self._dissolve_if_empty(job)
             self._changes.notify()
@@ -179,6 +186,14 @@ class JobTable:
             raise DeadlineExceeded(
                 f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
             )
+
+    async def _forming(self, spec: JoinSpec) -> peer_pb2.FormingResponse:
+        """What the coordinator of a rank's job says of who has come. Raises Refused."""
+        if spec.rendezvous is None:
+            world_size, ranks = self._coordinator.forming(spec.job)
+            return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
+        assert self._peers is not None
+        return await self._peers.forming(spec.rendezvous, spec.job, FORMING_SECONDS)
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(

@@ -26,6 +26,7 @@ from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
+from ultima.daemon.jobs.hearing import Hearing
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
@@ -39,6 +40,7 @@ from ultima.daemon.process.exposition import Exposition
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.rpc.admin_service import AdminService
+from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.operator_calls import rendered
 from ultima.daemon.rpc.peer_service import CALLS_MAX, PeerService
 from ultima.daemon.rpc.trainer_service import TrainerService
@@ -149,6 +151,8 @@ class Daemon:
         self.attach = attach.AttachServer(
             config, self.engine, budget, self.tokens, self.version, self.jobs.trainer_gone
         )
+        self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers)
+        self.jobs.fellows.on_unheard = self.hearing.told
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = health.aio.HealthServicer()
 
@@ -161,7 +165,10 @@ class Daemon:
             maximum_concurrent_rpcs=CALLS_MAX,
         )
         parts = self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators
-        peer_pb2_grpc.add_PeerServiceServicer_to_server(PeerService(*parts, config.limits, self.trust), self._remote)
+        more = self.hearing, self.engine, self.version
+        peer_pb2_grpc.add_PeerServiceServicer_to_server(
+            PeerService(*parts, config.limits, self.trust, *more), self._remote
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._remote)
         if config.bind:
             try:
@@ -181,6 +188,7 @@ class Daemon:
                 *(self.version, self.incarnation, self.grpc_port, self.trust, self.keeper),
                 lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
                 self.gauges.facts,
+                Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
             ),
             self._local,
         )
@@ -217,6 +225,8 @@ class Daemon:
         for lane, info in enumerate(self.engine.infos):
             asyncio.get_running_loop().add_reader(info.event_fd, self._drain_events, lane)
         self._tasks.append(spawn(self._tick(), "tick"))
+        if config.bind:
+            self._tasks.append(spawn(self.hearing.run(), "hearing"))
         if self.trust is not None:
             self._tasks.append(spawn(look_for_ever(self.trust), "certificates"))
         self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")

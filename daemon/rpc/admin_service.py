@@ -21,11 +21,23 @@ from ultima.daemon.observe.metrics import Facts
 from ultima.daemon.observe.partial_stats import NOBODY
 from ultima.daemon.observe.recorder import selected
 from ultima.daemon.probe.controller import controller_of
+from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.history_calls import ReadOps
 from ultima.daemon.rpc.operator_calls import OperatorCalls
 from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2
+
+# Of a path, as they stand in both.
+COUNTS = (
+    "sent_bytes",
+    "received_bytes",
+    "lost_bytes",
+    "ce_packets",
+    "sent_packets",
+    "feedbacks_sent",
+    "feedbacks_heard",
+)
 
 
 class AdminService(OperatorCalls):
@@ -49,12 +61,14 @@ class AdminService(OperatorCalls):
         keeper: Keeper,
         read_ops: ReadOps,
         facts: Callable[[], Facts],
+        examiner: Examiner,
     ) -> None:
         super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port
         self._trust = trust
+        self._examiner = examiner
         self._started = time.monotonic()
 
     @translated
@@ -93,6 +107,11 @@ class AdminService(OperatorCalls):
         """See admin.proto."""
         record = self._record(request.job, self._tokens.caller(context))
         return selected(record, request.op_seq if request.HasField("op_seq") else None)
+
+    @translated
+    async def Examine(self, request: admin_pb2.ExamineRequest, context: Any) -> admin_pb2.ExamineResponse:
+        """See admin.proto."""
+        return await self._examiner.examine(request)
 
     def _security(self) -> admin_pb2.Security:
         if self._trust is not None:
@@ -136,6 +155,9 @@ class AdminService(OperatorCalls):
             last_diverged_op_seq=job.stats.last_diverged,
             straggler_rank=NOBODY,
             controller_host=NOBODY,
+            ailments=[job.ailment] if job.ailment else [],
+            waiting_for="" if job.ready else job.waiting_for,
+            world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
         )
         if job.partial is not None:
             job.partial.fill(status)
@@ -171,7 +193,7 @@ def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admi
     if host is not job.own:
         peer = now.peer_stats(job.number, host.index)
         status.srtt_us, status.base_rtt_us = peer.srtt_ns // 1000, peer.base_rtt_ns // 1000
-        for name in ("sent_bytes", "received_bytes", "lost_bytes", "ce_packets"):
+        for name in COUNTS:
             setattr(status, name, getattr(peer, name))
         status.window_bytes = 0 if peer.window_bytes == NEVER else peer.window_bytes
         status.window_cuts_count = peer.window_cuts

@@ -23,11 +23,14 @@ from ultima.daemon.base.errors import (
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.ranges import INT64_MAX, whole
+from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, address_of_peer
 from ultima.daemon.hosts.registration import Registration
+from ultima.daemon.jobs.hearing import Hearing, job_of
 from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.trial import reach
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.lives import copied, parts
@@ -67,11 +70,15 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         watchers: Watchers,
         initiators: Initiators,
         limits: Limits,
-        trust: Trust | None = None,
+        trust: Trust | None,
+        hearing: Hearing,
+        engine: Lanes,
+        version: str,
     ) -> None:
         """Callers are known by their certificates if there is `trust`, and by nothing if there is not."""
         self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
+        self._hearing, self._engine, self._version = hearing, engine, version
         self.calls = Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE)
 
     @translated
@@ -148,6 +155,27 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         name = membership.job_name(request.job)
         self._check_member(name, context)
         return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
+
+    @translated
+    @counted
+    async def Hear(self, request: peer_pb2.HearRequest, context: Any) -> peer_pb2.HearResponse:
+        """See peer.proto."""
+        self._check_member(request.job, context)
+        job = job_of(self._jobs.all(), request)
+        return peer_pb2.HearResponse(incarnation=job.incarnation, lanes=self._hearing.counts(job, request.host_index))
+
+    @translated
+    @counted
+    async def Forming(self, request: peer_pb2.FormingRequest, context: Any) -> peer_pb2.FormingResponse:
+        """See peer.proto."""
+        world_size, ranks = self._coordinator.forming(membership.job_name(request.job))
+        return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
+
+    @translated
+    @counted
+    async def Reach(self, request: peer_pb2.ReachRequest, context: Any) -> peer_pb2.ReachResponse:
+        """See peer.proto."""
+        return reach(request, self._engine, address_of_peer(context.peer()), self._version)
 
     async def ReadOps(self, request: peer_pb2.ReadOpsRequest, context: Any) -> AsyncIterator[peer_pb2.ReadOpsResponse]:
         """See peer.proto."""

@@ -19,6 +19,10 @@ A caller that only wants to prove its user to the gRPC socket asks for a token, 
     caller  -> daemon   {"v": 2, "who": true}
     daemon  -> caller   {"v": 2, "token": "32 hex digits"}, or an error as above
 
+Later the daemon may send notes for people on the life line, such as that UDP is blocked; a trainer may ignore them:
+
+    daemon  -> trainer  {"note": "udp blocked", "text": "..."}
+
 Two bells, for nobody polls. The trainer adds to `submit` after each submission; the daemon only listens, for to read or
 write a file whose flags a trainer can change is to wait for him. The daemon sends a byte on `complete` when there are
 completions, unless it is full of bytes not heard yet; a byte says no more than that it is time to look. What a trainer
@@ -67,6 +71,7 @@ log = logging.getLogger("ultimad.attach")
 
 PROTOCOL = 2
 HELLO_BYTES_MAX = 4096
+NOTES_MAX = 64  # that one trainer is sent
 SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
 SILENT_PER_UID_MAX = 192  # of one user
 _MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
@@ -93,6 +98,15 @@ class Trainer:
     joined: bool = False
     """It is in a job, or on its way into one: its ticket is used and it may stay as long as it likes."""
     expiry: asyncio.TimerHandle | None = None
+    told: set[str] = field(default_factory=set)
+    """Notes that it has had."""
+
+    def tell(self, name: str, text: str) -> None:
+        """Sends a note for people, once. Nobody waits for a trainer that does not listen: then the note is lost."""
+        if text not in self.told and len(self.told) < NOTES_MAX:
+            self.told.add(text)
+            with contextlib.suppress(OSError):
+                self.connection.send(json.dumps({"note": name, "text": text}).encode(), socket.MSG_DONTWAIT)
 
     def expire_after(self, seconds: float) -> None:
         """Hangs up on a trainer that is in no job unless it joins one within `seconds`."""

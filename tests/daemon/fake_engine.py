@@ -13,7 +13,7 @@ import mmap
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +82,8 @@ class FakeJob:
     """An op is under way."""
     activated: list[int] = field(default_factory=list)
     """Ops that this host started."""
+    blocked: set[int] = field(default_factory=set)
+    """Hosts to blame for that UDP does not get through."""
 
 
 @dataclass
@@ -102,6 +104,7 @@ class FakeEngine:
         self.sessions: dict[int, FakeSession] = {}
         self.removed_sessions: list[int] = []
         self.regions: set[int] = set()
+        self.strange: list[tuple[bool, str, int, int, int]] = []
         self.closed = False
         self.snapshots = 0
         """How many were taken."""
@@ -219,6 +222,13 @@ class FakeEngine:
         path = self.path(job, host)
         path.up = False
         path.absences += 1
+
+    def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
+        self._job(job).blocked = set(hosts)
+
+    def send_strange(self, feedback: bool, address: str, port: int, size: int, count: int) -> int:
+        self.strange.append((feedback, address, port, size, count))
+        return count
 
     def next_op_seq(self, job: int) -> int:
         return self._job(job).next_op_seq

@@ -307,10 +307,11 @@ class Lab:
             rules += [f"{self._pair(a, b)} counter drop" for a in side for b in others]
         self._rules("cut", rules)
 
-    def set_one_way(self, pairs: Iterable[tuple[int, int]], protocol: str = "") -> None:
-        """Drops all that goes from a to b for each (a, b), or only one IPv4 |protocol| of it ("udp"); replaces a
-        partition. No pairs end it."""
+    def set_one_way(self, pairs: Iterable[tuple[int, int]], protocol: str = "", port: int = 0) -> None:
+        """Drops all that goes from a to b for each (a, b), or only one IPv4 |protocol| of it ("udp"), and of that only
+        what is for |port|; replaces a partition. No pairs end it."""
         only = f"ip protocol {protocol}" if protocol else ""
+        only += f" {protocol} dport {port}" if port else ""
         self._rules("cut", [f"{self._pair(a, b)} {only} counter drop" for a, b in pairs])
 
     def _pair(self, a: int, b: int) -> str:

@@ -17,6 +17,8 @@
 #include "loop.h"
 #include "sealing.h"
 
+enum { STRANGE_MAX = 32 }; /* datagrams that one call sends to nobody's job */
+
 #define FORKED UT_ERR_CLOSED /* ut_driver_error says whose driver it is */
 
 static bool has_job(const ut_driver *d, uint32_t job)
@@ -313,6 +315,38 @@ int ut_driver_peer_connect(ut_driver *d, uint32_t job, uint32_t host, const char
         return leave_no_keys(d, job, host, keys);
     const int result = ut_engine_peer_connect(d->engine, job, host, &data, &feedback, cid, ut_driver_now());
     return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_peer(d, job, host, result);
+}
+
+int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes,
+                           uint32_t count)
+{
+    static const uint8_t zeros[UT_PACKET_MAX];
+    ut_addr target;
+    uint32_t sent = 0;
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (port > UT_PORT_FEEDBACK || to == 0 || bytes > sizeof(zeros) || count > STRANGE_MAX ||
+        !parse_peer(d, address, to, &target))
+        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s port %u: cannot be sent to from here",
+                                       address ? address : "(nothing)", (unsigned)to);
+    while (sent < count && sendto(d->sockets[port].fd, zeros, bytes, MSG_DONTWAIT,
+                                  (const struct sockaddr *)target.bytes, target.len) >= 0)
+        sent++;
+    if (sent == 0 && count > 0)
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "%s port %u: %s", address, (unsigned)to, strerror(errno));
+    ut_driver_leave(d);
+    return (int)sent;
+}
+
+int ut_driver_peers_blocked(ut_driver *d, uint32_t job, uint64_t mask)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    ut_engine_peers_blocked(d->engine, job, mask);
+    ut_driver_leave(d);
+    return UT_OK;
 }
 
 int ut_driver_peer_stats(ut_driver *d, uint32_t job, uint32_t host, ut_peer_stats *ret)

@@ -110,6 +110,12 @@ int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const 
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
+/* Sends |count| datagrams of |bytes| zeros, which no engine takes for its own, from the socket |port| (enum ut_port) to
+ * |address| and |to|: to find out whether they arrive. Returns how many the kernel took, or an error. */
+int ut_driver_send_strange(ut_driver *driver, uint32_t port, const char *address, uint16_t to, uint32_t bytes,
+                           uint32_t count);
+/* See ut_engine_peers_blocked. */
+int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);

@@ -108,7 +108,7 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, group_name: str) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self.log = ReceiptLog()
+        self.log = ReceiptLog(_raises_on_insufficient())
         self._store = store
         self._timeout = timeout
         self._mode = mode_named(os.environ)
@@ -301,6 +301,13 @@ def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
 def _small(parts: Sequence[Part]) -> bool:
     """Whether waking a thread would take longer than what it could take over before somebody waits: copying out."""
     return all(isinstance(part, ultima.Handle) and part.nbytes < SMALL_BYTES for part in parts)
+
+
+def _raises_on_insufficient() -> bool:
+    text = os.environ.get("ULTIMA_ON_INSUFFICIENT") or "warn"
+    if text not in ("warn", "raise"):
+        raise InvalidArgument("ULTIMA_ON_INSUFFICIENT", text, "warn, raise")
+    return text == "raise"
 
 
 def _deadline_s() -> float | None:

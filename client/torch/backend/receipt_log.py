@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from ultima.base.receipt import Receipt, Status
+from ultima.base.errors import Insufficient
+from ultima.base.receipt import Receipt, Status, ranks_text
+from ultima.base.warning import UltimaWarning
 
 RECEIPTS_KEPT = 1024
 TIMES_KEPT = 65536
@@ -39,7 +42,9 @@ class ReceiptLog:
     threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, raises: bool = False) -> None:
+        """|raises|: an op that holds nothing of any other host fails instead of going on with own values."""
+        self._raises, self._warned = raises, False
         self._lock = threading.Lock()
         self._last: deque[Receipt] = deque(maxlen=RECEIPTS_KEPT)
         self._times_us: deque[float] = deque(maxlen=TIMES_KEPT)
@@ -59,6 +64,23 @@ class ReceiptLog:
     def add_failure(self) -> None:
         with self._lock:
             self._failed += 1
+
+    def on_insufficient(self, receipt: Receipt) -> Insufficient | None:
+        """What to raise for an op that holds own values alone, None to go on; the first one is warned of."""
+        who = f"; {ranks_text(receipt.culprit)} to blame: {receipt.trouble}" if receipt.culprit else ""
+        text = f"op {receipt.op_seq} holds nothing of any other host{who}"
+        if self._raises:
+            return Insufficient(f"{text} (ULTIMA_ON_INSUFFICIENT is raise)", receipt)
+        with self._lock:
+            first, self._warned = not self._warned, True
+        if first:
+            warnings.warn(
+                f"{text}; this rank goes on with its own values, and replicas drift apart. Set ULTIMA_ON_INSUFFICIENT="
+                "raise to have it raise instead; `ultima doctor` finds the cause",
+                UltimaWarning,
+                stacklevel=2,
+            )
+        return None
 
     def last(self, count: int | None = None) -> list[Receipt]:
         """The last |count| receipts that are still kept, oldest first; all of them for None."""

@@ -23,6 +23,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import ClosedHandle, NotDone
+from ultima.base.receipt import Status
 from ultima.torch.backend.receipt_log import ReceiptLog
 
 if TYPE_CHECKING:
@@ -213,3 +214,5 @@ class UltimaWork(Work):
             if receipt is not None:
                 self.receipts.append(receipt)
                 self._log.add(receipt)
+                if receipt.status is Status.INSUFFICIENT:
+                    self._error = self._error or self._log.on_insufficient(receipt)

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from ultima.v1 import records_pb2 as _records_pb2
 from ultima.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -418,6 +419,9 @@ class JobStatus(_message.Message):
     STRAGGLER_RANK_FIELD_NUMBER: _builtins.int
     CONTROLLER_HOST_FIELD_NUMBER: _builtins.int
     PROBES_FIELD_NUMBER: _builtins.int
+    AILMENTS_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_ASKED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -447,6 +451,10 @@ class JobStatus(_message.Message):
     """Rank that is in the fewest of the newest ops, if it is in clearly fewer than the others; -1 for none."""
     controller_host: _builtins.int
     """Partial jobs under PROBE: index of the host whose daemon is the controller, as this one sees it; -1 for none."""
+    waiting_for: _builtins.str
+    """Whom a job that forms waits for, in words; empty once it runs."""
+    world_size_asked: _builtins.int
+    """Ranks of a job that forms, as those said who wait here; 0 once it runs."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @_builtins.property
@@ -460,6 +468,10 @@ class JobStatus(_message.Message):
     @_builtins.property
     def probes(self) -> Global___ProbeStatus:
         """What the answering daemon has asked as the controller of a partial job; all 0 if it never was the controller."""
+
+    @_builtins.property
+    def ailments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ailment]:
+        """What ails the job, as far as this daemon has found out and the others have told it."""
 
     def __init__(
         self,
@@ -489,14 +501,154 @@ class JobStatus(_message.Message):
         straggler_rank: _builtins.int = ...,
         controller_host: _builtins.int = ...,
         probes: Global___ProbeStatus | None = ...,
+        ailments: _abc.Iterable[Global___Ailment] | None = ...,
+        waiting_for: _builtins.str = ...,
+        world_size_asked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "probes", b"probes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class Ailment(_message.Message):
+    """A trouble of a job that has a name and a remedy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """"udp blocked" """
+    text: _builtins.str
+    """In full sentences, with what to do."""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indices of the hosts that are to blame, and the UDP ports."""
+
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+        hosts: _abc.Iterable[_builtins.int] | None = ...,
+        ports: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "name", b"name", "ports", b"ports", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ailment: _TypeAlias = Ailment  # noqa: Y015
+
+@_typing.final
+class ExamineRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Daemons to be tried, each "address" or "address:port"."""
+
+    def __init__(
+        self,
+        *,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExamineRequest: _TypeAlias = ExamineRequest  # noqa: Y015
+
+@_typing.final
+class ExamineResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Check]: ...
+    def __init__(
+        self,
+        *,
+        checks: _abc.Iterable[Global___Check] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExamineResponse: _TypeAlias = ExamineResponse  # noqa: Y015
+
+@_typing.final
+class Check(_message.Message):
+    """One thing that was looked at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Verdict:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Check._Verdict.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        VERDICT_UNSPECIFIED: Check._Verdict.ValueType  # 0
+        VERDICT_OK: Check._Verdict.ValueType  # 1
+        VERDICT_WARNING: Check._Verdict.ValueType  # 2
+        """It works, though not as well as it could."""
+        VERDICT_FAILURE: Check._Verdict.ValueType  # 3
+        VERDICT_UNKNOWN: Check._Verdict.ValueType  # 4
+        """It could not be found out."""
+
+    class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper): ...
+    VERDICT_UNSPECIFIED: Check.Verdict.ValueType  # 0
+    VERDICT_OK: Check.Verdict.ValueType  # 1
+    VERDICT_WARNING: Check.Verdict.ValueType  # 2
+    """It works, though not as well as it could."""
+    VERDICT_FAILURE: Check.Verdict.ValueType  # 3
+    VERDICT_UNKNOWN: Check.Verdict.ValueType  # 4
+    """It could not be found out."""
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What: "udp data port", "clock", ..."""
+    subject: _builtins.str
+    """Of which daemon or job; empty for this host."""
+    verdict: Global___Check.Verdict.ValueType
+    finding: _builtins.str
+    """What was found, and what to do about it."""
+    remedy: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        verdict: Global___Check.Verdict.ValueType = ...,
+        finding: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "name", b"name", "remedy", b"remedy", "subject", b"subject", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Check: _TypeAlias = Check  # noqa: Y015
 
 @_typing.final
 class ProbeStatus(_message.Message):
@@ -604,6 +756,9 @@ class JobHostStatus(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     WINDOW_CUTS_COUNT_FIELD_NUMBER: _builtins.int
     CE_PACKETS_FIELD_NUMBER: _builtins.int
+    SENT_PACKETS_FIELD_NUMBER: _builtins.int
+    FEEDBACKS_SENT_FIELD_NUMBER: _builtins.int
+    FEEDBACKS_HEARD_FIELD_NUMBER: _builtins.int
     state: _types_pb2.HostState.ValueType
     srtt_us: _builtins.int
     sent_bytes: _builtins.int
@@ -616,6 +771,10 @@ class JobHostStatus(_message.Message):
     window_cuts_count: _builtins.int
     """How often the congestion control has reduced its window; and how many packets to this host arrived marked (ECN)."""
     ce_packets: _builtins.int
+    sent_packets: _builtins.int
+    """Since the path was made: data packets sent, feedbacks sent, and the number of the newest feedback that came."""
+    feedbacks_sent: _builtins.int
+    feedbacks_heard: _builtins.int
     @_builtins.property
     def host(self) -> _types_pb2.Host: ...
     def __init__(
@@ -631,10 +790,13 @@ class JobHostStatus(_message.Message):
         window_bytes: _builtins.int = ...,
         window_cuts_count: _builtins.int = ...,
         ce_packets: _builtins.int = ...,
+        sent_packets: _builtins.int = ...,
+        feedbacks_sent: _builtins.int = ...,
+        feedbacks_heard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "host", b"host", "lost_bytes", b"lost_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "srtt_us", b"srtt_us", "state", b"state", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,6 +85,11 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.FromString,
                 _registered_method=True)
+        self.Examine = channel.unary_unary(
+                '/ultima.v1.AdminService/Examine',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -169,6 +174,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Examine(self, request, context):
+        """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
+        daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,6 +234,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.SerializeToString,
+            ),
+            'Examine': grpc.unary_unary_rpc_method_handler(
+                    servicer.Examine,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -493,6 +511,33 @@ class AdminService:
             '/ultima.v1.AdminService/Watch',
             ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.AdminServiceWatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Examine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/Examine',
+            ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,10 @@ class AdminServiceStub:
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]
     """The status again and again, with the events since the last time, until the caller hangs up."""
+    Examine: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]
+    """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
+    daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -102,6 +106,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
     """The status again and again, with the events since the last time, until the caller hangs up."""
+    Examine: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]  # type: ignore[assignment]
+    """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
+    daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -195,5 +203,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.AdminServiceWatchResponse], _abc.AsyncIterator[_admin_pb2.AdminServiceWatchResponse]]:
         """The status again and again, with the events since the last time, until the caller hangs up."""
+
+    @_abc_1.abstractmethod
+    def Examine(
+        self,
+        request: _admin_pb2.ExamineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ExamineResponse, _abc.Awaitable[_admin_pb2.ExamineResponse]]:
+        """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
+        daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -367,6 +367,7 @@ class WatchResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    UNHEARD_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
     daemons share, and one for each change.
@@ -383,6 +384,10 @@ class WatchResponse(_message.Message):
         only stays for what others may still miss of its last op.
         """
 
+    @_builtins.property
+    def unheard(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unheard]:
+        """What the sender has found out not to get through, from it or to it."""
+
     def __init__(
         self,
         *,
@@ -392,14 +397,244 @@ class WatchResponse(_message.Message):
         state: _types_pb2.HostState.ValueType = ...,
         ranks: _abc.Iterable[_builtins.int] | None = ...,
         incarnation: _builtins.int = ...,
+        unheard: _abc.Iterable[Global___Unheard] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class Unheard(_message.Message):
+    """UDP that does not get through from one host of a job to another, although their daemons answer each other over TCP."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_HOST_FIELD_NUMBER: _builtins.int
+    TO_HOST_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
+    FEEDBACK_FIELD_NUMBER: _builtins.int
+    from_host: _builtins.int
+    to_host: _builtins.int
+    lane: _builtins.int
+    feedback: _builtins.bool
+    """On the feedback port of that lane; otherwise on its data port."""
+    def __init__(
+        self,
+        *,
+        from_host: _builtins.int = ...,
+        to_host: _builtins.int = ...,
+        lane: _builtins.int = ...,
+        feedback: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feedback", b"feedback", "from_host", b"from_host", "lane", b"lane", "to_host", b"to_host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unheard: _TypeAlias = Unheard  # noqa: Y015
+
+@_typing.final
+class HearRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    HOST_INDEX_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    generation: _builtins.int
+    host_index: _builtins.int
+    """Index of the calling host."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        host_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "host_index", b"host_index", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HearRequest: _TypeAlias = HearRequest  # noqa: Y015
+
+@_typing.final
+class HearResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.int
+    """Of the called host in the job."""
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PathCounts]:
+        """By lane of the job."""
+
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.int = ...,
+        lanes: _abc.Iterable[Global___PathCounts] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "lanes", b"lanes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HearResponse: _TypeAlias = HearResponse  # noqa: Y015
+
+@_typing.final
+class PathCounts(_message.Message):
+    """Of one path since it was made. Data sent are packets, data heard are bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_SENT_FIELD_NUMBER: _builtins.int
+    DATA_HEARD_FIELD_NUMBER: _builtins.int
+    FEEDBACK_SENT_FIELD_NUMBER: _builtins.int
+    FEEDBACK_HEARD_FIELD_NUMBER: _builtins.int
+    data_sent: _builtins.int
+    data_heard: _builtins.int
+    feedback_sent: _builtins.int
+    feedback_heard: _builtins.int
+    def __init__(
+        self,
+        *,
+        data_sent: _builtins.int = ...,
+        data_heard: _builtins.int = ...,
+        feedback_sent: _builtins.int = ...,
+        feedback_heard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_heard", b"data_heard", "data_sent", b"data_sent", "feedback_heard", b"feedback_heard", "feedback_sent", b"feedback_sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PathCounts: _TypeAlias = PathCounts  # noqa: Y015
+
+@_typing.final
+class FormingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormingRequest: _TypeAlias = FormingRequest  # noqa: Y015
+
+@_typing.final
+class FormingResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    world_size: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """That wait, ascending."""
+
+    def __init__(
+        self,
+        *,
+        world_size: _builtins.int = ...,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormingResponse: _TypeAlias = FormingResponse  # noqa: Y015
+
+@_typing.final
+class ReachRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """UDP payload of each datagram; and how many go to each port, 32 at most."""
+    packets: _builtins.int
+    @_builtins.property
+    def to(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Lane]:
+        """By lane of the called host: where its engine is to send to. Port 0: nothing."""
+
+    def __init__(
+        self,
+        *,
+        to: _abc.Iterable[_types_pb2.Lane] | None = ...,
+        bytes: _builtins.int = ...,
+        packets: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "packets", b"packets", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReachRequest: _TypeAlias = ReachRequest  # noqa: Y015
+
+@_typing.final
+class ReachResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRANGERS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    WIRE_VERSION_FIELD_NUMBER: _builtins.int
+    PACKET_BYTES_FIELD_NUMBER: _builtins.int
+    CLOCK_NS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    wire_version: _builtins.int
+    packet_bytes: _builtins.int
+    clock_ns: _builtins.int
+    """Wall clock of the called host, ns since 1970."""
+    refused: _builtins.str
+    """Why the kernel refused to send; empty if it did not."""
+    @_builtins.property
+    def strangers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By lane: datagrams that belonged to no job, since the daemon's start."""
+
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Lane]: ...
+    def __init__(
+        self,
+        *,
+        strangers: _abc.Iterable[_builtins.int] | None = ...,
+        lanes: _abc.Iterable[_types_pb2.Lane] | None = ...,
+        version: _builtins.str = ...,
+        wire_version: _builtins.int = ...,
+        packet_bytes: _builtins.int = ...,
+        clock_ns: _builtins.int = ...,
+        refused: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ns", b"clock_ns", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "refused", b"refused", "strangers", b"strangers", "version", b"version", "wire_version", b"wire_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReachResponse: _TypeAlias = ReachResponse  # noqa: Y015
 
 @_typing.final
 class ApplyOptionsRequest(_message.Message):

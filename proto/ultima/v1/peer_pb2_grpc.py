@@ -78,6 +78,21 @@ class PeerServiceStub:
                 request_serializer=ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.FromString,
                 _registered_method=True)
+        self.Hear = channel.unary_unary(
+                '/ultima.v1.PeerService/Hear',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.HearRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.HearResponse.FromString,
+                _registered_method=True)
+        self.Forming = channel.unary_unary(
+                '/ultima.v1.PeerService/Forming',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.FormingRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.FormingResponse.FromString,
+                _registered_method=True)
+        self.Reach = channel.unary_unary(
+                '/ultima.v1.PeerService/Reach',
+                request_serializer=ultima_dot_v1_dot_peer__pb2.ReachRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_peer__pb2.ReachResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -161,6 +176,32 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hear(self, request, context):
+        """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
+        answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
+        NOT_FOUND: there is no such life of the job here. Read-only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Forming(self, request, context):
+        """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
+        Read-only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reach(self, request, context):
+        """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
+        for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
+        daemon is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -203,6 +244,21 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.ReadOps,
                     request_deserializer=ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.SerializeToString,
+            ),
+            'Hear': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hear,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.HearRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.HearResponse.SerializeToString,
+            ),
+            'Forming': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forming,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.FormingRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.FormingResponse.SerializeToString,
+            ),
+            'Reach': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reach,
+                    request_deserializer=ultima_dot_v1_dot_peer__pb2.ReachRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_peer__pb2.ReachResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -424,6 +480,87 @@ class PeerService:
             '/ultima.v1.PeerService/ReadOps',
             ultima_dot_v1_dot_peer__pb2.ReadOpsRequest.SerializeToString,
             ultima_dot_v1_dot_peer__pb2.ReadOpsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hear(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Hear',
+            ultima_dot_v1_dot_peer__pb2.HearRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.HearResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forming(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Forming',
+            ultima_dot_v1_dot_peer__pb2.FormingRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.FormingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.PeerService/Reach',
+            ultima_dot_v1_dot_peer__pb2.ReachRequest.SerializeToString,
+            ultima_dot_v1_dot_peer__pb2.ReachResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -82,6 +82,20 @@ class PeerServiceStub:
     receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
     NOT_FOUND: nothing is recorded of that life.
     """
+    Hear: _grpc.UnaryUnaryMultiCallable[_peer_pb2.HearRequest, _peer_pb2.HearResponse]
+    """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
+    answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
+    NOT_FOUND: there is no such life of the job here. Read-only.
+    """
+    Forming: _grpc.UnaryUnaryMultiCallable[_peer_pb2.FormingRequest, _peer_pb2.FormingResponse]
+    """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
+    Read-only.
+    """
+    Reach: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]
+    """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
+    for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
+    daemon is.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -133,6 +147,20 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
     receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
     NOT_FOUND: nothing is recorded of that life.
+    """
+    Hear: _aio.UnaryUnaryMultiCallable[_peer_pb2.HearRequest, _peer_pb2.HearResponse]  # type: ignore[assignment]
+    """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
+    answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
+    NOT_FOUND: there is no such life of the job here. Read-only.
+    """
+    Forming: _aio.UnaryUnaryMultiCallable[_peer_pb2.FormingRequest, _peer_pb2.FormingResponse]  # type: ignore[assignment]
+    """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
+    Read-only.
+    """
+    Reach: _aio.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]  # type: ignore[assignment]
+    """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
+    for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
+    daemon is.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -230,6 +258,38 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
         receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
         NOT_FOUND: nothing is recorded of that life.
+        """
+
+    @_abc_1.abstractmethod
+    def Hear(
+        self,
+        request: _peer_pb2.HearRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.HearResponse, _abc.Awaitable[_peer_pb2.HearResponse]]:
+        """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
+        answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
+        NOT_FOUND: there is no such life of the job here. Read-only.
+        """
+
+    @_abc_1.abstractmethod
+    def Forming(
+        self,
+        request: _peer_pb2.FormingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.FormingResponse, _abc.Awaitable[_peer_pb2.FormingResponse]]:
+        """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
+        Read-only.
+        """
+
+    @_abc_1.abstractmethod
+    def Reach(
+        self,
+        request: _peer_pb2.ReachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.ReachResponse, _abc.Awaitable[_peer_pb2.ReachResponse]]:
+        """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
+        for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
+        daemon is.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

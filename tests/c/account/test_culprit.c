@@ -50,6 +50,39 @@ static void find_culprit__by_who_accuses_whom(void)
     }
 }
 
+static void blocked__is_named_alike_by_all(void)
+{
+    static const struct {
+        const char *what;
+        uint32_t hosts, self;
+        uint8_t accuses[HOSTS];
+        uint64_t blocked;
+        uint16_t want;
+        bool udp;
+    } rows[] = {
+        {"deaf host 1 of two, as host 0 sees it", 2, 0, {2, 1}, 2, 1, true},
+        {"as host 1 itself does", 2, 1, {2, 1}, 2, 1, true},
+        {"both directions: each names the other", 2, 0, {2, 1}, 3, 1, true},
+        {"both directions, the other side", 2, 1, {2, 1}, 3, 0, true},
+        {"deaf host 2 of four, which lacks everybody", 4, 0, {0, 0, 11, 0}, 4, 2, true},
+        {"that host itself", 4, 2, {0, 0, 11, 0}, 4, 2, true},
+        {"one pair of four: 0 does not reach 2, as host 1 sees it", 4, 1, {0, 0, 1, 0}, 4, 2, true},
+        {"it has nothing to do with what is missing", 4, 0, {2, 0, 0, 0}, 4, 1, false},
+        {"nothing is missing", 4, 0, {0, 0, 0, 0}, 4, 0xffff, false},
+        {"no word of it", 4, 0, {4, 0, 0, 0}, 0, 2, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_witness seen[HOSTS];
+        all_well(seen);
+        for (uint32_t h = 0; h < HOSTS; h++)
+            seen[h].accuses = rows[i].accuses[h];
+        ut_verdict v = ut_culprit_find(seen, rows[i].hosts, rows[i].self, TOOK * UT_MS);
+        v = ut_culprit_blocked(v, seen, rows[i].hosts, rows[i].self, rows[i].blocked);
+        CHECK_MSG(v.host == rows[i].want, "%s: host %d, want %d", rows[i].what, (int16_t)v.host, (int16_t)rows[i].want);
+        CHECK_EQ(v.trouble == UT_TROUBLE_UDP, rows[i].udp);
+    }
+}
+
 static void find_culprit__two_hosts_name_each_other(void)
 {
     ut_witness seen[HOSTS];
@@ -120,5 +153,6 @@ int main(int argc, char **argv)
     RUN(find_culprit__two_hosts_name_each_other);
     RUN(find_culprit__the_gone_do_not_count_as_others);
     RUN(trouble__by_times_and_losses);
+    RUN(blocked__is_named_alike_by_all);
     return check_end();
 }

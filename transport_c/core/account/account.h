@@ -50,6 +50,7 @@ typedef struct ut_job_account {
     bool agreed;
     uint64_t agreed_seq, agreed_differ;
     uint64_t kept_count;
+    uint64_t blocked; /* hosts that are to blame for that UDP does not get through, by the shell's word */
 } ut_job_account;
 
 /* What an op's receipt tells beyond what other parts of the op know. */

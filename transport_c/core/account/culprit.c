@@ -59,3 +59,20 @@ ut_verdict ut_culprit_find(const ut_witness *seen, uint32_t hosts, uint32_t self
     }
     return verdict;
 }
+
+ut_verdict ut_culprit_blocked(ut_verdict verdict, const ut_witness *seen, uint32_t hosts, uint32_t self,
+                              uint64_t blocked)
+{
+    uint64_t lacks = 0;
+    for (uint32_t h = 0; h < hosts; h++)
+        lacks |= seen[h].accuses | (seen[h].accuses || h == self ? ut_bit(h) : 0);
+    if (verdict.host == 0xffff || (blocked & lacks) == 0)
+        return verdict;
+    bool single = (blocked & (blocked - 1)) == 0;
+    if (single || (blocked & ut_bit(verdict.host)))
+        verdict.trouble = UT_TROUBLE_UDP;
+    for (uint32_t h = 0; h < hosts && single; h++)
+        if (blocked == ut_bit(h))
+            verdict.host = (uint16_t)h;
+    return verdict;
+}

@@ -43,6 +43,10 @@ typedef struct ut_verdict {
 
 /* |elapsed| is how long the op took here. |seen| has |hosts| rows. */
 ut_verdict ut_culprit_find(const ut_witness *seen, uint32_t hosts, uint32_t self, ut_ns elapsed);
+/* The same once the shell has found out that UDP does not get through because of the hosts |blocked|: then one of them
+ * is to blame, if the op lacks anything of it or it lacks anything. If it is a single host, all hosts name that one. */
+ut_verdict ut_culprit_blocked(ut_verdict verdict, const ut_witness *seen, uint32_t hosts, uint32_t self,
+                              uint64_t blocked);
 /* What ails |host|, if |host| is to blame. */
 uint8_t ut_culprit_trouble(const ut_witness *seen, uint32_t host, ut_ns elapsed);
 

@@ -118,6 +118,12 @@ static ut_witness seen_of_self(const ut_op_account *a, const ut_account_facts *f
 {
     ut_witness w = {.opened = true, .drops = r->drops_host};
     w.accuses = a->what->collective == UT_ALLREDUCE ? lacking(a, r) : ut_witness_breakers(a, f->tx_done);
+    /* Of a host that was gone when the bucket was cut nothing is missing; what it would have given is. */
+    uint64_t gone = 0;
+    for (uint32_t h = 0; h < a->job->hosts; h++)
+        gone |= h != a->job->self && a->job->conn[h].state != UT_CONN_UP ? ut_bit(h) : 0;
+    if (w.accuses == 0)
+        w.accuses = gone & f->contributors;
     ut_ns late = UT_NEVER; /* how long the last of the others had it open before us */
     for (uint32_t h = 0; h < a->job->hosts; h++) {
         if (h == a->job->self || a->note[h].opened == UT_NEVER)
@@ -157,6 +163,7 @@ void ut_witness_tell(const ut_op_account *a, const ut_account_facts *f, ut_recei
         if (h != a->job->self)
             r->peer[h].trouble = ut_culprit_trouble(seen, h, r->elapsed_ns);
     ut_verdict verdict = ut_culprit_find(seen, a->job->hosts, a->job->self, r->elapsed_ns);
+    verdict = ut_culprit_blocked(verdict, seen, a->job->hosts, a->job->self, a->job->blocked);
     r->culprit = verdict.host;
     r->trouble = verdict.trouble;
 }

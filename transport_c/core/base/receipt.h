@@ -21,8 +21,16 @@ enum ut_slot { UT_SLOT_NULL, UT_SLOT_FRESH, UT_SLOT_STALE };
 /* What ended a stage. COMPLETE: everything is there. DEADLINE: the deadline, or t_B. ABSENT: all other hosts are gone.
  * EARLY: t_C, or in best effort the senders have nothing more to send. */
 enum ut_stage_end { UT_END_NONE, UT_END_COMPLETE, UT_END_DEADLINE, UT_END_ABSENT, UT_END_EARLY };
-/* What kind of trouble the culprit has. */
-enum ut_trouble { UT_TROUBLE_NONE, UT_TROUBLE_SENDER, UT_TROUBLE_PATH, UT_TROUBLE_RECEIVER, UT_TROUBLE_GONE };
+/* What kind of trouble the culprit has. UDP: its daemon answers over TCP, and UDP to it or from it does not get through
+ * at all (ut_engine_peers_blocked). */
+enum ut_trouble {
+    UT_TROUBLE_NONE,
+    UT_TROUBLE_SENDER,
+    UT_TROUBLE_PATH,
+    UT_TROUBLE_RECEIVER,
+    UT_TROUBLE_GONE,
+    UT_TROUBLE_UDP
+};
 /* Why bytes of a peer are missing. */
 enum ut_missing { UT_MISSING_NOTHING, UT_MISSING_ABSENT, UT_MISSING_SILENT, UT_MISSING_LOST, UT_MISSING_CLOSED };
 

@@ -297,8 +297,18 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
                            .window_bytes = c->cc.ops ? c->cc.ops->window(&c->cc) : UINT64_MAX,
                            .base_rtt_ns = c->cc.base_rtt,
                            .ce_packets = c->tx.ce_packets,
-                           .window_cuts = c->cc.reductions};
+                           .window_cuts = c->cc.reductions,
+                           .sent_packets = c->tx.next,
+                           .feedbacks_sent = c->say.number,
+                           .feedbacks_heard = c->peer.feedback};
     return UT_OK;
+}
+
+void ut_engine_peers_blocked(ut_engine *e, uint32_t job, uint64_t mask)
+{
+    ut_job *j = job_of(e, job);
+    if (j)
+        j->account.blocked = mask;
 }
 
 int ut_engine_activate(ut_engine *e, uint32_t job, uint64_t op_seq, ut_ns now)

@@ -57,6 +57,9 @@ typedef struct ut_peer_stats {
     uint64_t base_rtt_ns;  /* least round trip of the last seconds; 0: not known */
     uint64_t ce_packets;   /* packets sent that were marked on the way (ECN) */
     uint64_t window_cuts;
+    uint64_t sent_packets;    /* data packets sent since the path was made */
+    uint64_t feedbacks_sent;  /* feedbacks and grants sent since then */
+    uint64_t feedbacks_heard; /* the number of the newest that came; 0: none came */
 } ut_peer_stats;
 
 /* Bytes of memory for an engine, or for a job, with this configuration; 0 if a value of it is out of range. */
@@ -88,6 +91,9 @@ int ut_engine_peer_keys(ut_engine *engine, uint32_t job, uint32_t host, void *ou
 /* The other half: sets where |host| listens, and the id that it chose for packets from this host. |host| is then up. */
 int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const ut_addr *data, const ut_addr *feedback,
                            uint32_t cid, ut_ns now);
+/* Hosts of the job that are to blame for that UDP does not get through, though their daemons answer: what the shell has
+ * found out, for the receipts. 0: none. */
+void ut_engine_peers_blocked(ut_engine *engine, uint32_t job, uint64_t mask);
 /* |host| is known to be gone, or to begin anew: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
 int ut_engine_peer_stats(const ut_engine *engine, uint32_t job, uint32_t host, ut_peer_stats *ret);

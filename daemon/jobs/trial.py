@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether datagrams get from one daemon to another: sends a few that belong to no job, and tells how many came.
+
+They go from the engines' own sockets to the ports that jobs use, so a firewall treats them as it treats a job's
+packets. An engine counts what belongs to no job, and the two counts, before and after, are the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ultima.daemon.base.errors import Refused
+from ultima.daemon.base.ranges import whole
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Place
+from ultima.daemon.hosts.peers import Peers
+from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.limits import LANES_MAX, PACKET_BYTES_MAX, WIRE_VERSION
+
+PACKETS_MAX = 32
+PACKETS = 8
+SMALL_BYTES = 64
+CALL_SECONDS = 2.0
+FLIGHT_SECONDS = 0.25  # for datagrams to arrive, and to be counted
+STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no job
+
+
+Ports = list[tuple[int, int]]
+"""Data and feedback port of each lane."""
+
+
+class Trial:
+    """Tries the ports between this daemon and others. Raises Refused where the other one does not answer over TCP."""
+
+    def __init__(self, engine: Lanes, peers: Callable[[], Peers]) -> None:
+        self._engine, self._peers = engine, peers
+
+    @property
+    def ports(self) -> Ports:
+        """Of this host."""
+        return [(info.data_port, info.feedback_port) for info in self._engine.infos]
+
+    async def ask(self, place: Place, request: peer_pb2.ReachRequest | None = None) -> peer_pb2.ReachResponse:
+        """What another daemon is, and how many strange datagrams came there."""
+        return await self._peers().reach(place, request or peer_pb2.ReachRequest(), CALL_SECONDS)
+
+    async def outward(self, place: Place, ports: Ports, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
+        """Per lane: whether any of a few datagrams to that port of the other daemon's arrived there."""
+        before = (await self.ask(place)).strangers
+        send(self._engine, place[0], _only(ports, feedback), size, PACKETS)
+        await asyncio.sleep(FLIGHT_SECONDS)
+        after = (await self.ask(place)).strangers
+        return [b > a for a, b in zip(before, after, strict=False)][: len(ports)]
+
+    async def inward(self, place: Place, lanes: int, feedback: bool, size: int = SMALL_BYTES) -> list[bool]:
+        """The same from there to the ports here."""
+        before = strangers(self._engine)
+        to = [types_pb2.Lane(data_port=a, feedback_port=b) for a, b in _only(self.ports[:lanes], feedback)]
+        await self.ask(place, peer_pb2.ReachRequest(to=to, bytes=size, packets=PACKETS))
+        await asyncio.sleep(FLIGHT_SECONDS)
+        return [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:lanes]
+
+
+def _only(ports: Ports, feedback: bool) -> Ports:
+    return [(0, second) if feedback else (first, 0) for first, second in ports]
+
+
+def strangers(engine: Lanes) -> list[int]:
+    """Per lane: datagrams that belonged to no job, since the start."""
+    return [sum(stats.get(name, 0) for name in STRANGE) for stats in engine.stats_of_each()]
+
+
+def reach(request: peer_pb2.ReachRequest, engine: Lanes, source: str, version: str) -> peer_pb2.ReachResponse:
+    """Answers PeerService.Reach; `source` is where the call comes from, and the only place that is sent to."""
+    whole("bytes", request.bytes, 0, PACKET_BYTES_MAX)
+    whole("packets", request.packets, 0, PACKETS_MAX)
+    whole("to", len(request.to), 0, LANES_MAX)
+    ports = [(lane.data_port, lane.feedback_port) for lane in request.to]
+    return peer_pb2.ReachResponse(
+        refused=send(engine, source, ports, request.bytes, request.packets),
+        strangers=strangers(engine),
+        lanes=[types_pb2.Lane(data_port=i.data_port, feedback_port=i.feedback_port) for i in engine.infos],
+        version=version,
+        wire_version=WIRE_VERSION,
+        packet_bytes=engine.info.packet_bytes,
+        clock_ns=time.time_ns(),
+    )
+
+
+def send(engine: Lanes, address: str, ports: list[tuple[int, int]], size: int, packets: int) -> str:
+    """Sends to the data and feedback port of each lane from the same lane here; port 0 is left out. Returns why the
+    kernel refused, "" if it did not."""
+    refused = ""
+    for lane, pair in enumerate(ports[: len(engine.infos)]):
+        for feedback, port in enumerate(pair):
+            try:
+                if port and packets:
+                    engine.send_strange(lane, bool(feedback), address, port, size, packets)
+            except Refused as error:
+                refused = str(error)
+    return refused

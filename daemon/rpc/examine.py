@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `ultima doctor` asks the daemon: a verdict and a remedy for each thing that may be wrong here or on the way."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.errors import InvalidArgument, Refused, ResourceExhausted
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Place, State
+from ultima.daemon.hosts.peers import Peers
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.trial import PACKETS, Ports, Trial
+from ultima.daemon.rpc import local_checks
+from ultima.daemon.rpc.local_checks import FAILURE, OK, UNKNOWN, WARNING, check
+from ultima.v1 import admin_pb2, peer_pb2
+from ultima.v1.limits import WIRE_VERSION
+
+CLOCK_SECONDS = 1.0  # by which clocks may differ before logs of two hosts are hard to read together
+PEERS_MAX = 64
+_PEER = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-fA-F:]+)")
+
+
+def parse_peer(text: str, default_port: int) -> Place:
+    """Address and TCP port of "10.0.0.2", "10.0.0.2:29520", "[v6]:29520" or a bare IPv6 address. Raises
+    InvalidArgument."""
+    found = _PEER.fullmatch(text)
+    address = (found["v6"] or found["v4"] or found["bare"]) if found else ""
+    port = int(found["port"] or default_port) if found else 0
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        port = 0
+    if not 1 <= port <= 65535:
+        raise InvalidArgument(f"a numeric address, or ADDRESS:PORT of its daemon, which {text!r} is not")
+    return Place(address, port)
+
+
+class Examiner:
+    """See the module."""
+
+    def __init__(
+        self, config: DaemonConfig, engine: Lanes, jobs: JobTable, peers: Callable[[], Peers], version: str
+    ) -> None:
+        self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
+        self._trial = Trial(engine, peers)
+        self._busy = False
+
+    async def examine(self, request: admin_pb2.ExamineRequest) -> admin_pb2.ExamineResponse:
+        """Looks at this host, its jobs, the peers that are named and those of its jobs. Raises Refused."""
+        if len(request.peers) > PEERS_MAX:
+            raise InvalidArgument(f"up to {PEERS_MAX} of them")
+        named = [parse_peer(text, self._config.port or 29520) for text in request.peers]
+        if self._busy:
+            raise ResourceExhausted("another examination runs on this host; try again when it has ended")
+        self._busy = True
+        try:
+            jobs = self._jobs.all()
+            checks = local_checks.of_host(self._config, self._engine)
+            checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs.record)]
+            if self._config.bind:
+                checks += [each for place in self._places(named, jobs) for each in await self._peer(place)]
+            elif named:
+                why = "this daemon has no `bind`, and no peers"
+                checks.append(check("tcp port", UNKNOWN, why, "start it with --bind ADDRESS", request.peers[0]))
+        finally:
+            self._busy = False
+        return admin_pb2.ExamineResponse(checks=checks)
+
+    def _places(self, named: Sequence[Place], jobs: Sequence[Job]) -> list[Place]:
+        """The peers to try, each once: those named, then those of the jobs here that are not known to be gone."""
+        found = dict.fromkeys(named)
+        for job in jobs:
+            for host, state in job.hosts():
+                if host is not job.own and state is not State.ABSENT:
+                    found[host.place] = None
+        return list(found)[:PEERS_MAX]
+
+    async def _peer(self, place: Place) -> list[admin_pb2.Check]:
+        name, (address, port, _) = str(place), place
+        began = time.time_ns()
+        try:
+            first = await self._trial.ask(place)
+        except Refused as error:
+            remedy = f"see whether ultimad runs there, with --bind {address}, and open TCP {port} in its firewall"
+            return [check("tcp port", FAILURE, f"TCP {port} does not answer: {error}", remedy, name)]
+        checks = [check("tcp port", OK, f"TCP {port} answers", subject=name)]
+        checks.append(_clock(first.clock_ns, began, time.time_ns(), name))
+        checks.append(_versions(first, self._version, name))
+        if first.wire_version != WIRE_VERSION:
+            return checks
+        try:
+            checks += await self._udp(place, first, name)
+        except Refused as error:
+            checks.append(check("udp", UNKNOWN, f"it stopped answering over TCP meanwhile: {error}", subject=name))
+        return checks
+
+    async def _udp(self, place: Place, first: peer_pb2.ReachResponse, name: str) -> list[admin_pb2.Check]:
+        """Each port of each lane in both directions, and full packets."""
+        theirs: Ports = [(lane.data_port, lane.feedback_port) for lane in first.lanes]
+        ours = self._trial.ports
+        lanes = min(len(theirs), len(ours))
+        checks, small = [], True
+        for feedback, what in ((False, "udp data port"), (True, "udp feedback port")):
+            out = await self._trial.outward(place, theirs[:lanes], feedback)
+            back = await self._trial.inward(place, lanes, feedback)
+            for direction, came, ports in (("from here to", out, theirs), ("to here from", back, ours)):
+                for lane in range(lanes):
+                    port = ports[lane][feedback]
+                    small = small and came[lane]
+                    checks.append(_udp_check(what, direction, place[0], port, came[lane], name))
+        if small:
+            full = min(first.packet_bytes, self._engine.info.packet_bytes)
+            out = await self._trial.outward(place, theirs[:1], False, full)
+            back = await self._trial.inward(place, 1, False, full)
+            checks.append(_mtu(full, out[0], back[0], ":" in place[0], name))
+        return checks
+
+
+def _udp_check(what: str, direction: str, address: str, port: int, came: bool, name: str) -> admin_pb2.Check:
+    if came:
+        return check(what, OK, f"UDP {port} {direction} {address} gets through", subject=name)
+    where = f"of {address}" if direction.startswith("from") else "of this host"
+    finding = f"UDP {port} {direction} {address}: none of {PACKETS} datagrams arrived, though TCP gets through"
+    return check(what, FAILURE, finding, f"open UDP {port} in the firewall {where}, and on the way", name)
+
+
+def _mtu(full: int, out: bool, back: bool, v6: bool, name: str) -> admin_pb2.Check:
+    packet = full + (48 if v6 else 28)
+    if out and back:
+        return check("mtu", OK, f"IP packets of {packet} B get through whole", subject=name)
+    lost = " and ".join(way for way, came in (("to it", out), ("from it", back)) if not came)
+    finding = f"IP packets of {packet} B do not get through {lost}, small ones do: the MTU on the way is less"
+    remedy = f"set the MTU of all interfaces and switches to {packet} or more; until then packets go in pieces"
+    return check("mtu", FAILURE, finding, remedy, name)
+
+
+def _clock(there_ns: int, began_ns: int, ended_ns: int, name: str) -> admin_pb2.Check:
+    apart = abs(there_ns - (began_ns + ended_ns) / 2) / 1e9
+    slack = (ended_ns - began_ns) / 2e9
+    if apart - slack <= CLOCK_SECONDS:
+        return check("clock", OK, "clocks agree to a second", subject=name)
+    remedy = "run a time service (systemd-timesyncd, chrony) on both; Ultima works, but logs do not fit together"
+    return check("clock", WARNING, f"its clock differs by {apart:.1f} s from the one here", remedy, name)
+
+
+def _versions(there: peer_pb2.ReachResponse, version: str, name: str) -> admin_pb2.Check:
+    if there.wire_version != WIRE_VERSION:
+        finding = f"it speaks wire version {there.wire_version} ({there.version}), this host {WIRE_VERSION} ({version})"
+        return check("versions", FAILURE, finding, "install the same release on both: they serve no job together", name)
+    if there.version != version:
+        finding = f"it runs {there.version}, this host {version}"
+        return check("versions", WARNING, finding, "install the same release on both", name)
+    return check("versions", OK, f"both run {version}", subject=name)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be wrong with this host and its jobs, as far as the daemon can tell without asking anybody."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import statistics
+import struct
+from collections import Counter
+from collections.abc import Callable
+
+from ultima.daemon.base.config import DaemonConfig, shown_bytes
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs.job import Job
+from ultima.v1 import admin_pb2
+
+OK, WARNING = admin_pb2.Check.VERDICT_OK, admin_pb2.Check.VERDICT_WARNING
+FAILURE, UNKNOWN = admin_pb2.Check.VERDICT_FAILURE, admin_pb2.Check.VERDICT_UNKNOWN
+
+RECEIVE_BUFFER_BYTES = 8 << 20  # what the engine asks for where the configuration names nothing
+LOSS_SHARE, LOSS_PACKETS = 0.002, 500  # lost of those sent, and how many must have been sent, before it is told
+RECENT_OPS = 64
+LATE_US = 20_000  # by which a host calls later than this one in half of the ops, and
+LATE_SHARE = 0.5  # that share of the time of an op: then it is slow
+TROUBLES = {1: "slow sender", 2: "slow path", 3: "slow receiver", 4: "gone", 5: "udp blocked"}
+_SIOCGIFMTU = 0x8921
+
+
+def check(
+    name: str, verdict: admin_pb2.Check.Verdict.ValueType, finding: str, remedy: str = "", subject: str = ""
+) -> admin_pb2.Check:
+    """One row of the answer."""
+    return admin_pb2.Check(name=name, verdict=verdict, finding=finding, remedy=remedy, subject=subject)
+
+
+def of_host(config: DaemonConfig, engine: Lanes) -> list[admin_pb2.Check]:
+    """Of the host itself."""
+    if not config.bind:
+        return [check("peers", OK, "no `bind` is set: this daemon serves its own host alone, without a network")]
+    return [_buffers(config, engine), *_offloads(config, engine), _interface(config, engine)]
+
+
+def _buffers(config: DaemonConfig, engine: Lanes) -> admin_pb2.Check:
+    asked = config.engine.receive_buffer_bytes or RECEIVE_BUFFER_BYTES
+    granted, drops = engine.info.receive_buffer_bytes, engine.stats().get("kernel_drops", 0)
+    remedy = f"sysctl -w net.core.rmem_max={asked}, for good in /etc/sysctl.d, and start the daemon again"
+    if granted < asked:
+        finding = f"the kernel grants {shown_bytes(granted)} of {shown_bytes(asked)} to receive"
+        if drops:
+            return check("socket buffers", FAILURE, f"{finding}, and has dropped {drops} datagrams", remedy)
+        return check("socket buffers", WARNING, finding, remedy)
+    if drops:
+        finding = f"{shown_bytes(granted)} to receive, and the kernel has dropped {drops} datagrams all the same"
+        return check("socket buffers", WARNING, finding, "this host has too little CPU time, or needs a larger buffer")
+    return check("socket buffers", OK, f"{shown_bytes(granted)} to receive, nothing dropped")
+
+
+def _offloads(config: DaemonConfig, engine: Lanes) -> list[admin_pb2.Check]:
+    rows = []
+    for name, wanted, has in (
+        ("gso", config.engine.gso, engine.info.gso),
+        ("gro", config.engine.gro, engine.info.gro),
+    ):
+        if has or not wanted:
+            rows.append(check(name, OK, "in use" if has else "turned off in the configuration"))
+        else:
+            rows.append(
+                check(name, WARNING, "the kernel or the interface has none", "costs CPU time; see `ethtool -k`")
+            )
+    return rows
+
+
+def _interface(config: DaemonConfig, engine: Lanes) -> admin_pb2.Check:
+    """Whether a full packet fits the interface that has the daemon's address."""
+    packet = engine.info.packet_bytes + (48 if ":" in config.bind else 28)
+    mtu = _mtu_towards(config.bind)
+    if mtu is None:
+        return check("interface mtu", UNKNOWN, f"no interface tells its MTU for {config.bind}")
+    if mtu < packet:
+        remedy = f"set the interface's MTU to {packet}, or engine.packet_bytes on all hosts to {(mtu - 48) // 8 * 8}"
+        return check(
+            "interface mtu", FAILURE, f"the MTU is {mtu}, full packets have {packet} B: they go in pieces", remedy
+        )
+    return check("interface mtu", OK, f"the MTU is {mtu}, full packets have {packet} B")
+
+
+def _mtu_towards(address: str) -> int | None:
+    """The MTU of the interface with that IPv4 address; None if it cannot be found out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("16s16x", name.encode())
+            try:
+                has = socket.inet_ntoa(fcntl.ioctl(probe, 0x8915, request)[20:24])  # SIOCGIFADDR
+                if has == address:
+                    return int(struct.unpack("16si", fcntl.ioctl(probe, _SIOCGIFMTU, request)[:20])[1])
+            except OSError:
+                continue
+    return None
+
+
+def of_job(job: Job, engine: Lanes, record: Callable[[Job], admin_pb2.GetReceiptsResponse]) -> list[admin_pb2.Check]:
+    """Of one job that is here."""
+    name = f"job {job.name}"
+    if job.membership is None or not job.ready:
+        if not job.waiting_for:
+            return [check("forming", OK, "it has only begun to form", subject=name)]
+        remedy = "start the missing ranks, with the same MASTER_ADDR and WORLD_SIZE, or see their hosts' logs"
+        return [check("forming", FAILURE, job.waiting_for, remedy, name)]
+    checks = [_ailment(job, name)] if job.ailment else []
+    gone = [host for host, state in job.hosts() if state is State.ABSENT]
+    for host in gone:
+        why = job.links[host.index].why if job.links is not None and host.index in job.links else ""
+        remedy = "see whether the host is up, and ultimad and the ranks on it run (`systemctl status ultimad` there)"
+        checks.append(check("peer", FAILURE, f"{host.name} is gone: {why}", remedy, name))
+    known = {host.index for host in gone} | set(job.ailment.hosts if job.ailment else ())
+    checks += _losses(job, engine, known, name)
+    if not job.ailment:
+        checks += _slow(job, record(job), known, name)
+    return checks or [check("job", OK, "all hosts are up, and none stands out", subject=name)]
+
+
+def _ailment(job: Job, name: str) -> admin_pb2.Check:
+    assert job.ailment is not None
+    finding, _, remedy = job.ailment.text.partition("; TCP does. ")
+    return check(job.ailment.name, FAILURE, finding, remedy, name)
+
+
+def _losses(job: Job, engine: Lanes, known: set[int], name: str) -> list[admin_pb2.Check]:
+    rows = []
+    now = engine.snapshot()
+    for host, _ in job.hosts():
+        if host is job.own or host.index in known:
+            continue
+        path = now.peer_stats(job.number, host.index)
+        share = path.lost_bytes / path.sent_bytes if path.sent_bytes else 0.0
+        if path.sent_packets >= LOSS_PACKETS and share >= LOSS_SHARE:
+            finding = f"{100 * share:.2g} % of {path.sent_packets} packets to {host.name} were lost and sent again"
+            remedy = "look for errors and drops on both interfaces (`ip -s link`) and on the switch between them"
+            rows.append(check("loss", WARNING, finding, remedy, name))
+    return rows
+
+
+def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name: str) -> list[admin_pb2.Check]:
+    """Hosts that hold the newest ops up: as receipts blame them, or because they call late and the others wait."""
+    receipts = record.receipts[:RECENT_OPS]
+    hosts = [host for host, _ in job.hosts()]
+    rows: list[admin_pb2.Check] = []
+    if len(receipts) < 4:
+        return rows
+    blamed = Counter((raw.culprit, raw.trouble) for raw in receipts if raw.culprit < len(hosts))
+    for (index, trouble), times in blamed.most_common(2):
+        if index not in known and 4 * times >= len(receipts):
+            word = TROUBLES.get(trouble, "trouble")
+            finding = f"{hosts[index].name} is to blame for {times} of the last {len(receipts)} ops: {word}"
+            rows.append(check("slow host", WARNING, finding, _remedy(word, hosts[index]), name))
+            known = {*known, index}
+    for host in hosts:
+        late = [raw.peer[host.index].opened_us for raw in receipts if host.index < len(raw.peer)]
+        took = statistics.median(raw.elapsed_ns / 1e3 for raw in receipts)
+        median = statistics.median(late) if late else 0
+        if host is not job.own and host.index not in known and median >= max(LATE_US, LATE_SHARE * took):
+            finding = (
+                f"{host.name} calls an op {median / 1e3:.0f} ms later than this host (median), of {took / 1e3:.0f} ms"
+            )
+            rows.append(check("slow rank", WARNING, finding, _remedy("slow sender", host), name))
+    return rows
+
+
+def _remedy(word: str, host: Host) -> str:
+    return {
+        "slow sender": f"its trainer is slower: look at its CPU, its data loader, its batch ({host.address})",
+        "slow path": f"look at the link of {host.address}: its rate, errors and drops (`ip -s link`, `ethtool`)",
+        "slow receiver": f"raise net.core.rmem_max on {host.address}, or give it more CPU time",
+        "gone": f"see whether ultimad and the ranks run on {host.address}",
+    }.get(word, f"run `ultima doctor --peer {host.address}`")
