@@ -21,7 +21,10 @@ import typer
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
 from ultima.cli import (
+    bugreport,
     ca,
+    completion,
+    daemon_verbs,
     demo,
     doctor,
     dump,
@@ -30,9 +33,11 @@ from ultima.cli import (
     history,
     metrics,
     perf,
+    rows,
     run,
     set_options,
     status,
+    top,
     version,
 )
 
@@ -53,18 +58,26 @@ class Verb(NamedTuple):
 WRAPS = {"allow_interspersed_args": False}
 
 VERBS = (
+    Verb("bugreport", bugreport.bugreport, "Pack into one archive what is needed to find out what went wrong."),
+    Verb("completion", completion.completion, "Print what bash, zsh or fish needs to complete verbs and options."),
+    Verb("config", daemon_verbs.config, "Show the daemon's options, and where each comes from."),
     Verb("demo", demo.demo, "Train LeNet-5 with four daemons and four ranks on this machine."),
     Verb("doctor", doctor.doctor, "Find what is wrong here, in the jobs, and on the way to peers; say what to do."),
     Verb("dump", dump.dump, "Write a job's flight record for torchfrtrace and Perfetto."),
     Verb("events", events.events, "Show what has happened on this host."),
     Verb("explain", explain.explain, "Say in plain words what became of an op, and who held it up."),
     Verb("history", history.history, "Show how jobs fared, minute by minute."),
+    Verb("jobs", rows.jobs, "Show a row for each job on this host."),
+    Verb("log-level", daemon_verbs.log_level, "Change the least level that the daemon logs, for a while."),
     Verb("metrics", metrics.metrics, "Print the daemon's metrics for Prometheus, or write them to a file."),
+    Verb("peers", rows.peers, "Show a row for each other host that jobs here talk to."),
     Verb("perf", perf.perf, "Time AllReduce; one per rank: ultima run --nproc-per-node 2 -- ultima perf"),
     Verb("run", run.run, "Start a training script on this host, and a daemon if none runs.", WRAPS),
     Verb("set", set_options.set_options, "Change options of a job while it runs, on all its hosts."),
     Verb("status", status.status, "Show what the daemon on this host is doing."),
+    Verb("top", top.top, "Show jobs, peers, lanes and events, live."),
     Verb("version", version.version, "Show what is installed."),
+    Verb("wait", daemon_verbs.wait, "Wait until the daemon is healthy."),
 )
 
 
@@ -129,6 +142,8 @@ def exit_status(error: UltimaError) -> int:
 
 def main() -> None:
     """The console script. Exits with the status that the module's first lines explain."""
+    if completion.VARIABLE in os.environ:
+        completion.prepare()
     build()()
 
 

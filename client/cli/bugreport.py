@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima bugreport`: one archive with what somebody needs who is to find out what went wrong.
+
+It holds what the verbs show (version, status, options, events, history, metrics) and, for jobs of this user, the flight
+record. Gradients are not in it; names of jobs and addresses of hosts are, and it says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+
+
+def bugreport(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The archive; its name ends in .tar.gz.")
+    ] = None,
+    as_json: AsJson = False,
+    socket: Socket = None,
+) -> None:
+    from ultima.base.errors import InvalidArgument
+
+    file = path or Path(time.strftime("ultima-bugreport-%Y%m%d-%H%M%S.tar.gz"))
+    if not file.name.endswith(".tar.gz"):
+        raise InvalidArgument("FILE", str(file), "a name that ends in .tar.gz")
+    parts, failed = gathered(socket_named(socket))
+    try:
+        with tarfile.open(file, "w:gz") as archive:
+            for name, text in parts.items():
+                entry = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{name}")
+                entry.size, entry.mtime, entry.mode = len(text), int(time.time()), 0o600
+                archive.addfile(entry, io.BytesIO(text))
+        file.chmod(0o600)
+    except OSError as error:
+        raise InvalidArgument("FILE", str(file), f"a file that can be written ({error.strerror})") from None
+    if as_json:
+        print_json({"file": str(file), "parts": sorted(parts), "failed": failed})
+        return
+    typer.echo(f"{file}: {', '.join(sorted(parts))}")
+    for name, why in failed.items():
+        typer.echo(f"without {name}: {why}", err=True)
+    typer.echo("It names jobs and addresses of hosts; look at it before you send it.")
+
+
+def gathered(socket: str) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Names and contents, and why others are missing. Raises DaemonUnavailable if nobody answers at all."""
+    from ultima.admin import operate, past
+    from ultima.admin.calls import get_status
+    from ultima.admin.flight import life_facts
+    from ultima.base.errors import UltimaError
+    from ultima.cli.events import facts
+    from ultima.cli.status import to_dict
+    from ultima.cli.version import version_of
+
+    status = to_dict(get_status(socket))
+    host = {"python": platform.python_version(), "kernel": platform.release(), "machine": platform.machine()}
+    asked: dict[str, Callable[[], Any]] = {
+        "version.json": lambda: {"version": version_of("ultima"), "torch": version_of("torch"), **host},
+        "status.json": lambda: status,
+        "config.json": lambda: {
+            row.key: {"value": json.loads(row.value), "origin": row.origin} for row in operate.get_config(socket)
+        },
+        "events.json": lambda: {"events": [facts(event) for event in past.get_events(socket)]},
+        "history.json": lambda: to_dict(past.get_history(socket)),
+        "ops.json": lambda: {"lives": [life_facts(life) for life in past.get_ops(socket).lives]},
+    }
+    parts, failed = {}, {}
+    for name, ask in asked.items():
+        try:
+            parts[name] = json.dumps({"schema": SCHEMA, **ask()}, indent=1).encode()
+        except UltimaError as error:
+            failed[name] = str(error)
+    try:
+        parts["metrics.prom"] = past.get_metrics(socket).encode()
+    except UltimaError as error:
+        failed["metrics.prom"] = str(error)
+    return parts, failed

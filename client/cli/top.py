@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima top`: jobs, peers, lanes and events of this host, live."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+from ultima.cli.rows import clip, job_facts, job_lines, peer_facts, peer_lines
+
+if TYPE_CHECKING:
+    from ultima.v1 import admin_pb2
+
+EVENTS_SHOWN = 6
+WIDTH = 80
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
+    interval: Annotated[str, typer.Option(help="Time between two pictures, 200ms to 60s.")] = "1s",
+    job: Annotated[str, typer.Option(help="Of one job only.")] = "",
+    as_json: AsJson = False,
+    socket: Socket = None,
+) -> None:
+    from ultima.admin.operate import watch
+    from ultima.base.durations import duration_s
+    from ultima.base.errors import InvalidArgument
+
+    seconds = duration_s(interval, "--interval")
+    if not 0.2 <= seconds <= 60:
+        raise InvalidArgument("--interval", interval, "200ms to 60s")
+    newest: deque[Any] = deque(maxlen=EVENTS_SHOWN)
+    before: admin_pb2.GetStatusResponse | None = None
+    for answer in watch(socket_named(socket), seconds, job):
+        newest.extend(answer.events)
+        facts = picture(answer.status, before, seconds)
+        if as_json and once:
+            print_json(facts)
+        elif as_json:
+            typer.echo(json.dumps({"schema": SCHEMA, **facts}))
+        else:
+            lines = screen(facts, list(newest))
+            typer.echo((CLEAR if sys.stdout.isatty() and not once else "") + "\n".join(lines))
+        if once:
+            return
+        before = answer.status
+
+
+def picture(
+    now: admin_pb2.GetStatusResponse, before: admin_pb2.GetStatusResponse | None, seconds: float
+) -> dict[str, Any]:
+    """One picture in JSON's types; rates are since the one before, over |seconds|, 0 in the first."""
+    old = {job.job: sum(job_facts(job)["ops"].values()) for job in before.jobs} if before is not None else {}
+    jobs = []
+    for job in now.jobs:
+        facts = job_facts(job)
+        ops = sum(facts["ops"].values())
+        jobs.append(facts | {"ops_per_s": max(ops - old.get(job.job, ops), 0) / seconds})
+    lanes = []
+    for number, lane in enumerate(now.engine.lanes):
+        known = before.engine.lanes[number].counters if before and number < len(before.engine.lanes) else lane.counters
+        busy = max(lane.counters["cpu_ns"] - known["cpu_ns"], 0) / 1e9 / seconds
+        lanes.append({"lane": number, "cpu": busy, "kernel_drops": lane.counters["kernel_drops"]})
+    return {
+        "version": now.version,
+        "pid": now.pid,
+        "uptime_ms": now.uptime_ms,
+        "jobs": jobs,
+        "peers": peer_facts(now.jobs),
+        "lanes": lanes,
+    }
+
+
+def screen(facts: dict[str, Any], events: list[Any]) -> list[str]:
+    """For people, at most 80 columns."""
+    from ultima.cli.events import line
+    from ultima.cli.status import duration
+
+    lanes = ", ".join(
+        f"lane {lane['lane']} {100 * lane['cpu']:.0f}% CPU {lane['kernel_drops']} drops" for lane in facts["lanes"]
+    )
+    rates = ", ".join(f"{clip(job['job'], 20)} {job['ops_per_s']:.1f}/s" for job in facts["jobs"])
+    lines = [f"ultimad {facts['version']}, pid {facts['pid']}, up {duration(facts['uptime_ms'] / 1e3)}; {lanes}", ""]
+    lines += [*job_lines(facts["jobs"]), *([f"ops: {rates}"] if rates else []), "", *peer_lines(facts["peers"])]
+    if events:
+        lines += ["", *(line(event) for event in events)]
+    return [text if len(text) <= WIDTH else f"{text[: WIDTH - 2]}.." for text in lines]
