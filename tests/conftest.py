@@ -38,7 +38,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 # Rooms by their longest files: a worker that is through with a file takes the next, and the last ones should be short.
-FIRST = ("torch", "sim", "c", "lab", "e2e", "reproduce", "hostile", "daemon")
+FIRST = ("torch", "sim", "c", "lab", "client/cli", "e2e", "reproduce", "hostile", "daemon")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,8 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
-    rooms = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: rooms.get(item.path.relative_to(HERE).parts[0], len(rooms)))
+    rooms = [HERE / name for name in FIRST]
+
+    def place(item: pytest.Item) -> int:
+        return next((place for place, room in enumerate(rooms) if room in item.path.parents), len(rooms))
+
+    items.sort(key=place)
 
 
 @contextmanager
