@@ -6,7 +6,7 @@
 
 const ut_key_life ut_key_life_usual = {1ULL << 24, 64ULL << 30, 60 * UT_SECOND, PREVIOUS_NS};
 
-enum { INFO_MAX = 512 };
+enum { INFO_MAX = 640 }; /* a name of 128 characters has 512 bytes at most */
 
 /* ---- from secrets to keys ---- */
 
