@@ -18,13 +18,14 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test check test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce lab clean
+.PHONY: help setup demo test check prove test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       the tests of all that a user is promised, two at a time (7 minutes on two cores); ARGS=\"-k desync\""
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (15 minutes)"
+	@echo "make prove      forged datagrams against whole engines, and nonces of simulated worlds, with figures; ARGS=\"FORGED=1e9 SEEDS=100000\""
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -71,6 +72,9 @@ check: setup
 	@.ci/prometheus
 	@.ci/lint
 	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
+
+prove: setup
+	@$(MAKE) -s -j$(JOBS) -C transport_c prove $(ARGS)
 
 test-long: setup
 	@$(PYTEST) -q --durations=15 $(ARGS)
