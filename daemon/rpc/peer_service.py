@@ -49,11 +49,12 @@ CALLS_MAX = 4096  # calls at once, registrations that wait and watches included
 
 
 def counted(method: Method) -> Method:
-    """Bounds the calls that one address has open at once, so that none takes what the others need."""
+    """Bounds the calls that one node has open at once, or one address where nodes have no names, so that none takes
+    what the others need."""
 
     @functools.wraps(method)
     async def wrapper(self: Any, request: object, context: Any) -> Any:
-        with self.calls.taken(address_of_peer(context.peer())):
+        with self.calls.taken(caller_node(context, self._trust) or address_of_peer(context.peer())):
             return await method(self, request, context)
 
     return wrapper  # type: ignore[return-value]

@@ -14,10 +14,11 @@ import grpc.aio
 import pytest
 from grpc.experimental import session_cache
 
-from tests.daemon.helpers import House, peer, rendezvous, wired
+from tests.daemon.helpers import House, eventually, peer, rendezvous, wired
 from tests.daemon.trust.papers import Authority, Papers, papers
 from tests.daemon.trust.secure import SECRET, channel, refused, secure, trust_in
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,25 @@ async def test_impersonation__a_member_without_the_secret_and_one_in_anothers_pl
                 await stub.Connect(request, timeout=5)
             refused(error.value, grpc.StatusCode.PERMISSION_DENIED, words)
     assert wired(daemons)
+
+
+async def test_quota__is_each_nodes_own(house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes of the test share an address; one that has all its calls open takes none of another's."""
+    monkeypatch.setattr("ultima.daemon.rpc.peer_service.CALLS_MAX", 16)  # one for each
+    daemon = await secure(house, authority, "n0")
+    greedy, modest = (trust_in(papers(house.folder, node, authority)) for node in ("greedy", "modest"))
+    host = types_pb2.Host(grpc_port=1, lanes=[types_pb2.Lane(data_port=1, feedback_port=1)], incarnation=1, ranks=[0],
+                          packet_bytes=1472, wire_version=WIRE_VERSION)  # fmt: skip
+    waits = peer_pb2.RegisterRequest(job="long", world_size=2, bucket_bytes_max=1, host=host)
+    async with channel(daemon, greedy, "n0") as one, channel(daemon, modest, "n0") as other:
+        stubs: list[Any] = [peer_pb2_grpc.PeerServiceStub(each) for each in (one, other)]
+        held = asyncio.ensure_future(stubs[0].Register(waits, timeout=60))
+        await eventually(lambda: "long" in daemon._coordinator._forming, "its one call is open")
+        for stub, code in zip(stubs, ("RESOURCE_EXHAUSTED", "NOT_FOUND"), strict=True):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await stub.Activate(peer_pb2.ActivateRequest(job="x"), timeout=5)
+            assert error.value.code().name == code, error.value
+        held.cancel()
 
 
 async def test_call__to_a_place_where_another_node_answers(house: House, authority: Authority) -> None:
