@@ -163,6 +163,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """See peer.proto."""
         self._check_member(request.job, context)
         job = job_of(self._jobs.all(), request)
+        node = caller_node(context, self._trust)
+        if any(host.index == request.host_index and host.node != node for host, _ in job.hosts()):
+            raise PermissionDenied(f"host_index = {request.host_index}: is the place of another node than {node!r}")
         return peer_pb2.HearResponse(incarnation=job.incarnation, lanes=self._hearing.counts(job, request.host_index))
 
     @translated
