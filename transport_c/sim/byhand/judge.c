@@ -41,9 +41,12 @@ static void judge_times(const sim_world *w, const sim_study *s, sim_judged *ret)
     for (uint32_t h = 0; h < job->plan->hosts; h++) {
         double own[SIM_OPS], since_last[SIM_OPS];
         uint32_t n = 0;
-        for (uint32_t op = (uint32_t)s->warm; op < job->plan->ops; op++) {
+        for (uint32_t op = 0; op < job->plan->ops; op++) {
             const sim_outcome *o = &job->outcome[op][h];
             if (!o->known)
+                continue;
+            ret->worst = UT_MAX2(ret->worst, (double)o->receipt.elapsed_ns);
+            if (op < s->warm)
                 continue;
             own[n] = (double)o->receipt.elapsed_ns;
             since_last[n++] = (double)(o->ended - UT_MIN2(o->ended, last_call(job, op)));

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 enum { JOBS_MAX = 16, ROW_SECONDS_MAX = 1200 };
+/* An op stands still that takes so many times the bound, and so many ns: a median does not show it. */
+enum { STOOD_STILL = 3, STILL_LEAST = 100000000 };
 
 /* What a worker leaves for its parent, in shared memory. */
 typedef struct outcome {
@@ -59,6 +61,8 @@ static const char *fault(const sim_row *row, const outcome *o)
         return o->failure;
     if (j->missing)
         return "bytes are missing";
+    if (j->worst > STOOD_STILL * j->bound + STILL_LEAST)
+        return "an op stood still";
     if (row->ratio_most > 0 && ratio > row->ratio_most)
         return "it takes too long";
     if (row->lost_most > 0 && j->lost_own > row->lost_most)
@@ -124,7 +128,7 @@ static void print_row(const matrix *m, uint32_t i)
         printf("  share %.3f of %.2f to %.2f", j->share, row->share_least, row->share_most);
     printf("  %s\n", why ? "FAIL" : row->ratio_most + row->share_most > 0 ? "PASS" : "pass");
     if (why)
-        printf("    %s\n", why);
+        printf("    %s (the longest op took %.3f ms)\n", why, j->worst / 1e6);
     if (why || m->only)
         print_command(m, row);
     fflush(stdout);

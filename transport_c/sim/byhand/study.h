@@ -31,6 +31,7 @@ typedef struct sim_judged {
     double round_trip; /* of a packet on idle links, hosts half as late as they may be */
     double op;         /* the slowest host's median time of an op, from its own call on */
     double op_last;    /* the same from the last host's call on */
+    double worst;      /* the longest op of all, on any host, warm-up too */
     double ratio, ratio_last; /* to the bound, after two round trips are taken off */
     double lost, lost_own;    /* parts of all packets sent: lost; lost because some queue was full */
     double feedback;          /* feedback packets per data packet */

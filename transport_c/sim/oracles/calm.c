@@ -5,6 +5,7 @@
 #include "sim/world/liar.h"
 
 #include "core/plan/schedule.h"
+#include "core/wire/packets.h"
 
 #define FAIL(format, ...)                                                                                              \
     sim_fail(w, "O10 calm", rank->host, "job %u rank %u op_seq %" PRIu64 " mode %u algorithm %u: " format, rank->job,  \
@@ -94,7 +95,7 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);
     if (sim_algorithm(job->plan) == UT_PS) /* all hosts' go through one link, behind the op before */
         bytes = 2 * job->plan->bucket_max * job->plan->hosts;
-    uint64_t packets = bytes / (p->packet_bytes - 32) + UT_MAX2(32, 2 * job->plan->hosts);
+    uint64_t packets = bytes / ut_wire_payload(p->packet_bytes, 0) + UT_MAX2(32, 2 * job->plan->hosts);
     ut_ns wire = 2 * (bytes + packets * 100) * UT_SECOND / UT_MIN2(p->rate_up, p->rate_down) * p->jobs;
     ut_ns bound = UT_SECOND + 10 * wire + 40 * (p->delay_max + p->packet_cost * packets) + p->job[rank->job].skew;
     if (r->elapsed_ns > bound)

@@ -9,6 +9,7 @@
  */
 #include "sim/sim.h"
 
+#include "core/wire/packets.h"
 #include "kernels/kernels.h"
 
 #include <stdlib.h>
@@ -337,12 +338,12 @@ static bool make_evil(sim_world *w, sim_packet *packet)
 {
     enum { check = UT_CHECKSUM_AT };
     uint8_t kind = (uint8_t)(UT_WIRE_VERSION << 4 | (packet->port == UT_PORT_DATA ? UT_KIND_DATA : UT_KIND_FEEDBACK));
-    if (packet->flags || packet->len < 33 || packet->bytes[0] != kind)
+    if (packet->flags || packet->len <= ut_wire_packet(0, 0) || packet->bytes[0] != kind)
         return false;
     static const uint8_t tempting[] = {0, 1, 0x7f, 0x80, 0xff};
     for (uint64_t n = 1 + sim_below(&w->rng_net, 3); n > 0; n--) {
-        uint32_t reach =
-            sim_chance(&w->rng_net, 700000) ? 32 : 300; /* the header, or records and acknowledgements too */
+        /* In the header, or in records and acknowledgements too. */
+        uint32_t reach = sim_chance(&w->rng_net, 700000) ? ut_wire_packet(0, 0) : 300;
         uint64_t at = sim_below(&w->rng_net, UT_MIN2(packet->len, reach));
         uint64_t to = sim_below(&w->rng_net, 10);
         if (at >= 4 && at < 8)
@@ -380,7 +381,7 @@ static sim_packet *made_up(sim_world *w, uint32_t kind)
     } else if (kind ==
                SIM_forged) { /* a true packet with some bytes of its header changed, and the check left as it was */
         packet = copy_of(w, old);
-        uint32_t head = UT_MIN2(packet->len, 32u);
+        uint32_t head = UT_MIN2(packet->len, ut_wire_packet(0, 0));
         if (head == 0) {
             sim_packet_free(packet);
             return NULL;

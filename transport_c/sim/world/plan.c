@@ -8,6 +8,8 @@
  */
 #include "sim/world/plan_later.h"
 
+#include "core/wire/packets.h"
+
 #define MBIT UINT64_C(125000) /* bytes per second */
 
 /* What the seed has turned on. */
@@ -88,7 +90,7 @@ static void draw_hosts(sim_plan *p, sim_rng *rng, const bool *on)
 {
     p->packet_bytes = 1472;
     if (sim_chance(rng, 250000))
-        p->packet_bytes = 32 + 8 * (uint32_t)sim_octaves(rng, 8, 180);
+        p->packet_bytes = ut_wire_packet(8 * (uint32_t)sim_octaves(rng, 8, 180), 0);
     else if (sim_chance(rng, 60000))
         p->packet_bytes = 8968;
     p->segments_max = 1 + (uint32_t)sim_below(rng, 44);
@@ -114,7 +116,7 @@ static ut_ns wire_time(const sim_plan *p, const sim_job_plan *j, uint64_t bytes)
     uint32_t hosts = j->hosts;
     if (sim_algorithm(j) == UT_PS)
         bytes *= hosts; /* all of it passes the server's link */
-    uint64_t payload = p->packet_bytes - 32;
+    uint64_t payload = ut_wire_payload(p->packet_bytes, 0);
     uint64_t packets = bytes / payload + 2 * hosts;
     uint64_t wire = 2 * (bytes + packets * 74);
     return wire * 1000 / (rate / 1000000) + 8 * (p->delay_max + p->wake_max) + packets * 2 * p->packet_cost +
