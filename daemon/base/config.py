@@ -199,6 +199,9 @@ class DaemonConfig(_Section):
     insecure: bool = Field(False, description="speak to peers although nobody is authenticated")
     tls: TlsOptions = Field(default_factory=lambda: TlsOptions.model_validate({}))
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    log_format: Literal["auto", "lines", "logfmt", "json"] = Field(
+        "auto", description="of log lines; auto: logfmt under the journal, lines for people elsewhere"
+    )
     allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
     allow_group: str = Field("", description="group whose members may attach")
     engine: EngineOptions = Field(default_factory=lambda: EngineOptions.model_validate({}))

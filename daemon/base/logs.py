@@ -19,7 +19,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TextIO
 
-LINE_CHARACTERS_MAX = 8192  # of a line with its traceback
+from ultima.daemon.base.log_forms import Form, chosen, formatter
+
 APART_MAX = 64  # kinds that `about` tells apart, at once
 
 
@@ -118,22 +119,10 @@ def _raised_at(record: logging.LogRecord) -> Hashable:
     return (kind.__qualname__, trace and (trace.tb_frame.f_code.co_filename, trace.tb_lineno))
 
 
-class _Lines(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s%(left_out)s", defaults={"left_out": ""})
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, cut where it is absurdly long."""
-        line = super().format(record)
-        if len(line) <= LINE_CHARACTERS_MAX:
-            return line
-        return f"{line[:LINE_CHARACTERS_MAX]}... and {len(line) - LINE_CHARACTERS_MAX} characters more"
-
-
-def begin(stream: TextIO | None = None) -> logging.Handler:
-    """Sends all that is logged in this process to `stream`, standard error by itself, at its rate."""
+def begin(stream: TextIO | None = None, form: Form = "auto") -> logging.Handler:
+    """Sends all that is logged in this process to `stream`, standard error by itself, at its rate and in that form."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(formatter(chosen(form)))
     handler.addFilter(Limiter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.captureWarnings(True)

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ultima.daemon.base import logs
+from ultima.daemon.base import log_forms, logs
 from ultima.daemon.base.errors import StartupError
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
 
     config = read()
     logging.getLogger().setLevel(config.log_level.upper())
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(log_forms.formatter(log_forms.chosen(config.log_format)))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -281,7 +281,7 @@ class Daemon:
                 self._well = verdict.well
                 log.log(
                     logging.INFO if verdict.well else logging.ERROR,
-                    "progress=%s reason=%s",
+                    "progress changed progress=%s reason=%s",
                     *("yes" if verdict.well else "no", verdict.reason),
                 )
                 if verdict.well:
@@ -371,7 +371,8 @@ class Daemon:
         elif event.kind == EventKind.PATH:
             what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
             self._note("path_changed", f"to host {event.host} of job {name}: {what}", name, "warning")
-            log.warning("path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
+            level = logging.WARNING if event.a else logging.INFO
+            log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
             log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
             self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol", name, "error")

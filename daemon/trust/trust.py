@@ -71,7 +71,7 @@ class Trust:
         if warning != self._told:
             self._told = warning
             if warning:
-                log.warning("%s", warning)
+                log.warning("certificates: %s", warning)
 
     def warning(self, now: float) -> str:
         """What an operator should see to, in a sentence; else empty."""

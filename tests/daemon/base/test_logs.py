@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ultima.daemon.base import logs
-from ultima.daemon.base.logs import APART_MAX, LINE_CHARACTERS_MAX, PLAIN, RARE, Limiter, about
+from ultima.daemon.base import log_forms, logs
+from ultima.daemon.base.log_forms import LINE_CHARACTERS_MAX
+from ultima.daemon.base.logs import APART_MAX, PLAIN, RARE, Limiter, about
 
 
 class Log:
@@ -21,7 +22,7 @@ class Log:
         self.stream = io.StringIO()
         self.limiter = Limiter(lambda: self.now)
         handler = logging.StreamHandler(self.stream)
-        handler.setFormatter(logs._Lines())
+        handler.setFormatter(log_forms.Lines())
         handler.addFilter(self.limiter)
         self.logger = logging.getLogger(f"test.{id(self)}")
         self.logger.propagate = False
