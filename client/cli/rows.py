@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,8 +53,9 @@ def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:
     return {
         "job": job.job,
         "state": "forming" if forming else "running",
-        "waiting_for": str(getattr(job, "waiting_for", "")),
-        "world_size": job.world_size,
+        "waiting_for": job.waiting_for,
+        "ailments": [{"name": ailment.name, "text": ailment.text} for ailment in job.ailments],
+        "world_size": job.world_size or job.world_size_asked,
         "hosts": len(job.hosts),
         "hosts_up": up,
         "ops": {"complete": complete, "partial": partial, "insufficient": own, "failed": failed},
@@ -97,7 +99,9 @@ def job_lines(found: Sequence[dict[str, Any]]) -> list[str]:
         name = clip(job["job"], 24)
         lines.append(f"{name:<24} {job['state']:<7} {job['world_size']:5} {hosts:>5} {ops:9} {whole:>6} {times}")
         if job["waiting_for"]:
-            lines.append(f"  waits for {job['waiting_for']}")
+            lines += textwrap.wrap(job["waiting_for"], 80, initial_indent="  ", subsequent_indent="  ")
+        for ailment in job["ailments"]:
+            lines += textwrap.wrap(ailment["text"], 80, initial_indent="  ", subsequent_indent="  ")
     return lines
 
 

@@ -52,8 +52,15 @@ class Hearing:
     """See the module."""
 
     def __init__(
-        self, jobs: Callable[[], Iterable[Job]], engine: Lanes, peers: Callable[[], Peers], watchers: Watchers
+        self,
+        jobs: Callable[[], Iterable[Job]],
+        engine: Lanes,
+        peers: Callable[[], Peers],
+        watchers: Watchers,
+        on_change: Callable[[Job], None] = lambda job: None,
     ) -> None:
+        """`on_change` is told of a job whose ailment is another than before."""
+        self._on_change = on_change
         self._jobs, self._engine, self._peers, self._watchers = jobs, engine, peers, watchers
         self._trial = Trial(engine, peers)
         self._paths: dict[tuple[int, int], _Path] = {}
@@ -117,6 +124,7 @@ class Hearing:
                 )
             else:
                 log.info("udp gets through again job=%s", job.name)
+            self._on_change(job)
         if job.ailment:
             for session in job.sessions.values():
                 session.trainer.tell(NAME, job.ailment.text)

@@ -27,6 +27,7 @@ from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.daemon.jobs.hearing import Hearing
+from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
@@ -151,7 +152,7 @@ class Daemon:
         self.attach = attach.AttachServer(
             config, self.engine, budget, self.tokens, self.version, self.jobs.trainer_gone
         )
-        self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers)
+        self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = health.aio.HealthServicer()
@@ -319,6 +320,12 @@ class Daemon:
             raise TimeoutError from None
         finally:
             copied.cancel()
+
+    def _note_ailment(self, job: Job) -> None:
+        if job.ailment:
+            self._note("udp_blocked", job.ailment.text, job.name, "error")
+        else:
+            self._note("udp_open", f"UDP gets through again in job {job.name}", job.name)
 
     def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
         self.jobs.recorder.events.note(kind, text, job, level)

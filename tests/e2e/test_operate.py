@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import ultima
 from tests.client.cli import golden
 from tests.e2e.hosts import Hosts, new_job_name, ranks
 from tests.e2e.test_past import keys, run_ops, runner, said, told
@@ -177,3 +178,23 @@ def test_completion__of_verbs_and_options_in_each_shell() -> None:
         assert "log-level" in done.stdout and "history" not in done.stdout, shell
     assert runner.invoke(main.build(), ["completion", "tcsh"]).exit_code == 2
     assert json.loads(runner.invoke(main.build(), ["completion", "bash", "--json"]).output)["schema"] == 1
+
+
+def test_jobs__one_that_forms_says_whom_it_waits_for(four: Hosts) -> None:
+    name = new_job_name()
+
+    def come() -> None:
+        with pytest.raises(ultima.UltimaError):
+            ultima.connect(name, 0, 2, four[0].socket, four[0].rendezvous, timeout=8)
+
+    waiting = threading.Thread(target=come)
+    waiting.start()
+    until = time.monotonic() + 30
+    while True:
+        found = [job for job in told(four[0], "jobs")["jobs"] if job["job"] == name]
+        if found and found[0]["waiting_for"]:
+            break
+        assert time.monotonic() < until and (waiting.is_alive() or not found)
+        time.sleep(0.2)
+    assert (found[0]["state"], found[0]["world_size"]) == ("forming", 2) and "rank 1" in found[0]["waiting_for"]
+    waiting.join()

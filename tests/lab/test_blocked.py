@@ -15,6 +15,7 @@ from tests.lab.lab import Lab
 from tests.lab.test_trouble import ranks, reduce_once
 from ultima import Receipt, Trouble, UltimaWarning
 from ultima.admin.calls import get_status
+from ultima.admin.past import get_events
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
@@ -70,6 +71,8 @@ def test_blocked__is_named_alike_on_all_hosts(
                 assert time.monotonic() < limit, "it is over, and nobody takes it back"
                 reduce_once(jobs, 0.4)
             assert any(all(receipt.complete for receipt in reduce_once(jobs, 2.0)) for _ in range(3))
+            kinds = [event.kind for event in get_events(str(cluster.socket(0)))]
+            assert kinds.index("udp_blocked") < kinds.index("udp_open")
 
 
 @pytest.mark.check
