@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CRC32C three ways: eight tables for any CPU, the crc32 instruction in three interleaved streams, and folding by
- * carry-less products in 512-bit registers.
+ * CRC32C three ways: eight tables for any CPU, the crc32 instruction in three interleaved streams with carry-less
+ * products beside them, and carry-less products alone in 512-bit registers.
  *
  * The polynomial arithmetic in short. A checksum without its two inversions is linear: message(x) * x^32 mod P, lowest
  * bit of the first byte first. A piece A that |d| bits follow counts as A * x^d, and x^d mod P has 32 bits; so a piece
@@ -126,10 +126,71 @@ SSE42 uint32_t ut_crc32c_times_sse42(uint32_t a, uint32_t b)
     return (uint32_t)_mm_crc32_u64(0, crc_moved(a, b));
 }
 
+/* What moves 16 bytes over |d| bits: the first eight bytes by x^(d + 63), the last eight by x^(d - 1), mod P and
+ * reversed. */
+#define OVER(first, last) (int64_t)((uint64_t)(last) << 32), (int64_t)((uint64_t)(first) << 32)
+#define OVER_256 OVER(0xe9a5d8be, 0x1426a815)
+#define OVER_192 OVER(0x7ccbbbf2, 0x31c94608)
+#define OVER_128 OVER(0x6577b245, 0x7417153f)
+#define OVER_64 OVER(0x1c19243b, 0x75bba45b)
+#define OVER_48 OVER(0xa46ef4aa, 0x6051243f)
+#define OVER_32 OVER(0x33ccbbbc, 0xa2158b34)
+#define OVER_16 OVER(0x3743f7bd, 0x3171d430)
+
+SSE42_LEAF __m128i load128(const uint8_t *p)
+{
+    return _mm_loadu_si128((const void *)p);
+}
+
+/* |v| moved, plus |plus|. */
+SSE42_LEAF __m128i fold128(__m128i v, __m128i over, __m128i plus)
+{
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(v, over, 0x00), _mm_clmulepi64_si128(v, over, 0x11)), plus);
+}
+
+/* Products and instructions side by side, for they are different parts of the CPU: 64 bytes and ROUNDS times 64 by
+ * products in four registers, and behind those three streams of ROUNDS times 32. */
+enum { ROUNDS = 8, STREAM = 32 * ROUNDS, MIXED = 64 + 64 * ROUNDS + 3 * STREAM }; /* 1344: most of a full packet */
+
+SSE42_LEAF uint32_t crc_mixed(uint32_t crc, const uint8_t *p)
+{
+    const __m128i over_64 = _mm_set_epi64x(OVER_64);
+    const uint8_t *q = p + 64 + 64 * ROUNDS;
+    __m128i v = _mm_xor_si128(load128(p), _mm_cvtsi32_si128((int)crc));
+    __m128i w = load128(p + 16), x = load128(p + 32), y = load128(p + 48);
+    uint64_t a = 0, b = 0, c = 0;
+#define THREE(at)                                                                                                      \
+    a = _mm_crc32_u64(a, load64(q + (at)));                                                                            \
+    b = _mm_crc32_u64(b, load64(q + STREAM + (at)));                                                                   \
+    c = _mm_crc32_u64(c, load64(q + 2 * STREAM + (at)))
+    for (size_t i = 0; i < ROUNDS; i++, q += 32) {
+        p += 64;
+        THREE(0);
+        v = fold128(v, over_64, load128(p));
+        THREE(8);
+        w = fold128(w, over_64, load128(p + 16));
+        THREE(16);
+        x = fold128(x, over_64, load128(p + 32));
+        THREE(24);
+        y = fold128(y, over_64, load128(p + 48));
+    }
+#undef THREE
+    v = fold128(v, _mm_set_epi64x(OVER_48),
+                fold128(w, _mm_set_epi64x(OVER_32), fold128(x, _mm_set_epi64x(OVER_16), y)));
+    uint64_t head = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(v));
+    head = _mm_crc32_u64(head, (uint64_t)_mm_extract_epi64(v, 1));
+    /* The three that others follow, by x^(8 * 768), x^(8 * 512) and x^(8 * 256). */
+    const uint64_t moved =
+        crc_moved((uint32_t)head, 0xd7a4825c) ^ crc_moved((uint32_t)a, 0xdd7e3b0c) ^ crc_moved((uint32_t)b, 0xb9e02b86);
+    return (uint32_t)(c ^ _mm_crc32_u64(0, moved));
+}
+
 SSE42 uint32_t ut_crc32c_sse42(uint32_t crc, const void *data, size_t len)
 {
     const uint8_t *p = data;
     crc = ~crc;
+    for (; len >= MIXED; p += MIXED, len -= MIXED)
+        crc = crc_mixed(crc, p);
     for (; len >= 3 * 256; p += 3 * 256, len -= 3 * 256)
         crc = crc_streams(crc, p, 256, 0xb9e02b86, 0xdd7e3b0c);
     if (len >= 3 * 128) {
@@ -154,17 +215,6 @@ SSE42 uint32_t ut_crc32c_sse42(uint32_t crc, const void *data, size_t len)
 
 #define CLMUL __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,pclmul,sse4.2")))
 #define CLMUL_LEAF static inline __attribute__((always_inline)) CLMUL
-
-/* What moves 16 bytes over |d| bits: the first eight bytes by x^(d + 63), the last eight by x^(d - 1), mod P and
- * reversed. */
-#define OVER(first, last) (int64_t)((uint64_t)(last) << 32), (int64_t)((uint64_t)(first) << 32)
-#define OVER_256 OVER(0xe9a5d8be, 0x1426a815)
-#define OVER_192 OVER(0x7ccbbbf2, 0x31c94608)
-#define OVER_128 OVER(0x6577b245, 0x7417153f)
-#define OVER_64 OVER(0x1c19243b, 0x75bba45b)
-#define OVER_48 OVER(0xa46ef4aa, 0x6051243f)
-#define OVER_32 OVER(0x33ccbbbc, 0xa2158b34)
-#define OVER_16 OVER(0x3743f7bd, 0x3171d430)
 
 CLMUL_LEAF __m512i in_all_lanes(int64_t last, int64_t first)
 {
