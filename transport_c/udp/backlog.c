@@ -81,6 +81,7 @@ ut_ns ut_backlog_wake(const ut_backlog *b)
 {
     if (!b->full)
         return UT_NEVER;
-    const uint64_t over = b->queued - low(b);
+    /* Bursts leave whole, so what has not left yet may leave at any moment; it is not worth looking all the time. */
+    const uint64_t over = UT_MAX2(b->queued - low(b), least(b));
     return b->at + (b->rate ? UT_MIN2(over * UT_SECOND / b->rate, (ut_ns)UT_BACKLOG_WAKE_MAX_NS) : UT_BACKLOG_NS);
 }

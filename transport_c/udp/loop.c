@@ -26,18 +26,20 @@ enum {
     WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need; not measured */
     SLOW_BELL_NS = 100000,     /* a bell takes a microsecond; one that took this long is then left alone */
     SLOW_BELL_REST = 20,       /* for so many times as long */
+    SLACK_NS = 5000000,        /* how often round trips are looked at, which change slowly */
 };
 
 /* What the thread sleeps on: its own wake-up, the two sockets, and all bells in one. */
 enum { WATCH_WAKE, WATCH_SOCKETS, WATCH_BELLS = WATCH_SOCKETS + 2, WATCHES };
 
-static void watch(const ut_driver *d, struct pollfd w[WATCHES])
+/* |deaf|: the data socket is not to be heard this time. */
+static void watch(const ut_driver *d, bool deaf, struct pollfd w[WATCHES])
 {
     w[WATCH_WAKE] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
     for (unsigned port = 0; port < 2; port++) {
         const bool blocked = d->sender.queues[port].blocked;
-        w[WATCH_SOCKETS + port] =
-            (struct pollfd){.fd = d->sockets[port].fd, .events = POLLIN | (blocked ? POLLOUT : 0)};
+        const short events = (deaf && port == UT_PORT_DATA ? 0 : POLLIN) | (blocked ? POLLOUT : 0);
+        w[WATCH_SOCKETS + port] = (struct pollfd){.fd = d->sockets[port].fd, .events = events};
     }
     w[WATCH_BELLS] = (struct pollfd){.fd = d->bells_fd, .events = POLLIN};
 }
@@ -84,10 +86,14 @@ static void receive(ut_driver *d, unsigned port, bool *more)
     const ut_ns now = ut_driver_now();
     if (s->drops != drops)
         ut_engine_kernel_drops(d->engine, d->sockets[UT_PORT_DATA].drops + d->sockets[UT_PORT_FEEDBACK].drops);
+    uint64_t packets = 0;
     for (unsigned i = 0; i < n; i++) {
         const ut_datagrams *g = &d->receiver.got[i];
+        packets += g->stride ? (g->len + g->stride - 1) / g->stride : 1;
         ut_engine_input(d->engine, port, g->data, g->len, g->stride, g->ce, now);
     }
+    if (port == UT_PORT_DATA)
+        ut_coalesce_came(&d->coalesce, packets, n, now);
 }
 
 /* The next burst for a socket that wants one. While data is blocked, feedback goes on; while feedback is, nothing does,
@@ -215,6 +221,44 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     return wake <= now && room != UT_NEVER ? room : UT_MIN2(wake, room);
 }
 
+/* What round trips take beyond the least, in jobs to which something came since the last look; the least of all peers,
+ * for each has a window of its own. */
+static void look_at_slack(ut_driver *d, ut_ns now)
+{
+    ut_ns least = UT_NEVER;
+    if (now < d->slack_at)
+        return;
+    d->slack_at = now + SLACK_NS;
+    for (uint32_t job = 0; job < UT_JOBS_MAX; job++) {
+        const uint32_t hosts = d->job_memory[job] ? ut_engine_hosts(d->engine, job) : 0;
+        uint64_t came = 0;
+        ut_ns slack = UT_NEVER;
+        for (uint32_t h = 0; h < hosts; h++) {
+            ut_peer_stats p;
+            if (ut_engine_peer_stats(d->engine, job, h, &p) != UT_OK || !p.up)
+                continue;
+            came += p.received_bytes;
+            if (p.srtt_ns && p.base_rtt_ns)
+                slack = UT_MIN2(slack, p.srtt_ns - UT_MIN2(p.base_rtt_ns, p.srtt_ns));
+        }
+        if (came != d->slack_seen[job])
+            least = UT_MIN2(least, slack);
+        d->slack_seen[job] = came;
+    }
+    d->coalesce.slack = least == UT_NEVER ? 0 : least;
+}
+
+/* Until when the data socket may be left alone; 0: it is to be heard. Feedback is always heard, for it may be what a
+ * sender waits for. */
+static ut_ns let_gather(ut_driver *d, bool busy)
+{
+    if (busy || ut_engine_has_work(d->engine))
+        return 0;
+    const ut_ns now = ut_driver_now();
+    look_at_slack(d, now);
+    return ut_coalesce_until(&d->coalesce, ut_engine_awaited(d->engine), now);
+}
+
 static int sleep_watching(struct pollfd w[WATCHES], ut_ns until)
 {
     if (until == UT_NEVER)
@@ -246,8 +290,9 @@ void *ut_loop_main(void *arg)
     while (!d->stopping) {
         const bool busy = turn(d, readable);
         d->thread_moves += ut_cpu_look(&cpu, ut_driver_now());
-        watch(d, w);
-        const ut_ns until = sleep_until(d, busy);
+        const ut_ns gathered = let_gather(d, busy);
+        watch(d, gathered > 0, w);
+        const ut_ns until = UT_MIN2(sleep_until(d, busy), gathered ? gathered : UT_NEVER);
         working = ut_engine_has_work(d->engine) ? working + 1 : 0;
         d->polls++;
         d->asleep = true;
@@ -259,6 +304,9 @@ void *ut_loop_main(void *arg)
         d->asleep = false;
         if (woken > 0)
             take_wakes(d, w, readable);
+        /* Whoever wakes late in a span reads what has gathered as well, rather than to wake once more soon after. */
+        if (gathered && ut_driver_now() >= gathered - (gathered - d->coalesce.read) / 2)
+            readable[UT_PORT_DATA] = true;
     }
     pthread_mutex_unlock(&d->lock);
     ut_cpu_free(&cpu);

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "coalesce.h"
 #include "core/link/link.h"
 #include "driver.h"
 #include "recv.h"
@@ -70,7 +71,10 @@ struct ut_driver {
     uint64_t unrung; /* sessions whose bell is to be rung later */
 
     uint64_t polls, allocations, thread_moves;
-    int family; /* of both sockets; 0 if there are none */
+    ut_coalesce coalesce;
+    ut_ns slack_at;                   /* when to look at round trips again */
+    uint64_t slack_seen[UT_JOBS_MAX]; /* bytes that had come from all peers of a job at the last look */
+    int family;                       /* of both sockets; 0 if there are none */
     char error[256];
 
     ut_event_queue events;

@@ -406,6 +406,66 @@ static void engine__rate_of_a_job_is_kept(void)
     end_world();
 }
 
+/* Of host 1's data to host 0 so many packets come of each stage. */
+static unsigned left[2];
+static bool drop_beyond_left(uint32_t from, const ut_burst *b, const uint8_t *packet)
+{
+    ut_data h;
+    if (from != 1 || b->port != UT_PORT_DATA || ut_data_decode(&h, packet, b->segment_bytes, UT_CHECK_NOTHING))
+        return false;
+    left[h.stage - 1] -= left[h.stage - 1] > 0;
+    return left[h.stage - 1] == 0;
+}
+
+/* A shard here is 14 packets, which come once in stage 1 and once in stage 2. */
+static void engine_awaited__is_of_the_stage_that_is_nearest_to_its_end(void)
+{
+    static const unsigned rows[][2] = {{5, 14 - 5}, {14, 14}}; /* packets that come of stage 1, and what is awaited */
+    world(1, 0);
+    run(now + 300 * UT_MS);
+    CHECK_EQ(ut_engine_awaited(hosts[0].engine), 0);
+    for (uint64_t op = 0; op < 2; op++) {
+        drop = drop_beyond_left;
+        left[0] = 1 + rows[op][0];
+        left[1] = 0;
+        for (uint32_t h = 0; h < HOSTS; h++)
+            submit(h, 0, call_of(op, ELEMENTS, UT_SUM, UT_RELIABLE, 9 * UT_SECOND));
+        run(now + 200 * UT_US);
+        CHECK_EQ(ut_engine_awaited(hosts[0].engine), rows[op][1]);
+        drop = NULL;
+        run(now + 2 * UT_SECOND);
+        CHECK_EQ(ut_engine_awaited(hosts[0].engine), 0);
+        CHECK_EQ(receipt(0, 0).status, UT_COMPLETE);
+    }
+    end_world();
+}
+
+static uint32_t segments_most;
+static bool note_segments(uint32_t from, const ut_burst *b, const uint8_t *packet)
+{
+    (void)packet;
+    segments_most = from == 0 && b->port == UT_PORT_DATA ? UT_MAX2(segments_most, b->segments) : segments_most;
+    return false;
+}
+
+static void engine_limit_bursts__from_one_packet_to_the_most(void)
+{
+    static const uint64_t rows[][2] = {{3, 3}, {0, 1}, {UINT64_MAX, 8}}; /* asked, and the longest burst then */
+    world(1, 0);
+    run(now + 300 * UT_MS);
+    drop = note_segments;
+    for (uint64_t op = 0; op < 3; op++) {
+        segments_most = 0;
+        ut_engine_limit_bursts(hosts[0].engine, rows[op][0]);
+        for (uint32_t h = 0; h < HOSTS; h++)
+            submit(h, 0, call_of(op, ELEMENTS, UT_SUM, UT_BOUNDED, UT_SECOND));
+        run(now + 20 * UT_MS);
+        CHECK_EQ(segments_most, rows[op][1]);
+        CHECK_EQ(receipt(0, 0).status, UT_COMPLETE);
+    }
+    end_world();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -423,5 +483,7 @@ int main(int argc, char **argv)
     RUN(engine__a_late_local_rank_is_left_out);
     RUN(engine__a_dead_trainer_frees_its_op);
     RUN(engine__rate_of_a_job_is_kept);
+    RUN(engine_awaited__is_of_the_stage_that_is_nearest_to_its_end);
+    RUN(engine_limit_bursts__from_one_packet_to_the_most);
     return check_end();
 }

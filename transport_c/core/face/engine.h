@@ -130,6 +130,8 @@ bool ut_engine_output(ut_engine *engine, ut_ns now, ut_burst *burst);
 /* The same for feedback only, for a shell whose data socket is blocked. */
 bool ut_engine_output_feedback(ut_engine *engine, ut_ns now, ut_burst *burst);
 ut_ns ut_engine_next_wake(const ut_engine *engine);
+/* Packets that are still to come in the stage that lacks fewest of them, of all running ops; 0 if none waits. */
+uint64_t ut_engine_awaited(const ut_engine *engine);
 /* Whether passes over whole buckets were cut short, so that the next turn must come at once, whatever the sockets do.
  */
 bool ut_engine_has_work(const ut_engine *engine);

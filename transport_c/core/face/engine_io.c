@@ -401,6 +401,17 @@ bool ut_engine_has_work(const ut_engine *e)
     return e->work.waits;
 }
 
+uint64_t ut_engine_awaited(const ut_engine *e)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        for (unsigned k = 0; e->job[n] && k < UT_OPS_MAX; k++) {
+            const uint64_t awaited = ut_op_awaited(&e->job[n]->op[k]);
+            least = awaited ? UT_MIN2(least, awaited) : least;
+        }
+    return least == UINT64_MAX ? 0 : least;
+}
+
 ut_ns ut_engine_next_wake(const ut_engine *e)
 {
     ut_ns wake = e->retry || ut_engine_has_work(e) ? 0 : ut_engine_next_expiry(e);

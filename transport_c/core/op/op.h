@@ -172,6 +172,8 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
 /* op_send.c */
 /* True while something is still to come from |host| in |stage| (0 or 1). */
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
+/* Packets that a running op still waits for in the stage that lacks fewest of them; 0 if it waits for none. */
+uint64_t ut_op_awaited(const ut_op *op);
 /* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
  * schedule. */
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);

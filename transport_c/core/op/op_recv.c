@@ -269,3 +269,17 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
     }
     c->rx.stash_len = kept;
 }
+
+uint64_t ut_op_awaited(const ut_op *op)
+{
+    uint64_t left[2] = {0, 0};
+    if (op->state != UT_OP_RUNNING)
+        return 0;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        const ut_transfer *t = &op->plan.transfer[i];
+        if (s->kind == UT_STEP_RECEIVE && !ut_transfer_over(t))
+            left[s->stage - 1] += t->slots - t->done;
+    }
+    return left[0] && left[1] ? UT_MIN2(left[0], left[1]) : left[0] + left[1];
+}
