@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
 DATA_PORT = PORT + 1
 LANES = 2  # of a daemon, unless it is told otherwise
 FLOOR, LINK_S = 32 << 10, 100e-6  # the mean of what may stand: so many bytes, or so long on the link
+ONE_BURST = 72_000  # the kernel's bytes of 64 KiB
 SLACK = 1.75  # half as much again where the queue is filled up to, and a burst of small packets
 MISTAKEN = 4.0  # a shaper on a busy machine lets saved-up bytes pass late and all at once: the rate may read so high
 
@@ -80,6 +81,8 @@ def test_backlog__has_no_bound_where_nothing_stands(two: Cluster) -> None:
     """Between two namespaces without a shaper the other host's buffer takes the bytes: there is no queue to keep short,
     and hardly anybody looks for one."""
     _, seen = _run(two, "8M", 12)
-    assert _counter(two, "send_drain_rate") == _counter(two, "send_queued_max") == 0 and max(seen, default=0) == 0
+    assert _counter(two, "send_drain_rate") == _counter(two, "send_queued_max") == 0
+    # A sample may meet a burst inside the system call that sends it: charged, but not standing anywhere.
+    assert max(seen, default=0) <= ONE_BURST, seen
     looks, calls = _counter(two, "send_looks"), _counter(two, "send_calls")
     assert looks <= LANES * 256 + calls // 8, f"{looks} looks at {calls} calls"
