@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
+
+WIDTH = 80
 
 
 def events(
@@ -70,4 +73,5 @@ def line(event: admin_pb2.HostEvent) -> str:
     from ultima.base.instants import clock_text
 
     mark = {"warning": "! ", "error": "!! "}.get(event.level, "")
-    return f"{clock_text(event.at_ns)} {mark}{event.text} [{event.kind}]"
+    text = f"{clock_text(event.at_ns)} {mark}{event.text} [{event.kind}]"
+    return textwrap.fill(text, WIDTH, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)

@@ -89,5 +89,5 @@ def screen(facts: dict[str, Any], events: list[Any]) -> list[str]:
     lines = [f"ultimad {facts['version']}, pid {facts['pid']}, up {duration(facts['uptime_ms'] / 1e3)}; {lanes}", ""]
     lines += [*job_lines(facts["jobs"]), *([f"ops: {rates}"] if rates else []), "", *peer_lines(facts["peers"])]
     if events:
-        lines += ["", *(line(event) for event in events)]
+        lines += ["", *(text for event in events for text in line(event).splitlines())]
     return [text if len(text) <= WIDTH else f"{text[: WIDTH - 2]}.." for text in lines]

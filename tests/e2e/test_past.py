@@ -53,7 +53,8 @@ def test_events_and_history__of_a_job(four: Hosts) -> None:
     golden.check("events", keys(events))
     kinds = [event["kind"] for event in events["events"]]
     assert kinds[0] == "job_begins" and "host_up" in kinds and "rank_joined" in kinds
-    assert name in said(four[0], "events", "--since", "1h")
+    text = said(four[0], "events", "--since", "1h")
+    assert name in text and max(map(len, text.splitlines())) <= 80
     history = told(four[0], "history", "--job", name)
     golden.check("history", keys(history))
     assert sum(minute["ops_complete_count"] for minute in history["minutes"]) == STEPS
