@@ -16,7 +16,7 @@ from tests.making import BUILD, make
 
 FOLDERS = [Path(__file__).parent, Path(__file__).parents[1] / "hostile"]
 PROGRAMS = sorted(path.stem for folder in FOLDERS for path in folder.rglob("test_*.c"))
-THREADED = ["test_driver", "test_driver_lanes", "test_driver_trouble"]
+THREADED = ["test_driver", "test_driver_lanes", "test_driver_sealed", "test_driver_trouble"]
 pytestmark = pytest.mark.timeout(600)
 
 

@@ -316,14 +316,16 @@ static void ut_conn__long_silence_does_not_wedge(void)
 /* The replay window against a set that forgets nothing. */
 static void ut_conn__replay_window_against_a_set(void)
 {
-    enum { TOP = 200000 };
+    enum { TOP = 6000000, FAR = UT_REPLAY_BITS + 9000 };
     static bool seen[TOP];
+    uint64_t old = 0;
     memset(seen, 0, sizeof seen);
     fresh();
     uint64_t head = 0;
     for (int k = 0; k < 100000; k++) {
-        uint64_t pn =
-            check_below(3) ? head + check_below(check_below(20) ? 3 : 9000) : head - UT_MIN2(head, check_below(9000));
+        uint64_t near = check_below(20) ? 9000 : FAR;
+        uint64_t back = check_below(near); /* not within the macro, which would draw twice */
+        uint64_t pn = check_below(3) ? head + check_below(check_below(800) ? 3 : near) : head - UT_MIN2(head, back);
         if (pn >= TOP)
             break;
         uint64_t expanded;
@@ -332,12 +334,44 @@ static void ut_conn__replay_window_against_a_set(void)
         bool too_old = rx.rx.next > UT_REPLAY_BITS && pn < rx.rx.next - UT_REPLAY_BITS;
         CHECK_MSG(verdict == (seen[pn] || too_old ? UT_PN_SEEN : UT_PN_NEW), "pn %zu head %zu", (size_t)pn,
                   (size_t)head);
+        old += too_old;
         if (verdict == UT_PN_NEW) {
             ut_conn_received(&rx, pn, 100, 0, false, now);
             seen[pn] = true;
             head = pn + 1 > head ? pn + 1 : head;
         }
     }
+    CHECK_GE(old, 10);
+}
+
+/* The same of the numbers of feedbacks and grants on a sealed path, whose window is shorter. */
+static void ut_conn__control_replay_window_against_a_set(void)
+{
+    enum { TOP = 3000000, FAR = UT_CONTROL_REPLAY_BITS + 500 };
+    static bool seen[TOP];
+    uint64_t head = 1, old = 0, low = 1ULL << 33; /* their high bits do not travel */
+    memset(seen, 0, sizeof seen);
+    fresh();
+    ut_conn_control_came(&rx, low);
+    seen[0] = true;
+    for (int k = 0; k < 100000; k++) {
+        uint64_t back = check_below(FAR);
+        uint64_t n = check_below(3) ? head + check_below(check_below(20) ? 3 : FAR) : head - UT_MIN2(head, back);
+        if (n >= TOP)
+            break;
+        uint64_t expanded;
+        enum ut_pn verdict = ut_conn_check_control(&rx, (uint32_t)(low + n), &expanded);
+        CHECK_EQ(expanded, low + n);
+        bool too_old = head > UT_CONTROL_REPLAY_BITS && n < head - UT_CONTROL_REPLAY_BITS;
+        CHECK_MSG(verdict == (seen[n] || too_old ? UT_PN_SEEN : UT_PN_NEW), "n %zu head %zu", (size_t)n, (size_t)head);
+        old += too_old;
+        if (verdict == UT_PN_NEW) {
+            ut_conn_control_came(&rx, expanded);
+            seen[n] = true;
+            head = UT_MAX2(head, n + 1);
+        }
+    }
+    CHECK_GE(old, 100);
 }
 
 static void ut_conn__feedback_says_what_came(void)
@@ -391,6 +425,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__a_number_that_shuts_out_the_true_ones_is_found);
     RUN(ut_conn__long_silence_does_not_wedge);
     RUN(ut_conn__replay_window_against_a_set);
+    RUN(ut_conn__control_replay_window_against_a_set);
     RUN(ut_conn__feedback_says_what_came);
     RUN(ut_conn__stash_has_an_end);
     return check_end();

@@ -135,7 +135,8 @@ static void owners__any_lies(void)
                 p.before.option[SPARE] = check_below(4) ? 0 : (uint16_t)check_below(6);
                 p.after.owners =
                     check_below(3) ? p.after.owners : host[(h + 1) % N].plan.after.owners ^ (1ULL << victim);
-                p.from -= check_below(4) ? 0 : UT_MIN2(at[h], check_below(20));
+                uint64_t back = check_below(20); /* not within the macro, which would draw twice */
+                p.from -= check_below(4) ? 0 : UT_MIN2(at[h], back);
                 tell(h, liar, p, (uint8_t)check_below(N + 1));
             }
             uint32_t other = (uint32_t)__builtin_ctzll(steady);
