@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random input for all that parses what another process has sent, in Python. The C parsers have tests/c and the lab."""
+"""Random input for all that parses what another process has sent: in Python test_foreign.py, in C `targets/`, which
+libFuzzer runs (test_targets.py) from the inputs that are kept in `corpus/`."""
