@@ -9,7 +9,7 @@ import pytest
 
 import ultima
 from tests.e2e.hosts import Hosts, everywhere, ranks
-from ultima import DaemonLost, Receipt, Status
+from ultima import DaemonLost, Receipt, Status, Trouble
 
 N = 30_000
 AHEAD, LANES, OPS = 8, 2, 60
@@ -76,6 +76,7 @@ def test_owners__the_others_average_the_whole_bucket(daemons: Callable[[int], Ho
         ops_until(jobs, others, others)
         for receipt, _ in mean(jobs, others):
             assert receipt.status is Status.PARTIAL and receipt.missing_ranks == (victim,), receipt
+            assert receipt.culprit == (victim,) and receipt.trouble is Trouble.GONE, "though nothing of it is missing"
             assert receipt.peers[victim].expected_bytes == (0, 0), "nothing is to come from it"
             assert receipt.owners == tuple(others)
         hosts[victim].launch()
