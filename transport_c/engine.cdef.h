@@ -320,7 +320,7 @@ typedef struct ut_event {
 } ut_event;
 
 typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent;
+    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, grants_sent, probes_sent, bursts_sent;
     uint64_t pieces_sent;
     uint64_t packets_received;
     uint64_t data_used;

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dissector.ultima_scapy import UltimaData, UltimaFeedback, dissect, problems
+from tests.dissector.ultima_scapy import UltimaData, UltimaFeedback, UltimaGrant, dissect, problems
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="capturing on loopback needs root"),
@@ -152,7 +152,7 @@ def test_capture__every_datagram_is_as_the_page_says(daemons: list[tuple[Path, i
     sent = [(source, to, data) for source, to, burst in captured for data in _segments(burst)]
     wrong = [f"{source} -> {to}: {problems(data)}" for source, to, data in sent if problems(data)]
     assert wrong == [], f"{len(wrong)} of {len(sent)} datagrams: {wrong[:5]}"
-    kinds = {UltimaData: data_ports, UltimaFeedback: feedback_ports}
+    kinds = {UltimaData: data_ports, UltimaFeedback: feedback_ports, UltimaGrant: feedback_ports}
     packets = [(source, to, dissect(data)) for source, to, data in sent]
     for source, to, packet in packets:
         assert {source, to} <= kinds[type(packet)], f"{packet.summary()} on ports {source} and {to}"
@@ -185,7 +185,7 @@ def _drain(tap: socket.socket, ports: set[int], captured: list[tuple[int, int, b
             captured.append(found)
 
 
-def _check_story(packets: list[UltimaData | UltimaFeedback], ops: int) -> None:
+def _check_story(packets: list[UltimaData | UltimaFeedback | UltimaGrant], ops: int) -> None:
     """Beyond each packet for itself: together those of one lane tell of the |ops| that it ran."""
     data = [packet for packet in packets if isinstance(packet, UltimaData)]
     records = [record for packet in packets if isinstance(packet, UltimaFeedback) for record in packet.records]

@@ -131,6 +131,7 @@ typedef struct sim_host {
     ut_engine *engine;
     sim_seat seat[SIM_JOBS];
     /* receive side */
+    ut_ns queued_at; /* when the oldest datagram of data in `queue` came */
     sim_packet *queue[2], **queue_end[2];
     uint64_t queued_bytes[2];
     uint64_t drops;                    /* datagrams dropped in this life */

@@ -188,6 +188,9 @@ static bool turn(ut_driver *d, bool readable[2])
 {
     bool sending = false;
     take_submissions(d);
+    if (readable[UT_PORT_DATA]) /* after sleep it has waited as long as a timer would have, as far as can be known */
+        ut_engine_waited(d->engine, d->slept ? (ut_ns)d->slept_late : ut_driver_now() - d->read_at);
+    d->read_at = ut_driver_now();
     for (unsigned round = 0; round < ROUNDS_PER_TURN; round++) {
         const bool input = readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];
         /* Feedback first: it opens windows that the sending below can use. */
@@ -300,6 +303,9 @@ void *ut_loop_main(void *arg)
         if (working > WORK_TURNS)
             sched_yield(); /* it has gone on for long: let trainers have the CPU, and their small ops */
         int woken = sleep_watching(w, until);
+        d->slept = until > 0;
+        if (woken == 0 && until > 0 && until < UT_NEVER)
+            d->slept_late += ((int64_t)(ut_driver_now() - UT_MIN2(until, ut_driver_now())) - d->slept_late) / 16;
         lock_standing_back(d);
         d->asleep = false;
         if (woken > 0)

@@ -68,7 +68,6 @@ static bool anyone_waits(void *context, uint32_t job)
     return seen.others_wait;
 }
 
-static ut_uplink uplink;
 static const ut_host fake = {.context = &seen,
                              .counters = &counters,
                              .turn = &turn,
@@ -94,8 +93,6 @@ static ut_job *job_of(void **ret_memory)
     ut_job *j = ut_job_lay_out(&carver, &config, 1 << 20, &ut_gathering_ordinary);
     CHECK_EQ(carver.used, count.used);
     ut_job_init(j, 3, &config, &fake);
-    ut_uplink_init(&uplink, NULL, 0);
-    ut_uplink_join(&uplink, j->number, &j->flow, 0);
     memset(&seen, 0, sizeof seen);
     memset(&counters, 0, sizeof counters);
     turn = (ut_work){0};

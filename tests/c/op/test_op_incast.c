@@ -83,8 +83,14 @@ static unsigned granted(ut_ns at)
         while (ut_engine_output(engine, now, &burst)) {
             if (burst.port != UT_PORT_FEEDBACK)
                 continue;
-            CHECK_EQ(ut_feedback_decode(&f, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
-            grant[burst.to.bytes[0]] = f.grant;
+            ut_grant g;
+            if (ut_wire_kind(burst.packet, burst.bytes) == UT_KIND_GRANT) {
+                CHECK_EQ(ut_grant_decode(&g, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
+                grant[burst.to.bytes[0]] = UT_MAX2(grant[burst.to.bytes[0]], g.grant);
+            } else {
+                CHECK_EQ(ut_feedback_decode(&f, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
+                grant[burst.to.bytes[0]] = UT_MAX2(grant[burst.to.bytes[0]], f.grant);
+            }
         }
     }
     for (unsigned p = 1; p < HOSTS; p++) {

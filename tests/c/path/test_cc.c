@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Congestion control and pacing alone, against values worked out by hand. Packets have 1000 bytes, and the path's share
+ * Congestion control alone, against values worked out by hand. Packets have 1000 bytes, and the path's share
  * is 320 000 of them unless a test says otherwise, so that growth comes in steps of 10 000.
  */
 #include "check.h"
 
 #include "core/path/cc.h"
-#include "core/path/pacer.h"
 
 enum { PACKET = 1000, SHARE = 320000 };
 
@@ -38,44 +37,23 @@ static void feed(ut_ns later, ut_ns rtt, uint32_t acked)
     ut_cc_feedback(&cc, &s);
 }
 
-static void ut_cc_start__shares_the_fresh_bytes(void)
+static void ut_cc_start__begins_with_the_whole_share(void)
 {
     static const struct {
-        uint32_t packet, peers;
-        uint64_t credit, window;
+        uint32_t peers;
+        uint64_t credit, window, floor;
     } rows[] = {
-        {1472, 1, 1 << 20, 640 << 10},       /* one peer: all of it */
-        {1472, 3, 1 << 20, (640 << 10) / 3}, /* three share */
-        {1472, 15, 1 << 20, 128 << 10},      /* never less than two bursts */
-        {1472, 15, 10000, 10000},            /* but not above the credit */
-        {1472, 1000, 100, 4 * 1472},         /* and what may not send learns nothing */
+        {1, 1 << 20, 1 << 20, 4 * PACKET},
+        {3, 1 << 20, 1 << 20, 1 << 20},
+        {3, 100, 4 * PACKET, 4 * PACKET}, /* what may not send learns nothing */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ut_cc_start(&cc, 0, 0, rows[i].packet, rows[i].peers, rows[i].credit);
-        CHECK_MSG(cc.window == rows[i].window, "row %zu: %zu, want %zu", i, (size_t)cc.window, (size_t)rows[i].window);
+        ut_cc_start(&cc, 0, 0, PACKET, rows[i].peers, rows[i].credit);
+        CHECK_MSG(cc.window == rows[i].window && cc.floor == rows[i].floor, "row %zu: %zu, %zu", i, (size_t)cc.window,
+                  (size_t)cc.floor);
     }
     CHECK_STR(cc.ops->name, "swift");
     CHECK_EQ(ut_cc_target(&cc), 4 * UT_MS);
-}
-
-/* The share follows the link; what was cut stays cut in proportion, and the credit bounds all. */
-static void ut_cc_share__moves_the_window_in_proportion(void)
-{
-    ut_cc_start(&cc, UT_CC_SWIFT, UT_MS, PACKET, 3, 2 << 20);
-    uint64_t fresh_share = cc.share;
-    ut_cc_share(&cc, 1 << 20);
-    CHECK_EQ(cc.window, 1 << 20);
-    CHECK_EQ(cc.floor, 1 << 20);
-    cc.window /= 4;
-    ut_cc_share(&cc, 1 << 19);
-    CHECK_EQ(cc.window, 1 << 17);
-    ut_cc_share(&cc, 1000);
-    CHECK_EQ(cc.share, fresh_share);
-    ut_cc_share(&cc, 1ULL << 40);
-    CHECK_EQ(cc.share, 2 << 20);
-    for (int i = 0; i < 1000; i++) /* rounding must not wear it down to nothing */
-        ut_cc_share(&cc, i % 2 ? 1 << 20 : 3 << 18);
-    CHECK(cc.window >= 4 * PACKET);
 }
 
 static void ut_cc_room__is_what_the_window_leaves(void)
@@ -288,35 +266,10 @@ static void ut_cc__base_is_forgotten_after_two_spans(void)
     CHECK_EQ(cc.base_rtt, 300 * UT_US);
 }
 
-static void ut_pacer__spreads_bursts(void)
-{
-    ut_pacer p;
-    ut_pacer_reset(&p);
-    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 40);    /* not paced */
-    ut_pacer_set(&p, 100000, 10 * UT_MS, PACKET, SHARE); /* 10 MB/s, and a quarter more */
-    CHECK_EQ(p.rate, 12500000);
-    CHECK_EQ(p.burst, 12500);
-    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 12);
-    for (int i = 0; i < 24; i++) /* a thread may be one burst behind */
-        ut_pacer_sent(&p, PACKET, now);
-    CHECK_EQ(p.held_until, UT_NEVER);
-    CHECK_EQ(ut_pacer_take(&p, 40, PACKET, now), 0);
-    CHECK_EQ(p.held_until, now - UT_MS + 24 * 80 * UT_US);
-    ut_pacer_sent(&p, PACKET, now + UT_SECOND);
-    CHECK_EQ(p.next, now + UT_SECOND - UT_MS + 80 * UT_US); /* but no more */
-    ut_pacer_set(&p, 4000, 100 * UT_MS, PACKET, SHARE);
-    CHECK_EQ(p.burst, 2 * PACKET);
-    ut_pacer_set(&p, 100000, 400 * UT_US, PACKET, SHARE);
-    CHECK_EQ(p.rate, 0); /* a short path */
-    ut_pacer_set(&p, SHARE, 10 * UT_MS, PACKET, SHARE);
-    CHECK_EQ(p.rate, 0); /* a large window */
-}
-
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    RUN(ut_cc_start__shares_the_fresh_bytes);
-    RUN(ut_cc_share__moves_the_window_in_proportion);
+    RUN(ut_cc_start__begins_with_the_whole_share);
     RUN(ut_cc_room__is_what_the_window_leaves);
     RUN(ut_cc_swift__cuts_in_proportion_once_per_round_trip);
     RUN(ut_cc_swift__grows_a_step_per_round_trip);
@@ -330,6 +283,5 @@ int main(int argc, char **argv)
     RUN(ut_cc_timely__follows_the_gradient);
     RUN(ut_cc_tune__keeps_the_window);
     RUN(ut_cc__base_is_forgotten_after_two_spans);
-    RUN(ut_pacer__spreads_bursts);
     return check_end();
 }

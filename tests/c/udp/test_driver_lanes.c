@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two hosts with two lanes each: the drivers of one host share its link, and tell each other without a lock what they
- * send. Run under ThreadSanitizer as well (`make tsan`).
+ * Two hosts with two lanes each: the drivers of one host share its link, and tell each other without a lock what came
+ * to them. Run under ThreadSanitizer as well (`make tsan`).
  */
 #define _GNU_SOURCE
 #include "cluster.h"
@@ -36,10 +36,10 @@ static void all_reduce_in_both(uint64_t op_seq)
     }
 }
 
-static uint64_t gone(const host *h)
+static uint64_t came(const host *h)
 {
     const ut_driver *d = h->driver;
-    return __atomic_load_n(&d->link->link.lane[d->engine_config.lane].gone, __ATOMIC_RELAXED);
+    return __atomic_load_n(&d->link->link.lane[d->engine_config.lane].bytes, __ATOMIC_RELAXED);
 }
 
 static void lanes__of_one_host_share_its_link(void)
@@ -53,7 +53,7 @@ static void lanes__of_one_host_share_its_link(void)
     for (uint64_t op = 0; op < 20; op++)
         all_reduce_in_both(op);
     for (uint32_t h = 0; h < 2 * HOSTS; h++) /* half of each bucket, and as much again in the second stage */
-        CHECK_MSG(gone(&hosts[h]) > 19ull * COUNT * 4, "driver %u told of %" PRIu64 " bytes", h, gone(&hosts[h]));
+        CHECK_MSG(came(&hosts[h]) > 19ull * COUNT * 4, "driver %u told of %" PRIu64 " bytes", h, came(&hosts[h]));
     cluster_close(2 * HOSTS);
 }
 
@@ -62,7 +62,7 @@ static void lanes__come_and_go(void)
 {
     begin();
     all_reduce_in_both(0);
-    const uint64_t before = gone(&hosts[0]);
+    const uint64_t before = came(&hosts[0]);
     ut_driver_close(hosts[0].driver);
     let_go(&hosts[0]);
     for (uint32_t h = HOSTS; h < 2 * HOSTS; h++)
@@ -73,7 +73,7 @@ static void lanes__come_and_go(void)
     }
     hosts[0].driver = open_driver_beside(hosts[HOSTS].driver);
     CHECK_EQ(hosts[0].driver->engine_config.lane, 0);
-    CHECK(gone(&hosts[0]) >= before); /* what others have read stays counted */
+    CHECK(came(&hosts[0]) >= before); /* what others have read stays counted */
     cluster_close(2 * HOSTS);
 }
 

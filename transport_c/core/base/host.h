@@ -39,7 +39,8 @@ static inline uint64_t ut_event_what(unsigned collective, unsigned dtype, unsign
 
 /* Counters since start. Each datagram that comes in is counted in exactly one of the packet classes marked *. */
 typedef struct ut_stats {
-    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, probes_sent, bursts_sent; /* datagrams */
+    uint64_t data_sent, data_sent_bytes, data_resent, feedback_sent, grants_sent, probes_sent,
+        bursts_sent;            /* datagrams */
     uint64_t pieces_sent;       /* those of data_sent that are pieces of packets too large for their path */
     uint64_t packets_received;  /* = sum of the classes below, less stash_replayed */
     uint64_t data_used;         /* * folded or placed */

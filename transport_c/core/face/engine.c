@@ -9,19 +9,19 @@
 #include "kernels/kernels.h"
 
 enum {
-    CREDIT_BYTES = 3 << 20,       /* what all peers of a host may have in flight to it, or waiting in its memory */
-    CREDIT_BYTES_MIN = 128 << 10, /* but each two bursts */
-    WINDOW_PACKETS_MIN = 16,
+    EARLY_BYTES = 3 << 20,       /* what is kept of early packets of all peers of a job */
+    EARLY_BYTES_MIN = 128 << 10, /* but of each two bursts */
+    EARLY_PACKETS_MIN = 16,
 };
 
 /* ---- memory ---- */
 
-static uint64_t window_of(const ut_engine_config *engine, const ut_job_config *config)
+static uint64_t early_of(const ut_engine_config *engine, const ut_job_config *config)
 {
     uint64_t share = engine->receive_buffer / 2 / UT_MAX2(config->hosts - 1, 1);
-    uint64_t least = (uint64_t)WINDOW_PACKETS_MIN * config->packet_bytes;
-    uint64_t window = UT_MAX2((uint64_t)CREDIT_BYTES / UT_MAX2(config->hosts - 1, 1), (uint64_t)CREDIT_BYTES_MIN);
-    return UT_MAX2(UT_MIN2(share, window), least);
+    uint64_t least = (uint64_t)EARLY_PACKETS_MIN * config->packet_bytes;
+    uint64_t early = UT_MAX2((uint64_t)EARLY_BYTES / UT_MAX2(config->hosts - 1, 1), (uint64_t)EARLY_BYTES_MIN);
+    return UT_MAX2(UT_MIN2(share, early), least);
 }
 
 /* Lays the job out in |at|, or only counts when |at| is NULL. */
@@ -31,7 +31,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     ut_carver c = {at, 0};
     bool partial = config->options.policy > UT_POLICY_NONE;
     *ret =
-        ut_job_lay_out(&c, config, window_of(engine, config), partial ? &ut_gathering_partial : &ut_gathering_ordinary);
+        ut_job_lay_out(&c, config, early_of(engine, config), partial ? &ut_gathering_partial : &ut_gathering_ordinary);
     *ret_partial = partial ? ut_carve(&c, sizeof **ret_partial) : NULL;
     *ret_of_op = partial ? ut_carve(&c, sizeof **ret_of_op * UT_OPS_MAX) : NULL;
     return c.used;
@@ -123,7 +123,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     e->config = *config;
     e->random = config->seed;
     e->host = host_of(e);
-    ut_uplink_init(&e->uplink, config->link, config->lane);
+    ut_engine_credit_init(e);
     ut_work_begin_turn(&e->work);
     ut_kernels_init(UT_ISA_AVX512);
     *ret = e;
@@ -148,7 +148,6 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     ut_op_partial *of_op;
     lay_out(&e->config, config, mem, &j, &partial, &of_op);
     ut_job_init(j, job, config, &e->host);
-    ut_uplink_join(&e->uplink, job, &j->flow, config->rate_bytes_per_s);
     if (partial)
         ut_partial_init(j, partial, of_op);
     e->job[job] = j;
@@ -194,7 +193,6 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
     if (!j)
         return;
     e->job[job] = NULL; /* first: a failing op must not take new submissions */
-    ut_uplink_leave(&e->uplink, job);
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
@@ -265,8 +263,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     ut_claims_hurry(&e->job[job]->claims[host]);
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
-                config->hosts - 1, c->rx.window);
-    ut_conn_expect(c, c->cc.share);
+                config->hosts - 1, e->config.receive_buffer / 2);
     members_changed(e->job[job]);
     e->stats.progress++;
     return UT_OK;

@@ -35,13 +35,25 @@ struct ut_engine {
     uint32_t turn; /* the job that sends next, so that jobs share the link */
     ut_host host;  /* what is handed to each job */
     ut_work work;
-    ut_uplink uplink;
+    /* Credit: engine_credit.c. */
+    ut_pool pool;
+    ut_pool_count came;
+    ut_ns late;                                 /* how long data has waited for this host to read it, smoothed */
+    ut_ns credit_at;                            /* when to look again although nothing came */
+    ut_inlet inlet[UT_JOBS_MAX * UT_HOSTS_MAX]; /* scratch */
     ut_stats stats;
     ut_job *job[UT_JOBS_MAX];
     ut_engine_session session[UT_SESSIONS_MAX];
     ut_event event[UT_EVENTS_MAX];
     ut_feedback feedback; /* scratch */
 };
+
+/* engine_credit.c */
+void ut_engine_credit_init(ut_engine *e);
+/* A packet of |bytes| came that was not seen before; |numbers| beyond the newest number of its path. */
+void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers);
+/* Hands out credit if anything has changed. */
+void ut_engine_credit_tick(ut_engine *e, ut_ns now);
 
 /* valid.c */
 bool ut_engine_config_valid(const ut_engine_config *c);

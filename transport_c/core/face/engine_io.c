@@ -103,7 +103,9 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
         return;
     }
-    ut_conn_received(c, pn, (uint32_t)len + j->frame.overhead, h->time_us, ce, now);
+    ut_engine_came(e, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
+    ut_conn_received(c, pn, (uint32_t)len + j->frame.overhead, h->time_us, ce,
+                     h->ultima.last || h->flags & UT_FLAG_REPAIR, now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
@@ -153,48 +155,6 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         count_undecodable(e, error ? error : UT_ERR_MALFORMED);
     else
         take_data(e, j, host, &h, whole, p.whole, ce, now);
-}
-
-/* No job has data in flight, or data that waits for tokens alone. */
-static bool nothing_to_carry(const ut_engine *e)
-{
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
-        const ut_job *j = e->job[n];
-        if (j && j->flow.tokens.held)
-            return false;
-        for (uint32_t h = 0; j && h < j->config.hosts; h++)
-            if (h != j->config.self && j->conn[h].tx.flying)
-                return false;
-    }
-    return true;
-}
-
-/* What holds for us holds for the peer, as far as anybody knows: its windows are about as large as ours. */
-static void set_share(ut_conn *c, uint64_t bytes)
-{
-    ut_cc_share(&c->cc, bytes);
-    ut_conn_expect(c, c->cc.share);
-}
-
-/* Applies what the link has shown since the last pulse to all jobs, if a pulse has passed. |news|: a feedback came. */
-static void look_at_link(ut_engine *e, bool news, ut_ns now)
-{
-    ut_pulse p;
-    if (!ut_uplink_look(&e->uplink, news, news && nothing_to_carry(e), now, &p))
-        return;
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
-        ut_job *j = e->job[n];
-        if (!j)
-            continue;
-        for (uint32_t h = 0; h < j->config.hosts; h++)
-            if (h != j->config.self && ut_job_host_is_up(j, h))
-                set_share(&j->conn[h], j->flow.window);
-        /* If peers kept their turn and much less came through than the link has shown that it can, the ops that are
-         * open send to whoever takes data from now on. */
-        if (j->sending.turn_kept && p.acked < e->uplink.meter.best / 8 * 5)
-            j->sending.spread_below = j->next_open;
-        j->sending.turn_kept = false;
-    }
 }
 
 /* Credit that did not wait for a feedback. */
@@ -260,7 +220,6 @@ static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
         return;
     ut_fate fate = {j, host, now};
     ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
-    look_at_link(e, true, now);
     ut_op_feedback(j, host, f, now);
 }
 
@@ -350,6 +309,19 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
         ut_partial_tick(j, now);
         ut_job_incast_tick(j, now);
     }
+    ut_engine_credit_tick(e, now);
+}
+
+static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
+{
+    ut_conn *c = &j->conn[host];
+    ut_grant g;
+    ut_conn_fill_grant(c, &g);
+    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), g.number);
+    ut_grant_append(b, &g);
+    ut_burst_finish(b, now);
+    e->stats.grants_sent++;
+    return true;
 }
 
 static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -373,6 +345,8 @@ bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
             if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
                 return build_feedback(e, j, h, now, b);
+            else if (j->conn[h].state == UT_CONN_UP && j->conn[h].say.grant)
+                return build_grant(e, j, h, now, b);
     }
     return false;
 }
@@ -385,7 +359,6 @@ bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
         ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
         if (!j)
             continue;
-        look_at_link(e, false, now);
         if (ut_op_output(j, now, b)) {
             ut_burst_finish(b, now);
             e->turn = (j->number + 1) % UT_JOBS_MAX;
@@ -424,10 +397,8 @@ ut_ns ut_engine_next_wake(const ut_engine *e)
         for (uint32_t h = 0; h < j->config.hosts; h++)
             if (h != j->config.self)
                 wake = UT_MIN2(wake, ut_conn_next_wake(&j->conn[h]));
-        wake = UT_MIN2(
-            UT_MIN2(wake, UT_MIN2(ut_tokens_wake(&j->flow.tokens, j->config.packet_bytes), j->sending.turn_until)),
-            ut_job_incast_next_wake(j));
+        wake = UT_MIN2(UT_MIN2(wake, ut_tokens_wake(&j->tokens, j->config.packet_bytes)), ut_job_incast_next_wake(j));
         wake = UT_MIN2(wake, ut_partial_next_wake(j));
     }
-    return wake;
+    return UT_MIN2(wake, e->credit_at);
 }

@@ -6,11 +6,6 @@ void ut_tokens_init(ut_tokens *t, uint64_t limit)
     *t = (ut_tokens){.limit = limit};
 }
 
-static uint64_t in_force(const ut_tokens *t)
-{
-    return t->part && t->limit ? UT_MIN2(t->part, t->limit) : UT_MAX2(t->part, t->limit);
-}
-
 static void refill(ut_tokens *t, uint64_t rate, ut_ns now)
 {
     ut_ns elapsed = UT_MIN2(now - t->at, UT_SECOND);
@@ -30,13 +25,13 @@ static uint64_t quantum(uint64_t rate, uint32_t packet)
 
 uint32_t ut_tokens_take(ut_tokens *t, uint32_t n, uint32_t packet, ut_ns now)
 {
-    uint64_t rate = in_force(t);
+    uint64_t rate = t->limit;
     if (rate == 0 || n == 0)
         return n;
     refill(t, rate, now);
     t->spent = t->bytes < (t->spent ? quantum(rate, packet) : packet);
     if (t->spent) {
-        t->held = t->was_held = true;
+        t->held = true;
         return 0;
     }
     return (uint32_t)UT_MIN2(n, t->bytes / packet);
@@ -49,7 +44,7 @@ void ut_tokens_sent(ut_tokens *t, uint32_t bytes)
 
 ut_ns ut_tokens_wake(const ut_tokens *t, uint32_t packet)
 {
-    uint64_t rate = in_force(t);
+    uint64_t rate = t->limit;
     if (!t->held || rate == 0)
         return UT_NEVER;
     uint64_t needed = quantum(rate, packet);

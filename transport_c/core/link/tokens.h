@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A token bucket: what one job may send now, by its administrator's limit and by its part of the host's rate, whichever
- * is less. It sends in quanta that keep GSO worth its while and the thread from waking for every packet.
+ * A token bucket: what one job may send now by its administrator's limit. It sends in quanta that keep GSO worth its
+ * while and the thread from waking for every packet.
  */
 #ifndef UT_TOKENS_H
 #define UT_TOKENS_H
@@ -16,12 +16,10 @@ enum {
 
 typedef struct ut_tokens {
     uint64_t limit; /* bytes per second that the administrator allows the job; 0: any */
-    uint64_t part;  /* bytes per second of the host's rate that are the job's; 0: any */
     uint64_t bytes; /* that may go now */
     ut_ns at;       /* when they were counted */
     bool spent;     /* what may be sent at once is used up: the next quantum must be whole */
     bool held;      /* data waits for tokens alone */
-    bool was_held;  /* data waited for tokens alone in the pulse that runs */
 } ut_tokens;
 
 /* |limit|: bytes per second, 0 for none. */

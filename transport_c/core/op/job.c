@@ -7,7 +7,7 @@
 
 /* ---- memory ---- */
 
-ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t window, const ut_gathering *gathering)
+ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early, const ut_gathering *gathering)
 {
     bool at = c->at != NULL;
     ut_job *j = ut_carve(c, sizeof *j);
@@ -33,11 +33,11 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t windo
         j->account.kept = kept;
     }
     for (uint32_t h = 0; h < config->hosts; h++) {
-        uint8_t *stash = ut_carve(c, ut_conn_stash_bytes(window));
+        uint8_t *stash = ut_carve(c, ut_conn_stash_bytes(early));
         uint8_t *pieces = ut_carve(c, ut_pieces_memory(&frame));
         if (!at)
             continue;
-        ut_conn_init(&conn[h], window, stash, ut_conn_stash_bytes(window));
+        ut_conn_init(&conn[h], stash, ut_conn_stash_bytes(early));
         ut_claims_hurry(&claims[h]);
         conn[h].pieces = pieces;
         conn[h].seal.cipher = config->cipher;
@@ -81,7 +81,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     j->world = ut_world_of(config);
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_job_incast_init(j);
-    j->sending.turn_until = UT_NEVER;
+    ut_tokens_init(&j->tokens, config->rate_bytes_per_s);
     j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
     ut_job_view_init(j);

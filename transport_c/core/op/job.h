@@ -12,7 +12,8 @@
 #include "core/base/options.h"
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
-#include "core/link/uplink.h"
+#include "core/link/pool.h"
+#include "core/link/tokens.h"
 #include "core/op/claims.h"
 #include "core/op/gathering.h"
 #include "core/op/parts.h"
@@ -25,13 +26,6 @@
 #include "core/wire/pieces.h"
 
 typedef struct ut_job ut_job;
-
-/* To which peers this host sends fresh data: op_send.c. */
-typedef struct ut_job_sending {
-    ut_ns turn_until;      /* when a peer that keeps its turn loses it; UT_NEVER if none does */
-    bool turn_kept;        /* one kept its turn in the pulse that runs */
-    uint64_t spread_below; /* ops below this op_seq send to all peers at once */
-} ut_job_sending;
 
 struct ut_job {
     uint32_t number;
@@ -46,8 +40,7 @@ struct ut_job {
     ut_timing timing;
     ut_incast incast;
     uint64_t sessions; /* mask of the engine's sessions that belong to the job */
-    ut_flow flow;      /* its use of the host's link; whoever adds the job lets it join */
-    ut_job_sending sending;
+    ut_tokens tokens;  /* what the administrator lets it send */
     ut_hadamard_losses losses;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
     ut_view view;
@@ -76,9 +69,8 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
 }
 
 /* Lays out a job of |config|, which was checked, in |c|'s memory; contributions to its ops come together as |gathering|
- * says. |window| is the credit of each peer: the bytes that it may have in flight to this host. Returns NULL while |c|
- * only counts. */
-ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t window, const ut_gathering *gathering);
+ * says. |early| bytes of early packets of each peer are kept. Returns NULL while |c| only counts. */
+ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early, const ut_gathering *gathering);
 /* Assumes that |j| was laid out in zeroed memory. |host| is the caller's, and must last as long as the job. */
 void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const ut_host *host);
 

@@ -150,8 +150,13 @@ void ut_op_incast_learn(ut_job *j, const ut_op *op);
 /* Gives full credit to those whose turn it is. */
 void ut_job_incast_tick(ut_job *j, ut_ns now);
 ut_ns ut_job_incast_next_wake(const ut_job *j);
-/* Datagram bytes that |host| may have in flight or stashed; at most |credit|, what it may without a gate. */
-uint64_t ut_job_incast_credit(const ut_job *j, uint32_t host, uint64_t credit);
+
+/* op_credit.c */
+/* How long a sender that has credit may send nothing and still count. */
+ut_ns ut_job_patience(const ut_conn *c);
+/* What each peer that is up has outstanding and may want, one inlet each, owned by its path. Returns how many they are;
+ * |look_at| becomes the time at which one of them stops counting, if that is earlier. */
+uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at);
 
 /* op_recv.c */
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };

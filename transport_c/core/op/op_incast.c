@@ -41,12 +41,6 @@ void ut_op_incast_learn(ut_job *j, const ut_op *op)
     ut_incast_learn(&j->incast, j->config.hosts, &loss);
 }
 
-/* How long a sender that has its turn may say nothing and still count. */
-static ut_ns patience(const ut_conn *c)
-{
-    return c->tx.srtt ? UT_MAX2(4 * c->tx.srtt, UT_MS) : 5 * UT_MS;
-}
-
 static void look_at_transfer(ut_job *j, uint32_t host, ut_transfer *t, bool open, ut_ns now)
 {
     ut_conn *c = &j->conn[host];
@@ -59,7 +53,7 @@ static void look_at_transfer(ut_job *j, uint32_t host, ut_transfer *t, bool open
         ut_conn_speak_at(c, now); /* it may begin */
     }
     if (!t->tail)
-        ut_incast_has_turn(&j->incast, host, UT_MAX2(t->open_at, t->last) + patience(c), now);
+        ut_incast_has_turn(&j->incast, host, UT_MAX2(t->open_at, t->last) + ut_job_patience(c), now);
 }
 
 void ut_job_incast_tick(ut_job *j, ut_ns now)
@@ -87,29 +81,4 @@ void ut_job_incast_tick(ut_job *j, ut_ns now)
 ut_ns ut_job_incast_next_wake(const ut_job *j)
 {
     return j->incast.stale ? 0 : j->incast.look_at;
-}
-
-uint64_t ut_job_incast_credit(const ut_job *j, uint32_t host, uint64_t credit)
-{
-    if (!j->incast.gated)
-        return credit;
-    uint64_t slots = 0;
-    bool waiting = false;
-    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
-        const ut_op *op = &j->op[k];
-        for (unsigned stage = 0; stage < 2 && op->state == UT_OP_RUNNING; stage++)
-            for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
-                const ut_transfer *t = &op->plan.transfer[i];
-                if (ut_transfer_over(t))
-                    continue;
-                waiting = waiting || !t->open_at;
-                if (t->open_at)
-                    slots += t->slots - t->done;
-                else
-                    slots += UT_TRICKLE_PACKETS - UT_MIN2(t->done, (uint32_t)UT_TRICKLE_PACKETS);
-            }
-    }
-    if (!waiting)
-        slots += UT_TRICKLE_PACKETS; /* of an op that has not opened here */
-    return UT_MIN2(credit, slots * j->config.packet_bytes);
 }

@@ -119,8 +119,6 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     ut_witness_begin(&op->account, ut_op_started(j, op), now);
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
-    if (ut_flow_begin(&j->flow, now))
-        j->sending.turn_kept = false;
     ut_op_view_open(j, op);
     if (op->what.collective == UT_ALLREDUCE)
         ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,

@@ -18,12 +18,11 @@ static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer
     return there > t->next ? there - t->next : 0;
 }
 
-/* Packets to this peer that credit, window, memory, the job's rate and the pacer allow now. */
-static uint32_t allowance(ut_job *j, ut_conn *c, ut_ns now)
+/* Packets to this peer that credit, window, memory and the administrator allow now. */
+static uint32_t allowance(ut_job *j, const ut_conn *c, ut_ns now)
 {
     uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
-    n = ut_flow_take(&j->flow, n, j->config.packet_bytes, now);
-    return ut_pacer_take(&c->pacer, n, j->config.packet_bytes, now);
+    return ut_tokens_take(&j->tokens, UT_MIN2(n, j->host->segments_max), j->config.packet_bytes, now);
 }
 
 /* ---- building ---- */
@@ -45,7 +44,9 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     unsigned ranks;
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
-    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead), now);
+    uint8_t last = last_percentile(t, slot);
+    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
+                                  last || repair, now);
     ut_data h = {.flags = repair ? UT_FLAG_REPAIR : 0,
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
@@ -57,7 +58,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                  .ultima = {.bucket = (uint16_t)op->seq,
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
-                            .last = last_percentile(t, slot),
+                            .last = last,
                             .incast = (uint8_t)UT_MIN2(ut_job_incast_own(j), UT_INCAST_MAX)},
                  .payload_crc =
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
@@ -107,7 +108,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
-    ut_tokens_sent(&j->flow.tokens, b->bytes);
+    ut_tokens_sent(&j->tokens, b->bytes);
     ut_stats *stats = j->host->counters;
     stats->bursts_sent++;
     stats->data_sent += b->segments;
@@ -125,70 +126,82 @@ static bool has_work(const ut_op *op, uint32_t i, bool repairs)
     return repairs ? t->lost > 0 : fresh_slots(op, &op->plan.schedule.step[i], t) > 0;
 }
 
-static ut_ns turn_ends(const ut_conn *c)
+/* Data waits for the peer, and nothing is in flight that would bring news of its credit: it is asked in time. */
+static void note_blocked(const ut_job *j, ut_conn *c, ut_ns now)
 {
-    return c->tx.last + 2 * c->tx.srtt;
+    if (!j->tokens.held && c->state == UT_CONN_UP && c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
+        c->tx.blocked_since = now;
 }
 
-/* A peer whose window is full keeps its turn while it answers and this host's link is in full use: a second receiver
- * would gain nothing, and its data would only queue where others already send. Measured on four shaped links with
- * 25 MB: 335 ms one peer at a time, 520 ms with all three open. Where less comes through than the link can carry, it is
- * the peer that is slow, or its path, and the others must not wait for it. */
-static bool keeps_turn(const ut_job *j, const ut_op *op, const ut_conn *c, ut_ns now)
-{
-    for (uint32_t h = 0; h < j->config.hosts; h++) /* not all are in it: whoever is must not wait */
-        if (h != j->config.self && ut_job_host_is_up(j, h) && !(op->peers.record_matched & ut_bit(h)))
-            return false;
-    return op->seq >= j->sending.spread_below && c->tx.flying && c->tx.pto_doublings == 0 && now < turn_ends(c);
-}
-
-/* Peers that this host sends fresh data to at once: the incast factor, seen from the sender. */
-static unsigned peers_at_once(const ut_job *j)
-{
-    return UT_MAX2(j->config.options.incast, 1); /* left to itself: one, however many the receivers would hear */
-}
-
-/* One look over all sends of one kind, oldest op first. Notes peers that are held up by credit alone. */
-static bool look(ut_job *j, bool repairs, unsigned stage, ut_ns now, ut_burst *b)
+/* The oldest op's repairs of |stage|, to whichever peer may have them. */
+static bool repair(ut_job *j, unsigned stage, ut_ns now, ut_burst *b)
 {
     uint64_t first = ut_job_tx_floor(j);
-    uint64_t waiting = 0; /* peers that keep their turn */
-    bool taken = false;   /* by as many as there may be: the others are only asked for credit where they lack it */
     for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
         ut_op *op = ut_job_op(j, seq);
         if (op->seq != seq || !ut_op_sends(op))
             continue;
         for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-            if ((stage && op->plan.schedule.step[i].stage != stage) || !has_work(op, i, repairs))
+            if (op->plan.schedule.step[i].stage != stage || !has_work(op, i, true))
                 continue;
             ut_conn *c = &j->conn[op->plan.schedule.step[i].peer];
-            uint32_t most = UT_MIN2(allowance(j, c, now), j->host->segments_max);
-            if (most && taken)
-                continue;
-            if (most && burst_of(j, op, i, repairs, most, now, b))
+            uint32_t most = allowance(j, c, now);
+            if (most && burst_of(j, op, i, true, most, now, b))
                 return true;
-            if (most)
-                continue;
-            j->flow.full = true;
-            if (!j->flow.tokens.held && c->pacer.held_until == UT_NEVER && c->state == UT_CONN_UP &&
-                c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
-                c->tx.blocked_since = now;
-            if (!repairs && keeps_turn(j, op, c, now)) {
-                waiting |= ut_bit(op->plan.schedule.step[i].peer);
-                j->sending.turn_kept = true;
-                j->sending.turn_until = UT_MIN2(j->sending.turn_until, turn_ends(c));
-            }
-            taken = (unsigned)__builtin_popcountll(waiting) >= peers_at_once(j);
+            if (!most)
+                note_blocked(j, c, now);
         }
+    }
+    return false;
+}
+
+/* Whether fresh slots of step |a| go before those of step |b|: stage 1 first, for others wait for its sums; then to the
+ * peer that lacks most, so that no pair is left behind. */
+static bool goes_before(const ut_op_plan *p, uint32_t a, uint32_t b)
+{
+    if (p->schedule.step[a].stage != p->schedule.step[b].stage)
+        return p->schedule.step[a].stage < p->schedule.step[b].stage;
+    return p->transfer[a].slots - p->transfer[a].next > p->transfer[b].slots - p->transfer[b].next;
+}
+
+/* The step of |op| whose fresh slots go next, of those whose peer may have some; UINT32_MAX for none. |most|: how many.
+ */
+static uint32_t next_step(ut_job *j, const ut_op *op, ut_ns now, uint32_t *most)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        if (!has_work(op, i, false) || (best != UINT32_MAX && !goes_before(&op->plan, i, best)))
+            continue;
+        ut_conn *c = &j->conn[op->plan.schedule.step[i].peer];
+        uint32_t n = allowance(j, c, now);
+        if (n == 0) {
+            note_blocked(j, c, now);
+            continue;
+        }
+        best = i;
+        *most = n;
+    }
+    return best;
+}
+
+/* Fresh slots of the oldest op that has any to send. */
+static bool fresh(ut_job *j, ut_ns now, ut_burst *b)
+{
+    uint64_t first = ut_job_tx_floor(j);
+    for (uint64_t seq = first; seq < first + UT_OPS_MAX; seq++) {
+        ut_op *op = ut_job_op(j, seq);
+        uint32_t i, most = 0;
+        while (op->seq == seq && ut_op_sends(op) && (i = next_step(j, op, now, &most)) != UINT32_MAX)
+            if (burst_of(j, op, i, false, most, now, b)) /* else all its slots had come back before they went */
+                return true;
     }
     return false;
 }
 
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *b)
 {
-    ut_tokens_look(&j->flow.tokens);
-    j->sending.turn_until = UT_NEVER;
-    return look(j, true, 2, now, b) || look(j, true, 1, now, b) || look(j, false, 0, now, b);
+    ut_tokens_look(&j->tokens);
+    return repair(j, 2, now, b) || repair(j, 1, now, b) || fresh(j, now, b);
 }
 
 /* ---- feedback ---- */
@@ -218,8 +231,6 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     bool announce = j->gathering->readiness(j, &next);
     bool waits = ut_view_unsure(&j->view, j->next_open), unseen = announce;
     ret->incast = ut_job_incast_own(j);
-    if (j->incast.gated)
-        ret->grant = c->rx.bytes - c->rx.stash_bytes + ut_job_incast_credit(j, host, c->rx.window);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);
     ut_view_here here = ut_job_here(j);
@@ -297,7 +308,6 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
-    ut_flow_fate(&j->flow, sent->bytes, acked);
     ut_conn *c = &j->conn[fate->host];
     if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US)))
         j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_PATH,

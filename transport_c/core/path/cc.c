@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/path/cc.h"
 
-void ut_cc_share(ut_cc *cc, uint64_t share)
-{
-    uint64_t least = (uint64_t)UT_CC_PACKETS_MIN * cc->packet;
-    uint64_t fresh = UT_MAX2((uint64_t)UT_CC_FRESH_BYTES / UT_MAX2(cc->peers, 1), (uint64_t)UT_CC_FRESH_MIN);
-    share = UT_MAX2(UT_MIN2(UT_MAX2(share, fresh), cc->credit), least);
-    cc->window = cc->share ? UT_MAX2(cc->window * share / cc->share, least) : share;
-    cc->share = share;
-    cc->floor = cc->peers > 1 ? share : least;
-}
-
 static void note_rtt(ut_cc *cc, const ut_cc_sample *s)
 {
     if (cc->base_rtt == 0 || s->now - cc->base_at >= UT_CC_BASE_SPAN) {

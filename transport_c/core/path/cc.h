@@ -18,8 +18,6 @@
 
 enum {
     UT_CC_PACKETS_MIN = 4,           /* the least window: a path that may not send learns nothing */
-    UT_CC_FRESH_BYTES = 640 << 10,   /* fresh windows of all peers of a host together: 5 ms at 1 Gbit/s ... */
-    UT_CC_FRESH_MIN = 128 << 10,     /* ... but at least two bursts for each */
     UT_CC_SPAN_PACKETS = 256,        /* loss is judged over at least so many packets and a round trip, ... */
     UT_CC_SPAN_LOST = 16,            /* ... and so many lost ones: a link that loses 1 % sometimes loses 3 % of 256 */
     UT_CC_LOSS_PERCENT = 2,          /* with more loss the path is taken for overloaded, with less for lossy */
@@ -93,7 +91,6 @@ struct ut_cc {
     uint32_t peers;       /* number of peers of the host */
     uint64_t window;      /* bytes */
     uint64_t share;       /* the largest window, which a path has that was not reduced; growth goes in parts of it */
-    uint64_t credit;      /* the upper bound of the share */
     uint64_t floor;       /* delay does not reduce the window below it: see ut_cc_cut_for_delay */
     ut_ns target;         /* queueing to aim for; 0: the default */
     ut_ns base_rtt;       /* the least round trip of the last one to two spans; 0: not known */
@@ -112,16 +109,12 @@ struct ut_cc {
     } as;
 };
 
-/* Begins with a fresh path to one of |peers|, on which at most |credit| bytes may be in flight. Its window is its share
- * of UT_CC_FRESH_BYTES. That is near what the credit allows, because a collective's first round trip must not crawl,
- * but bounded for all peers together. |congestion| is an enum ut_congestion, 0 for Swift. |target| is the queueing to
- * aim for in ns, 0 for the default. */
+/* Begins with a fresh path to one of |peers|, on which at most |credit| bytes may be in flight: that is its share. How
+ * much really goes the receiver's credit says. |congestion| is an enum ut_congestion, 0 for Swift. |target| is the
+ * queueing to aim for in ns, 0 for the default. */
 void ut_cc_start(ut_cc *cc, unsigned congestion, ut_ns target, uint32_t packet, uint32_t peers, uint64_t credit);
 /* Sets another algorithm or target from now on; the window and what is known of the path stay. */
 void ut_cc_tune(ut_cc *cc, unsigned congestion, ut_ns target);
-/* Sets another share from now on, as link/window.c finds it, within the credit and never below that of a fresh path. A
- * window that was reduced stays reduced in proportion. */
-void ut_cc_share(ut_cc *cc, uint64_t share);
 /* Takes what a feedback says about the path. */
 void ut_cc_feedback(ut_cc *cc, const ut_cc_sample *s);
 
@@ -148,9 +141,9 @@ void ut_cc_grow_by(ut_cc *cc, const ut_cc_sample *s, uint64_t bytes);
 void ut_cc_cut_to(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
 /* The same for a law of delay, which only reduces the window of a host that has a single peer. Paths to several peers
  * share our own link, so all see its queue, and the path that is reduced first starves: an AllReduce is as slow as its
- * slowest pair, and uneven windows cost it 20 to 60 % (simulated, 1 % loss). Their windows are equal and small from the
- * start instead (ut_cc_start, and then link/window.c). Trouble beyond that shows as marks or as loss, which reduce the
- * window further. */
+ * slowest pair, and uneven windows cost it 20 to 60 % (simulated, 1 % loss). What is on the way is bounded by the
+ * receivers instead (core/link/pool.h). Trouble beyond that shows as marks or as loss, which reduce the window further.
+ */
 void ut_cc_cut_for_delay(ut_cc *cc, const ut_cc_sample *s, uint64_t window);
 /* Reacts to loss as NSCC does: what came through is taken for what the path holds. */
 void ut_cc_quick_adapt(ut_cc *cc, const ut_cc_sample *s, uint64_t delivered);

@@ -12,21 +12,24 @@ static void reset_sending(ut_conn *c)
     c->say.number = 0;
     c->tx.next = c->tx.base = c->tx.acked = 0;
     c->tx.bytes = c->tx.lost_bytes = c->tx.flying = c->tx.flying_bytes = c->tx.grant = 0;
-    c->tx.srtt = c->tx.rttvar = 0;
+    c->tx.srtt = c->tx.rttvar = c->tx.reorder = 0;
+    c->tx.urgent = 0;
     c->tx.last = 0;
     c->tx.loss_at = c->tx.blocked_since = UT_NEVER;
     c->tx.pto_doublings = 0;
     c->peer.ce = 0;
     memset(&c->cc, 0, sizeof c->cc);
-    ut_pacer_reset(&c->pacer);
     c->mtu = (ut_mtu){0};
     memset(c->tx.sent, 0, sizeof c->tx.sent);
 }
 
 static void reset_receiving(ut_conn *c)
 {
-    c->rx.next = c->rx.bytes = c->rx.reported = 0;
+    c->rx.next = c->rx.bytes = c->rx.packets = c->rx.granted = c->rx.reported = 0;
+    c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
+    c->rx.again_at = 0;
+    c->rx.repeats = 0;
     c->rx.ce = 0;
     c->rx.time_us = UINT32_MAX;
     c->rx.time_at = 0;
@@ -39,22 +42,14 @@ static void reset_receiving(ut_conn *c)
     memset(c->rx.bits, 0, sizeof c->rx.bits);
 }
 
-void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size)
+void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size)
 {
     memset(c, 0, sizeof *c);
     c->rx.stash = stash;
     c->rx.stash_size = stash_size;
-    c->rx.window = window;
-    ut_conn_expect(c, window);
     c->say.at = UT_NEVER;
     reset_sending(c);
     reset_receiving(c);
-}
-
-void ut_conn_expect(ut_conn *c, uint64_t window)
-{
-    window = UT_MIN2(window, c->rx.window);
-    c->rx.quantum = UT_MAX2(UT_MIN2(window / 4, 256u << 10), UT_MIN2(window / 2, UT_QUANTUM_BYTES));
 }
 
 void ut_conn_listen(ut_conn *c, uint32_t cid)
@@ -86,7 +81,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c)
 {
     if (c->state != UT_CONN_UP)
         return UT_NEVER;
-    ut_ns wake = UT_MIN2(UT_MIN2(c->say.at, c->tx.loss_at), c->pacer.held_until);
+    ut_ns wake = UT_MIN2(c->say.at, c->tx.loss_at);
     if (c->tx.flying)
         wake = UT_MIN2(wake, c->tx.last + ut_conn_pto(c));
     if (c->tx.blocked_since != UT_NEVER)

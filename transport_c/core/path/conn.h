@@ -13,14 +13,13 @@
 #include "core/base/plant.h"
 #include "core/path/cc.h"
 #include "core/path/mtu.h"
-#include "core/path/pacer.h"
 #include "core/wire/burst.h"
 
 enum {
-    UT_REORDER_PACKETS = 48,     /* a number is lost when one sent this much later has come: one GSO burst and a bit */
-    UT_QUANTUM_BYTES = 96 << 10, /* a feedback is due after so much data, 65 full packets, unless the window is small */
-    UT_HOLD_NS = 1000 * 1000,    /* a receiver keeps news to itself for at most this time */
-    UT_PTO_MIN_NS = 1000 * 1000, /* the least time before a sender probes (PTO: probe timeout) */
+    UT_REORDER_PACKETS = 48,      /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_FEEDBACK_PACKETS = 64,     /* a feedback is due after so many packets: a sixteenth of what one reports on */
+    UT_HOLD_NS = 1000 * 1000,     /* a receiver keeps news to itself for at most this time */
+    UT_TIMER_MIN_NS = 100 * 1000, /* a thread that sleeps for less than this wakes late */
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
 };
@@ -59,6 +58,8 @@ typedef struct ut_conn_tx {
     uint64_t grant; /* bytes that the peer allows to be sent in all */
     uint64_t lost_packets, spurious_losses, acked_packets;
     uint64_t ce_packets; /* packets that arrived marked (ECN), in all */
+    uint64_t urgent;     /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
+    ut_ns reorder;       /* how much later than its followers a packet may come, as far as was seen */
     ut_ns srtt, rttvar;  /* smoothed round trip and its variance; 0 before the first sample */
     ut_ns last;          /* when data was last sent or acknowledged: the tail timer counts from here */
     ut_ns loss_at;       /* when the oldest overtaken packet counts as lost; UT_NEVER if there is none */
@@ -71,9 +72,11 @@ typedef struct ut_conn_tx {
 typedef struct ut_conn_rx {
     uint64_t next;                      /* highest packet number seen plus one; 0 for none */
     uint64_t bytes;                     /* datagram bytes received, each number once */
-    uint64_t window;                    /* bytes that the peer may have in flight or stashed: its credit */
-    uint64_t reported;                  /* `bytes` when the last feedback was sent */
-    uint64_t quantum;                   /* bytes after which a feedback is due */
+    uint64_t packets;                   /* packets received, each number once */
+    ut_ns again_at;                     /* when to repeat a grant of which nothing was heard; UT_NEVER for not at all */
+    uint8_t repeats;                    /* so often it was repeated since data last came */
+    uint64_t granted;                   /* bytes that the peer may send in all, as the pool of the host has decided */
+    uint64_t reported;                  /* `packets` when the last feedback was sent */
     uint64_t gap_due;                   /* a feedback is due when `next` reaches it; UT_NEVER if no gap is open */
     uint32_t ce;                        /* packets that came marked */
     uint32_t time_us;                   /* send time of the newest packet; UINT32_MAX for none */
@@ -107,6 +110,7 @@ typedef struct ut_conn_say {
     ut_ns at;        /* when to send the next feedback; UT_NEVER if there is nothing to say */
     uint64_t number; /* of the newest feedback sent */
     bool ask;        /* the next feedback asks for an answer */
+    bool grant;      /* more was granted than the peer was told */
 } ut_conn_say;
 
 typedef struct ut_conn {
@@ -119,7 +123,6 @@ typedef struct ut_conn {
     ut_addr data, feedback;
     ut_seal seal; /* keys of both directions; without a cipher `cipher` is NULL */
     ut_cc cc;
-    ut_pacer pacer;
     /* For a path that does not carry full packets: how ours go, and the unfinished packets that came. */
     ut_mtu mtu;
     uint8_t *pieces; /* ut_pieces_memory() bytes; NULL if the job has no large packets */
@@ -130,14 +133,11 @@ typedef struct ut_conn {
 } ut_conn;
 
 /* conn.c */
-/* |stash| has ut_conn_stash_bytes(window) bytes. */
+/* |stash| has ut_conn_stash_bytes(window) bytes: room for early packets of |window| bytes. */
 size_t ut_conn_stash_bytes(uint64_t window);
-void ut_conn_init(ut_conn *c, uint64_t window, uint8_t *stash, size_t stash_size);
+void ut_conn_init(ut_conn *c, uint8_t *stash, size_t stash_size);
 /* Forgets everything about the path from the peer, and listens under |cid| from now on. */
 void ut_conn_listen(ut_conn *c, uint32_t cid);
-/* The peer is expected to have |window| bytes in flight: a feedback is due after a quarter of that, but not after few
- * packets. */
-void ut_conn_expect(ut_conn *c, uint64_t window);
 void ut_conn_connect(ut_conn *c, const ut_addr *data, const ut_addr *feedback, uint32_t cid, ut_ns now);
 void ut_conn_absent(ut_conn *c);
 /* The earliest time at which ut_conn_tick has something to do or a feedback is due. */
@@ -149,7 +149,8 @@ ut_ns ut_conn_next_wake(const ut_conn *c);
  */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* Returns the number of a packet that is about to be sent, and remembers what it carries. */
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now);
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, bool urgent,
+                         ut_ns now);
 /* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges packets that were never
  * sent, or it grants more than any host has room for. Changes nothing. */
 bool ut_conn_feedback_is_wild(const ut_conn *c, const ut_feedback *f);
@@ -162,6 +163,11 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
+/* How long a receiver keeps urgent news to itself. */
+static inline ut_ns ut_conn_hold_urgent(const ut_conn *c)
+{
+    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_HOLD_NS) : (ut_ns)UT_HOLD_NS;
+}
 /* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
 ut_ns ut_conn_silence(const ut_conn *c);
 /* The same time, doubled with every probe that was not answered. */
@@ -185,7 +191,9 @@ bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number);
 /* A feedback came that is not newer. Returns true if so many have come since the newest one, with rising numbers, that
  * the newest cannot have been the peer's own: a forged one shuts out the true ones. */
 bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now);
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now);
+/* A packet came that is new. |urgent|: the sender has little or nothing else to send, or sends it again, so that news
+ * of it are worth a feedback within a quarter of the round trip. */
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, bool urgent, ut_ns now);
 /* Keeps an early datagram. False if there is no room: the datagram must then not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* Lets the next feedback be sent at |at| or earlier. */
@@ -198,6 +206,22 @@ static inline const ut_seal *ut_conn_seal(const ut_conn *c)
 {
     return c->seal.cipher ? &c->seal : NULL;
 }
+/* Bytes that the peer was granted and that have not come. */
+static inline uint64_t ut_conn_outstanding(const ut_conn *c)
+{
+    return c->rx.granted - UT_MIN2(c->rx.granted, c->rx.bytes);
+}
+/* The peer may send |granted| bytes in all. */
+static inline void ut_conn_grant(ut_conn *c, uint64_t granted)
+{
+    c->rx.granted = granted;
+    c->say.grant = true;
+}
+/* The peer has data for this host and credit, and nothing came for a round trip and more: perhaps the grant was lost.
+ * Says it again, ever more seldom. Returns when to look next. */
+ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now);
+/* Fills in a grant, and notes that none is due. */
+void ut_conn_fill_grant(ut_conn *c, ut_grant *ret);
 /* Fills in the fields of a feedback that the path knows, and notes that none is due. */
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);
 

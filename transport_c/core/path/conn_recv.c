@@ -43,12 +43,14 @@ void ut_conn_control_came(ut_conn *c, uint64_t number)
     c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
 }
 
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, ut_ns now)
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, bool urgent, ut_ns now)
 {
     if (pn >= c->rx.next) {
         clear_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next);
-        if (pn > c->rx.next && c->rx.gap_due == UT_NEVER)
-            c->rx.gap_due = pn + UT_REORDER_PACKETS; /* before that the sender could not act on it */
+        if (pn > c->rx.next && c->rx.gap_due == UT_NEVER) {
+            c->rx.gap_due = pn + UT_REORDER_PACKETS; /* so much later it is lost, however little time has passed */
+            urgent = true;
+        }
         c->rx.next = pn + 1;
         c->rx.time_us = time_us;
         c->rx.time_at = now;
@@ -56,9 +58,12 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us,
     uint64_t at = pn % UT_REPLAY_BITS;
     c->rx.bits[at / 64] |= 1ULL << (at % 64);
     c->rx.bytes += bytes;
+    c->rx.packets++;
+    c->rx.again_at = 0;
+    c->rx.repeats = 0;
     c->rx.ce += ce;
-    bool due = c->rx.bytes - c->rx.reported >= c->rx.quantum || c->rx.next >= c->rx.gap_due;
-    ut_conn_speak_at(c, due ? now : now + UT_HOLD_NS);
+    bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
+    ut_conn_speak_at(c, due ? now : now + (urgent ? ut_conn_hold_urgent(c) : (ut_ns)UT_HOLD_NS));
 }
 
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len)
@@ -101,12 +106,33 @@ static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)
     return bits;
 }
 
+ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
+{
+    if (c->rx.again_at == 0) {
+        ut_ns since = UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar, (ut_ns)UT_TIMER_MIN_NS);
+        c->rx.again_at =
+            now + UT_MIN2((c->tx.srtt ? since : (ut_ns)UT_PTO_FIRST_NS) << c->rx.repeats, (ut_ns)UT_PTO_MAX_NS);
+    } else if (now >= c->rx.again_at) {
+        c->rx.repeats += c->rx.repeats < 10;
+        c->rx.again_at = 0;
+        c->say.grant = true;
+        return ut_conn_grant_again(c, now);
+    }
+    return c->rx.again_at;
+}
+
+void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
+{
+    *ret = (ut_grant){.cid = c->tx_cid, .number = ++c->say.number, .grant = c->rx.granted};
+    c->say.grant = false;
+}
+
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
 {
     ret->flags = c->say.ask ? UT_FEEDBACK_ASK : 0;
     ret->cid = c->tx_cid;
     ret->number = ++c->say.number;
-    ret->grant = c->rx.bytes - c->rx.stash_bytes + c->rx.window;
+    ret->grant = c->rx.granted;
     ret->received = c->rx.bytes;
     ret->ce_packets = c->rx.ce;
     ret->highest_pn = c->rx.next ? (uint32_t)(c->rx.next - 1) : 0;
@@ -118,7 +144,8 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
         for (unsigned w = 0; w < ret->ack_words; w++)
             ret->ack[w] = ack_word(c, c->rx.next - 1, w);
     }
-    c->rx.reported = c->rx.bytes;
+    c->rx.reported = c->rx.packets;
+    c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
     c->say.at = UT_NEVER;
     c->say.ask = false;

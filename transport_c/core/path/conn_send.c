@@ -7,7 +7,10 @@
  */
 #include "core/path/conn.h"
 
-enum { PROBE_PACKETS = 2 };
+enum {
+    PROBE_PACKETS = 2,
+    SILENT_PROBES = 3, /* without an answer, after which all that flew is taken for lost */
+};
 
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
 {
@@ -30,7 +33,8 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, ut_ns now)
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, bool urgent,
+                         ut_ns now)
 {
     assert(c->tx.next - c->tx.base < UT_SENT_MAX);
     uint64_t pn = c->tx.next++;
@@ -44,15 +48,15 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
     c->tx.flying++;
     c->tx.flying_bytes += bytes;
     c->tx.last = now;
+    c->tx.urgent = urgent ? pn + 1 : c->tx.urgent;
     c->tx.blocked_since = UT_NEVER;
-    ut_pacer_sent(&c->pacer, bytes, now);
     return pn;
 }
 
 ut_ns ut_conn_silence(const ut_conn *c)
 {
-    return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + UT_HOLD_NS, (ut_ns)UT_PTO_MIN_NS)
-                      : (ut_ns)UT_PTO_FIRST_NS;
+    ut_ns hold = c->tx.urgent > c->tx.acked ? ut_conn_hold_urgent(c) : (ut_ns)UT_HOLD_NS;
+    return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + hold, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
 }
 
 ut_ns ut_conn_pto(const ut_conn *c)
@@ -69,6 +73,7 @@ static void acknowledge(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
         /* It was only late: take its credit back, the receiver counts it too. */
         c->tx.lost_bytes -= s->bytes;
         c->tx.spurious_losses++;
+        c->tx.reorder = UT_MIN2(2 * c->tx.reorder + c->tx.srtt / 8, 2 * c->tx.srtt);
     }
     s->state = UT_SENT_NONE;
     c->tx.acked_packets++;
@@ -105,19 +110,21 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
     return rtt;
 }
 
-/* Declares lost what was overtaken by UT_REORDER_PACKETS, or was overtaken at all and is older than a reordering time.
- */
+/* Declares lost what was overtaken by UT_REORDER_PACKETS, by a packet that was sent a reordering time later, or at all
+ * and a round trip and that time ago (RACK, RFC 8985). The reordering time grows when a loss turns out to be none. */
 static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     uint32_t now_us = (uint32_t)(now / UT_US);
-    ut_ns patience = UT_MAX2(c->tx.srtt + c->tx.srtt / 4, UT_MS);
+    ut_ns reorder = UT_MAX2(c->tx.srtt / 4, c->tx.reorder), patience = c->tx.srtt + reorder;
+    uint32_t newest_us = c->tx.acked ? sent_at(c, c->tx.acked - 1)->time_us : 0;
     c->tx.loss_at = UT_NEVER;
     for (uint64_t pn = c->tx.base; pn < c->tx.acked; pn++) {
         ut_sent *s = sent_at(c, pn);
         if (s->state != UT_SENT_FLYING)
             continue;
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
-        if (pn + UT_REORDER_PACKETS < c->tx.acked || age >= patience)
+        ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
+        if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience)
             lose(c, s, fate, context);
         else
             c->tx.loss_at = UT_MIN2(c->tx.loss_at, now + (patience - age));
@@ -146,8 +153,6 @@ static void control_congestion(ut_conn *c, const ut_feedback *f, ut_cc_sample *s
     c->peer.ce = f->ce_packets;
     c->tx.ce_packets += s->ce_packets;
     ut_cc_feedback(&c->cc, s);
-    if (c->cc.ops)
-        ut_pacer_set(&c->pacer, c->cc.ops->window(&c->cc), c->tx.srtt, c->cc.packet, c->cc.share / 2);
 }
 
 /* Numbers count from 1 in each life of a path. */
@@ -218,8 +223,6 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         return false;
     if (now >= c->tx.loss_at)
         detect_loss(c, now, fate, context);
-    if (now >= c->pacer.held_until)
-        c->pacer.held_until = UT_NEVER;
     if (c->tx.blocked_since != UT_NEVER && now >= c->tx.blocked_since + ut_conn_pto(c)) {
         c->say.ask = true;
         c->tx.blocked_since = now;
@@ -228,13 +231,16 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     }
     if (c->tx.flying == 0 || now < c->tx.last + ut_conn_pto(c))
         return false;
-    if (c->tx.next - c->tx.base > UT_SENT_MAX / 2) {
-        /* The path has been silent for long: forget what flew, so that there is room to try again. */
+    bool full = c->tx.next - c->tx.base > UT_SENT_MAX / 2;
+    if (full || c->tx.pto_doublings >= SILENT_PROBES) {
+        /* The path has been silent for long: nothing that flew has come. Its credit, of which there may be little, and
+         * if need be its memory are free to try again. */
         for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
                 lose(c, sent_at(c, old), fate, context);
-        c->tx.base = c->tx.next;
+        c->tx.base = full ? c->tx.next : c->tx.base;
         c->tx.last = now;
+        c->tx.pto_doublings += c->tx.pto_doublings < 10;
         return true;
     }
     uint64_t pn = c->tx.next;

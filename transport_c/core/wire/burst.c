@@ -25,6 +25,14 @@ void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_
     b->bytes += ut_wire_packet((uint32_t)len, overhead_of(b));
 }
 
+void ut_grant_append(ut_burst *b, const ut_grant *g)
+{
+    ut_grant_encode(b->packet, g);
+    b->iov[0] = (ut_iov){b->packet, UT_GRANT_BYTES};
+    b->iovs = b->segments = 1;
+    b->bytes = b->segment_bytes = UT_GRANT_BYTES + overhead_of(b);
+}
+
 void ut_feedback_append(ut_burst *b, const ut_feedback *f)
 {
     size_t len = ut_feedback_encode(b->packet, f);

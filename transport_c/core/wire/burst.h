@@ -45,6 +45,7 @@ void ut_burst_begin(ut_burst *b, const ut_addr *to, unsigned port, const ut_seal
 /* Adds a data packet with header |h| and |len| bytes of payload. */
 void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len);
 /* Adds a feedback; it is the burst's only segment. */
+void ut_grant_append(ut_burst *b, const ut_grant *g);
 void ut_feedback_append(ut_burst *b, const ut_feedback *f);
 /* The last step before a burst leaves the engine: if its path has a cipher, it is sealed, and gathers from `sealed`. */
 static inline void ut_burst_finish(ut_burst *b, ut_ns now)

@@ -174,6 +174,8 @@ static void receive_batch(sim_world *w, sim_host *h, unsigned port)
 static void receive(sim_world *w, sim_host *h)
 {
     ut_engine_kernel_drops(h->engine, h->drops);
+    if (h->queue[UT_PORT_DATA])
+        ut_engine_waited(h->engine, w->now - h->queued_at);
     uint32_t budget = w->faults ? w->plan.receive_budget : UINT32_MAX;
     for (unsigned port = 2; port-- > 0;) /* feedback first, as the driver does */
         for (uint32_t calls = 0; h->queue[port] && calls < budget; calls++)

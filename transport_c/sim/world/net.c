@@ -114,6 +114,14 @@ static ut_ns occupy(const sim_world *w, ut_ns *free_at, const sim_packet *packet
     return *free_at;
 }
 
+/* The same for a host's own link. Feedback and grants overtake the data that wait there, as the driver sends them. */
+static ut_ns occupy_up(const sim_world *w, sim_host *from, const sim_packet *packet, uint64_t rate)
+{
+    ut_ns left = occupy(w, &from->up_free, packet, rate), own = wire_ns(on_wire(packet), rate);
+    ut_ns one = wire_ns(w->plan.packet_bytes, rate); /* the packet that is leaving */
+    return packet->port == UT_PORT_FEEDBACK ? UT_MIN2(left, w->now + one + own) : left;
+}
+
 static void flip_bits(sim_world *w, sim_packet *packet)
 {
     uint64_t flips = 1 + sim_below(&w->rng_net, 3); /* CRC32C sees up to three at any place in a datagram */
@@ -204,7 +212,7 @@ void sim_net_send(sim_world *w, sim_packet *packet)
     }
     uint64_t rate = sim_net_rate_up(w, from);
     w->cover[SIM_slow_link] += rate != p->rate_up;
-    ut_ns left = occupy(w, &from->up_free, packet, rate), late = 0;
+    ut_ns left = occupy_up(w, from, packet, rate), late = 0;
     if (w->cut[packet->from] >> packet->to & 1) {
         drop(w, packet, &w->books.lost);
         return;
@@ -327,6 +335,8 @@ void sim_net_arrive(sim_world *w, sim_packet *packet)
         return;
     }
     packet->next = NULL;
+    if (port == UT_PORT_DATA && !h->queue[port])
+        h->queued_at = w->now;
     *h->queue_end[port] = packet;
     h->queue_end[port] = &packet->next;
     h->queued_bytes[port] += packet->len;

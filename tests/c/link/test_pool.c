@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pool of credit alone: how large it is, by what comes, and who gets how much of it. Sizes are worked out by hand
+ * for links of 1 to 100 Gbit/s.
+ */
+#include "check.h"
+
+#include "core/link/pool.h"
+
+enum { PACKET = 1472, SENDERS = 63 };
+
+static ut_pool pool;
+static ut_pool_count count;
+static ut_inlet inlet[SENDERS];
+static ut_ns now;
+
+static void fresh(void)
+{
+    now = 5 * UT_SECOND;
+    count = (ut_pool_count){0};
+    ut_pool_init(&pool, PACKET, 64 << 20);
+    memset(inlet, 0, sizeof inlet);
+    for (unsigned i = 0; i < SENDERS; i++)
+        inlet[i].unasked = UINT64_MAX;
+}
+
+/* |n| samples of a link of |rate| bytes per second that loses one packet in |one_in| (0: none), |round| away. */
+static void samples(unsigned n, uint64_t rate, uint32_t one_in, ut_ns round, ut_ns late, bool held_back)
+{
+    ut_pool_measure(&pool, &count, round, late, 3, now);
+    for (unsigned i = 0; i < n; i++) {
+        ut_ns lasted = UT_MAX2(UT_MAX2(2 * round, 4 * late), 300 * (UT_SECOND * PACKET / rate));
+        uint64_t packets = rate * (lasted / 1000) / (1000000 * PACKET) + 1;
+        pool.held_back = held_back;
+        now += packets * PACKET * (UT_SECOND / 1000) / (rate / 1000);
+        count.packets += packets;
+        count.bytes += packets * PACKET;
+        count.numbers += packets + (one_in ? packets / one_in + 1 : 0);
+        ut_pool_measure(&pool, &count, round, late, 3, now);
+    }
+}
+
+/* Within a twenty-fifth: samples end with whole packets. */
+static bool near(uint64_t a, uint64_t b)
+{
+    return a <= b + b / 25 && b <= a + a / 25;
+}
+
+static void pool__holds_a_round_trip_of_the_link_and_some_packets(void)
+{
+    static const struct {
+        uint64_t rate; /* bytes per second */
+        ut_ns round, late;
+        uint64_t bytes; /* rate * (round + 4 late) + 48 packets */
+    } rows[] = {
+        {125000000, 50 * UT_US, 0, 6250 + 70656},           {125000000, 1000 * UT_US, 0, 125000 + 70656},
+        {125000000, 50 * UT_US, 50 * UT_US, 31250 + 70656}, {1250000000, 50 * UT_US, 0, 62500 + 70656},
+        {12500000000, 20 * UT_US, 0, 250000 + 70656},       {12500000000, 1000 * UT_US, 0, 12500000 + 70656},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fresh();
+        samples(60, rows[i].rate, 0, rows[i].round, rows[i].late, true);
+        CHECK_MSG(near(pool.bytes, rows[i].bytes), "row %zu: %zu, want %zu", i, (size_t)pool.bytes,
+                  (size_t)rows[i].bytes);
+        CHECK(pool.share == pool.bytes * 75 / 100);
+    }
+}
+
+/* As long as more on the way brings more, there is no telling how fast the link is. */
+static void pool__looks_for_the_top_of_a_new_link(void)
+{
+    fresh();
+    uint64_t rate = 10000000;
+    unsigned n = 0;
+    for (; rate < 1000000000; n++, rate = rate * 3 / 2)
+        samples(1, rate, 0, UT_MS, 0, true);
+    CHECK(pool.bytes > rate * 2 / 3 / 1000 * 3 / 2); /* half again what that rate brings in the millisecond */
+    samples(80, rate * 2 / 3, 0, UT_MS, 0, true);
+    CHECK(near(pool.bytes, rate * 2 / 3 / 1000 + UT_POOL_PACKETS * PACKET)); /* it came to no more */
+}
+
+/* What three peers may have outstanding together. */
+static uint64_t all_together(void)
+{
+    return pool.bytes + 3 * pool.standing;
+}
+
+/* Loss that this host makes must never let more go, or it ends in nothing but loss. */
+static void pool__never_grows_while_it_loses(void)
+{
+    fresh();
+    samples(40, 125000000, 0, 50 * UT_US, 0, true);
+    uint64_t before = all_together();
+    for (unsigned i = 0; i < 60; i++) {
+        samples(4, 125000000, 50, 50 * UT_US, 0, true);
+        CHECK_MSG(all_together() <= before + PACKET, "turn %u: %zu after %zu", i, (size_t)all_together(), /* rounding */
+                  (size_t)before);
+        before = all_together();
+    }
+    CHECK(before < 70 * PACKET); /* squeezed ... */
+    CHECK(before > 55 * PACKET); /* ... and yet enough for a link that loses by itself */
+    samples(200, 125000000, 0, 50 * UT_US, 0, true);
+    CHECK(near(pool.bytes, 6250 + UT_POOL_PACKETS * PACKET)); /* it comes back */
+}
+
+/* Less comes than the link can bring, and grants wait for room: hosts are late, in a way that nobody has measured. */
+static void pool__grows_when_the_link_starves(void)
+{
+    fresh();
+    samples(40, 125000000, 0, 50 * UT_US, 0, true);
+    uint64_t before = pool.bytes;
+    samples(20, 80000000, 0, 50 * UT_US, 0, false);
+    CHECK(pool.bytes <= before); /* nobody has anything to send */
+    samples(20, 80000000, 0, 50 * UT_US, 0, true);
+    CHECK(pool.bytes > before * 3 / 2);
+    samples(400, 80000000, 0, 50 * UT_US, 0, true);
+    CHECK(pool.bytes <= 4 * before);
+    samples(60, 125000000, 0, 50 * UT_US, 0, true);
+    CHECK(near(pool.bytes, before));
+}
+
+static void pool__is_not_larger_than_the_host_has_room_for(void)
+{
+    fresh();
+    ut_pool_init(&pool, PACKET, 1 << 20);
+    samples(60, 12500000000, 0, UT_MS, 0, true);
+    CHECK_EQ(pool.bytes, 1 << 20);
+}
+
+static uint64_t hand_out(uint32_t n)
+{
+    return ut_pool_hand_out(&pool, inlet, n, 0);
+}
+
+static void pool__gives_standing_credit_unasked_and_no_more(void)
+{
+    fresh();
+    CHECK_EQ(hand_out(4), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        CHECK_EQ(inlet[i].granted, pool.standing);
+        CHECK(inlet[i].raised);
+        inlet[i].raised = false;
+        inlet[i].outstanding -= PACKET; /* one has come: not worth a message */
+    }
+    hand_out(4);
+    CHECK(!inlet[0].raised);
+    inlet[0].outstanding = pool.standing / 2;
+    hand_out(4);
+    CHECK(inlet[0].raised && inlet[0].outstanding == pool.standing);
+}
+
+/* Whoever waits for its turn may send a trickle. */
+static void pool__gives_no_more_unasked_than_the_caller_allows(void)
+{
+    fresh();
+    inlet[0].unasked = 4 * PACKET;
+    hand_out(2);
+    CHECK_EQ(inlet[0].outstanding, 4 * PACKET);
+    CHECK_EQ(inlet[1].outstanding, pool.standing);
+}
+
+/* What came early has been received, but nobody here knows yet what it is for: it uses the standing credit up. What is
+ * known gets credit in any case, or the repair of an older op would wait behind a newer one that cannot begin. */
+static void pool__early_data_use_up_the_standing_credit_alone(void)
+{
+    fresh();
+    inlet[0].early = pool.standing;
+    hand_out(1);
+    CHECK(!inlet[0].raised);
+    inlet[0].more = PACKET;
+    hand_out(1);
+    CHECK_EQ(inlet[0].outstanding, PACKET);
+}
+
+static void pool__shares_equally_whoever_came_first(void)
+{
+    fresh();
+    for (unsigned i = 0; i < 4; i++)
+        inlet[i] = (ut_inlet){.unasked = UINT64_MAX, .more = 1 << 20, .counts = true};
+    inlet[0].outstanding = inlet[0].granted = pool.bytes / 2;
+    uint64_t taken = hand_out(4);
+    CHECK(taken <= pool.bytes);
+    CHECK(pool.held_back);
+    CHECK_EQ(inlet[0].outstanding, pool.bytes / 2); /* it has most */
+    for (unsigned i = 2; i < 4; i++) {
+        uint64_t more = UT_MAX2(inlet[i].outstanding, inlet[1].outstanding);
+        CHECK(more - UT_MIN2(inlet[i].outstanding, inlet[1].outstanding) <= pool.quantum);
+    }
+}
+
+static void pool__a_dead_host_holds_no_credit(void)
+{
+    fresh();
+    samples(40, 125000000, 0, 50 * UT_US, 0, true);
+    inlet[0] = (ut_inlet){
+        .unasked = UINT64_MAX, .more = 1 << 20, .counts = true, .outstanding = pool.bytes, .granted = pool.bytes};
+    inlet[1] = (ut_inlet){.unasked = UINT64_MAX, .more = 1 << 20, .counts = true};
+    hand_out(2);
+    uint64_t beside_one_that_lives = inlet[1].outstanding;
+    inlet[0].counts = false;
+    hand_out(2);
+    CHECK(beside_one_that_lives < pool.bytes / 2);
+    CHECK(inlet[1].outstanding > pool.bytes / 2);
+}
+
+static void pool__leaves_room_to_other_lanes(void)
+{
+    fresh();
+    inlet[0] = (ut_inlet){.unasked = UINT64_MAX, .more = 1 << 20, .counts = true};
+    CHECK_EQ(ut_pool_hand_out(&pool, inlet, 1, pool.bytes), 0);
+    CHECK_EQ(inlet[0].outstanding, pool.standing); /* which costs no room */
+    CHECK(hand_out(1) > 0);
+}
+
+/* Any peers, any needs: grants never fall, nobody has more than asked for, and all together no more than the pool. */
+static void pool__keeps_its_bounds_whatever_comes(void)
+{
+    for (unsigned round = 0; round < 2000; round++) {
+        fresh();
+        uint32_t n = 1 + (uint32_t)(check_random() % SENDERS);
+        pool.bytes = (1 + check_random() % 1000) * PACKET;
+        for (unsigned turn = 0; turn < 8; turn++) {
+            static ut_inlet before[SENDERS];
+            for (uint32_t i = 0; i < n; i++) {
+                ut_inlet *in = &inlet[i];
+                in->outstanding -= check_random() % (in->outstanding + 1);
+                in->more = check_random() % 3 ? check_random() % (1 << 20) : 0;
+                in->early = check_random() % 5 ? 0 : check_random() % (1 << 17);
+                in->counts = check_random() % 8 != 0;
+                in->raised = false;
+                before[i] = *in;
+            }
+            uint64_t taken = hand_out(n), old = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                const ut_inlet *a = &before[i], *b = &inlet[i];
+                CHECK_MSG(b->granted - a->granted == b->outstanding - a->outstanding && b->granted >= a->granted &&
+                              b->raised == (b->granted > a->granted),
+                          "round %u: inlet %u", round, i);
+                CHECK_MSG(b->outstanding <= UT_MAX2(a->outstanding, a->more + pool.standing), "round %u: inlet %u",
+                          round, i);
+                old += a->counts && a->outstanding > pool.standing ? a->outstanding - pool.standing : 0;
+            }
+            CHECK_MSG(taken <= UT_MAX2(pool.bytes, old), "round %u: %zu of %zu", round, (size_t)taken,
+                      (size_t)pool.bytes);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(pool__holds_a_round_trip_of_the_link_and_some_packets);
+    RUN(pool__looks_for_the_top_of_a_new_link);
+    RUN(pool__never_grows_while_it_loses);
+    RUN(pool__grows_when_the_link_starves);
+    RUN(pool__is_not_larger_than_the_host_has_room_for);
+    RUN(pool__gives_standing_credit_unasked_and_no_more);
+    RUN(pool__gives_no_more_unasked_than_the_caller_allows);
+    RUN(pool__early_data_use_up_the_standing_credit_alone);
+    RUN(pool__shares_equally_whoever_came_first);
+    RUN(pool__a_dead_host_holds_no_credit);
+    RUN(pool__leaves_room_to_other_lanes);
+    RUN(pool__keeps_its_bounds_whatever_comes);
+    return check_end();
+}

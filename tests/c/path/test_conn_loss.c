@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a path makes of loss: which packets it takes for lost, and when, which credit comes back, and what is said
+ * again.
+ */
+#include "one_path.h"
+
+/* A grant that is lost is told again, ever more seldom, until data come. */
+static void ut_conn__a_grant_is_repeated_until_data_come(void)
+{
+    fresh();
+    rx.tx.srtt = 200 * UT_US;
+    rx.tx.rttvar = 10 * UT_US;
+    ut_ns due = ut_conn_grant_again(&rx, now), waits = due - now;
+    CHECK_EQ(waits, 240 * UT_US);
+    CHECK(!rx.say.grant);
+    for (unsigned i = 1; i < 6; i++) {
+        now = due;
+        due = ut_conn_grant_again(&rx, now);
+        CHECK(rx.say.grant);
+        CHECK_EQ(due - now, waits << i);
+        ut_grant g;
+        ut_conn_fill_grant(&rx, &g);
+        CHECK_EQ(g.grant, WINDOW);
+        CHECK(!rx.say.grant);
+    }
+    send_slots(0, 1, true);
+    CHECK_EQ(ut_conn_grant_again(&rx, now) - now, waits);
+}
+
+/* Early data uses credit up; a repair of something older must still fit. */
+static void ut_conn__lost_bytes_come_back_as_credit(void)
+{
+    fresh();
+    uint32_t n = ut_conn_may_send(&tx, PACKET);
+    uint8_t packet[PACKET] = {0};
+    send_slots(0, 1, false);
+    for (uint32_t i = 1; i < n; i++) {
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
+        CHECK(ut_conn_stash(&rx, packet, PACKET));
+        ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+    }
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 0);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1); /* all else is stashed: credit for the repair alone */
+}
+
+/* The same of a short packet, which gives back less than a full one needs. */
+static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
+{
+    enum { SHORT = 100 };
+    fresh();
+    uint8_t packet[PACKET] = {0};
+    uint64_t early = 0;
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, false, now);
+    for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
+        CHECK(ut_conn_stash(&rx, packet, PACKET));
+        ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+    }
+    now += UT_MS;
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK(WINDOW - early >= SHORT && WINDOW - early < PACKET);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
+    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, false, now);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0); /* one at a time */
+}
+
+static void ut_conn__lost_when_overtaken(void)
+{
+    fresh();
+    ut_ns at = now;
+    send_slots(100, 1, false);
+    now = at; /* all at once */
+    send_slots(0, UT_REORDER_PACKETS - 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 0); /* the one sent 48 later has not come */
+    now = at;
+    send_slots(200, 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 100);
+}
+
+/* One that was sent a quarter of the round trip later has come. When such a loss turns out to be none, the path
+ * reorders packets, and more time is left to them. */
+static void ut_conn__lost_when_overtaken_by_a_later_one(void)
+{
+    fresh();
+    send_slots(0, 4, true);
+    feedback();
+    uint64_t late = ut_conn_sending(&tx, 7, 1 << 6, 100, PACKET, false, now);
+    now += tx.tx.srtt / 4 - 5 * UT_US;
+    ut_ns at = now;
+    send_slots(10, 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 0);
+    now = at + 10 * UT_US;
+    send_slots(11, 1, true);
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 100);
+    ut_conn_received(&rx, late, PACKET, 0, false, false, now);
+    feedback();
+    CHECK_EQ(tx.tx.spurious_losses, 1);
+    CHECK(tx.tx.reorder > 0);
+}
+
+/* The last packets of a transfer are answered soon, so they are missed soon. */
+static void ut_conn__the_tail_is_probed_sooner(void)
+{
+    fresh();
+    send_slots(0, 40, true);
+    feedback();
+    send_slots(40, 1, false);
+    ut_ns usual = ut_conn_pto(&tx);
+    ut_conn_sending(&tx, 7, 1 << 6, 41, PACKET, true, now);
+    CHECK(usual > UT_HOLD_NS);
+    CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + tx.tx.srtt / 4);
+    rx.tx.srtt = 200 * UT_US;
+    feedback();
+    CHECK_EQ(rx.say.at, UT_NEVER);
+    ut_conn_received(&rx, 40, PACKET, 0, false, false, now);
+    CHECK_EQ(rx.say.at, now + UT_HOLD_NS);
+    ut_conn_received(&rx, 41, PACKET, 0, false, true, now);
+    CHECK_EQ(rx.say.at, now + 50 * UT_US);
+}
+
+static void ut_conn__lost_by_time(void)
+{
+    fresh();
+    ut_ns at = now;
+    send_slots(100, 1, false);
+    now = at; /* all at once */
+    send_slots(0, 3, true);
+    feedback();
+    CHECK_EQ(lost_slots, 0);
+    CHECK_NE(tx.tx.loss_at, UT_NEVER);
+    now = tx.tx.loss_at;
+    CHECK(!ut_conn_tick(&tx, now, fate, NULL)); /* not a probe */
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 100);
+}
+
+static void ut_conn__late_arrival_undoes_the_loss(void)
+{
+    fresh();
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 5, PACKET, false, now);
+    send_slots(10, 60, true);
+    feedback();
+    CHECK_EQ(lost_slots, 1);
+    uint64_t lost_bytes = tx.tx.lost_bytes;
+    ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+    feedback();
+    CHECK_EQ(tx.tx.spurious_losses, 1);
+    CHECK_EQ(tx.tx.lost_bytes, lost_bytes - PACKET);
+    CHECK_EQ(acked_slots, 61);
+    CHECK_EQ(ut_conn_may_send(&tx, PACKET), WINDOW / PACKET); /* credit is exact again */
+}
+
+static void ut_conn__tail_probe(void)
+{
+    fresh();
+    send_slots(0, 3, false);
+    ut_ns at = ut_conn_next_wake(&tx);
+    CHECK_NE(at, UT_NEVER);
+    ut_conn_tick(&tx, tx.tx.last + ut_conn_pto(&tx) - 1, fate, NULL);
+    CHECK_EQ(lost_slots, 0);
+    ut_ns first = ut_conn_pto(&tx);
+    CHECK(ut_conn_tick(&tx, tx.tx.last + first, fate, NULL));
+    CHECK_EQ(lost_slots, 1);
+    CHECK_EQ(last_lost, 2); /* the newest: its answer tells of all before it */
+    CHECK_EQ(ut_conn_pto(&tx), 2 * first);
+    now = tx.tx.last;
+    send_slots(2, 1, true);
+    now += UT_SECOND;
+    feedback();
+    CHECK_EQ(lost_slots, 3);
+    CHECK_EQ(tx.tx.flying, 0);
+    CHECK_EQ(tx.tx.pto_doublings, 0);
+}
+
+static void ut_conn__srtt_follows_rfc6298(void)
+{
+    fresh();
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, PACKET, false, now);
+    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 2 * UT_MS);
+    now += 5 * UT_MS; /* 2 ms there, 3 ms held */
+    feedback();
+    CHECK_EQ(tx.tx.srtt, 2 * UT_MS);
+    CHECK_EQ(tx.tx.rttvar, UT_MS);
+    pn = ut_conn_sending(&tx, 7, 1 << 6, 1, PACKET, false, now);
+    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 10 * UT_MS);
+    now += 10 * UT_MS;
+    feedback();
+    CHECK_EQ(tx.tx.srtt, 3 * UT_MS);
+    CHECK_EQ(tx.tx.rttvar, (3 * UT_MS + 8 * UT_MS) / 4);
+}
+
+/* Nothing comes back for thousands of packets: memory of what flew is given up, sending goes on. */
+static void ut_conn__long_silence_does_not_wedge(void)
+{
+    fresh();
+    tx.tx.grant = UINT64_MAX / 2;
+    for (uint32_t i = 0; i < UT_SENT_MAX; i++)
+        ut_conn_sending(&tx, 7, 1 << 6, i, 40, false, now);
+    CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
+    now += UT_SECOND;
+    CHECK(ut_conn_tick(&tx, now, fate, NULL));
+    CHECK_EQ(lost_slots, UT_SENT_MAX);
+    CHECK_EQ(ut_conn_may_send(&tx, 40), UT_SENT_MAX);
+    send_slots(0, 1, true);
+    feedback();
+    CHECK_EQ(acked_slots, 1);
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(ut_conn__a_grant_is_repeated_until_data_come);
+    RUN(ut_conn__lost_bytes_come_back_as_credit);
+    RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
+    RUN(ut_conn__lost_when_overtaken);
+    RUN(ut_conn__lost_when_overtaken_by_a_later_one);
+    RUN(ut_conn__the_tail_is_probed_sooner);
+    RUN(ut_conn__lost_by_time);
+    RUN(ut_conn__late_arrival_undoes_the_loss);
+    RUN(ut_conn__tail_probe);
+    RUN(ut_conn__srtt_follows_rfc6298);
+    RUN(ut_conn__long_silence_does_not_wedge);
+    return check_end();
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The host's one pool of credit (core/link/pool.h), for all jobs of the engine.
+ */
+#include "core/face/engine_impl.h"
+#include "core/link/link.h"
+
+/* The longest of the least round trips to peers that are up, and how many those are. */
+static ut_ns round_of(const ut_engine *e, uint32_t *ret_peers)
+{
+    ut_ns round = 0;
+    uint32_t peers = 0;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        const ut_job *j = e->job[n];
+        uint32_t up = 0;
+        for (uint32_t h = 0; j && h < j->config.hosts; h++)
+            if (h != j->config.self && ut_job_host_is_up(j, h)) {
+                ut_ns base = j->conn[h].cc.base_rtt;
+                round = UT_MAX2(round, base);
+                up++;
+            }
+        peers = UT_MAX2(peers, up);
+    }
+    *ret_peers = peers;
+    return round;
+}
+
+static uint64_t load(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static void store(uint64_t *p, uint64_t value)
+{
+    __atomic_store_n(p, value, __ATOMIC_RELAXED);
+}
+
+void ut_engine_credit_init(ut_engine *e)
+{
+    ut_pool_init(&e->pool, e->config.packet_bytes, e->config.receive_buffer / 2);
+    e->credit_at = UT_NEVER;
+    if (!e->config.link)
+        return;
+    /* The row may have been another engine's: what others have read of it stays counted. */
+    const ut_link_row *row = &e->config.link->lane[e->config.lane];
+    e->came = (ut_pool_count){load(&row->bytes), load(&row->packets), load(&row->numbers)};
+}
+
+/* What has come to all lanes of the host. |taken|: what the other lanes' peers have outstanding. A lane that has said
+ * nothing for |silence| is asleep, and so are its peers. */
+static ut_pool_count came_to_host(const ut_engine *e, ut_ns silence, ut_ns now, uint64_t *taken)
+{
+    ut_pool_count sum = e->came;
+    *taken = 0;
+    for (uint32_t lane = 0; e->config.link && lane < UT_LANES_MAX; lane++) {
+        const ut_link_row *row = &e->config.link->lane[lane];
+        if (lane == e->config.lane)
+            continue;
+        sum.bytes += load(&row->bytes);
+        sum.packets += load(&row->packets);
+        sum.numbers += load(&row->numbers);
+        *taken += now < load(&row->told_at) + silence ? load(&row->taken) : 0;
+    }
+    return sum;
+}
+
+static void tell(const ut_engine *e, uint64_t taken, ut_ns now)
+{
+    if (!e->config.link)
+        return;
+    ut_link_row *row = &e->config.link->lane[e->config.lane];
+    store(&row->bytes, e->came.bytes);
+    store(&row->packets, e->came.packets);
+    store(&row->numbers, e->came.numbers);
+    store(&row->taken, taken);
+    store(&row->told_at, now);
+}
+
+void ut_engine_waited(ut_engine *e, ut_ns waited)
+{
+    e->late = (ut_ns)((int64_t)e->late + ((int64_t)waited - (int64_t)e->late) / 16);
+}
+
+void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)
+{
+    e->came.bytes += bytes;
+    e->came.packets++;
+    e->came.numbers += numbers;
+}
+
+void ut_engine_credit_tick(ut_engine *e, ut_ns now)
+{
+    uint32_t peers, inlets = 0;
+    uint64_t others;
+    ut_ns round = round_of(e, &peers);
+    ut_pool_count came = came_to_host(e, 4 * round + UT_MS, now, &others);
+    ut_pool_measure(&e->pool, &came, round, e->late, peers, now);
+    e->credit_at = UT_NEVER;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        if (e->job[n])
+            inlets += ut_job_inlets(e->job[n], now, &e->inlet[inlets], &e->credit_at);
+    tell(e, ut_pool_hand_out(&e->pool, e->inlet, inlets, others), now);
+    for (uint32_t i = 0; i < inlets; i++)
+        if (e->inlet[i].raised)
+            ut_conn_grant(e->inlet[i].owner, e->inlet[i].granted);
+}
