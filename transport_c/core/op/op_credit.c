@@ -13,30 +13,35 @@ ut_ns ut_job_patience(const ut_conn *c)
  * others, or it has told that it has the result; and it has its turn, where not all have one. */
 static bool is_active(const ut_job *j, const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
-    if (ut_transfer_over(t))
-        return false;
     if (j->incast.gated)
         return t->open_at != 0;
     return t->done > 0 || s->round == 0 || (s->stage == 2 && op->peers.peer_masks & ut_bit(s->peer));
 }
 
-/* Bytes that |host| is known to have for this host. |ret_waits|: it waits for its turn. */
-static uint64_t known_of(const ut_job *j, uint32_t host, bool *ret_waits)
+/* What |host| is known to have for this host, and what may come from it unasked. Where senders have turns, those that
+ * wait may send a trickle of each transfer, and no more of it when that has come. */
+static void look_at_host(const ut_job *j, uint32_t host, ut_inlet *ret)
 {
-    uint64_t slots = 0;
-    *ret_waits = j->incast.gated;
+    uint32_t slots = 0, trickle = 0;
+    bool waits = false;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         const ut_op *op = &j->op[k];
         for (unsigned stage = 0; stage < 2 && op->state == UT_OP_RUNNING; stage++)
             for (uint32_t i = op->plan.rx_of[stage][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
                 const ut_transfer *t = &op->plan.transfer[i];
-                if (!is_active(j, op, &op->plan.schedule.step[i], t))
+                if (ut_transfer_over(t))
                     continue;
-                slots += t->slots - t->done;
-                *ret_waits = false;
+                if (is_active(j, op, &op->plan.schedule.step[i], t)) {
+                    slots += t->slots - t->done;
+                } else {
+                    trickle += UT_TRICKLE_PACKETS - UT_MIN2(t->done, (uint32_t)UT_TRICKLE_PACKETS);
+                    waits = true;
+                }
             }
     }
-    return slots * j->config.packet_bytes;
+    trickle += waits ? 0 : UT_TRICKLE_PACKETS; /* of an op that has not opened here */
+    ret->more = (uint64_t)slots * j->config.packet_bytes;
+    ret->unasked = j->incast.gated ? (uint64_t)trickle * j->config.packet_bytes : UINT64_MAX;
 }
 
 uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at)
@@ -47,21 +52,17 @@ uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at)
         if (h == j->config.self || !ut_job_host_is_up(j, h) || !c->listening)
             continue;
         ut_ns silent_at = c->rx.time_at + ut_job_patience(c);
-        bool counts = c->rx.time_at && now < silent_at;
-        uint64_t outstanding = ut_conn_outstanding(c);
-        if (counts && outstanding)
+        ut_inlet *inlet = &ret[n++];
+        *inlet = (ut_inlet){.granted = c->rx.granted,
+                            .outstanding = ut_conn_outstanding(c),
+                            .early = c->rx.stash_bytes,
+                            .counts = c->rx.time_at && now < silent_at,
+                            .owner = c};
+        look_at_host(j, h, inlet);
+        if (inlet->counts && inlet->outstanding)
             *look_at = UT_MIN2(*look_at, silent_at);
-        bool waits;
-        uint64_t more = known_of(j, h, &waits);
-        if (more && outstanding)
+        if (inlet->more && inlet->outstanding)
             *look_at = UT_MIN2(*look_at, ut_conn_grant_again(c, now));
-        ret[n++] = (ut_inlet){.granted = c->rx.granted,
-                              .outstanding = outstanding,
-                              .early = c->rx.stash_bytes,
-                              .more = more,
-                              .unasked = waits ? (uint64_t)UT_TRICKLE_PACKETS * j->config.packet_bytes : UINT64_MAX,
-                              .counts = counts,
-                              .owner = c};
     }
     return n;
 }
