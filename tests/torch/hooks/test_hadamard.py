@@ -26,7 +26,7 @@ def cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("hadamard") / "cross"
     objects = [BUILD / "sim.o.d/core/base/err.o", *sorted((BUILD / "sim.o.d/kernels").glob("*.o"))]
     command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", f"-I{TRANSPORT}"]
-    command += ["-o", str(program), str(TRANSPORT.parent / "tests/torch/hadamard_cross.c"), *map(str, objects)]
+    command += ["-o", str(program), str(TRANSPORT.parent / "tests/torch/hadamard_cross.c"), *map(str, objects), "-lm"]
     compiled = subprocess.run(command, capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
     return program
