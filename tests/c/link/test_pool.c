@@ -24,6 +24,8 @@ static void fresh(void)
         inlet[i].unasked = UINT64_MAX;
 }
 
+static bool in_runs = true; /* what is lost is lost several packets at a time */
+
 /* |n| samples of a link of |rate| bytes per second that loses one packet in |one_in| (0: none), |round| away. */
 static void samples(unsigned n, uint64_t rate, uint32_t one_in, ut_ns round, ut_ns late, bool held_back)
 {
@@ -36,6 +38,7 @@ static void samples(unsigned n, uint64_t rate, uint32_t one_in, ut_ns round, ut_
         count.packets += packets;
         count.bytes += packets * PACKET;
         count.numbers += packets + (one_in ? packets / one_in + 1 : 0);
+        count.runs += one_in && in_runs ? packets / one_in + 1 : 0;
         ut_pool_measure(&pool, &count, round, late, 3, now);
     }
 }
@@ -101,6 +104,18 @@ static void pool__never_grows_while_it_loses(void)
     CHECK(before > 55 * PACKET); /* ... and yet enough for a link that loses by itself */
     samples(200, 125000000, 0, 50 * UT_US, 0, true);
     CHECK(near(pool.bytes, 6250 + UT_POOL_PACKETS * PACKET)); /* it comes back */
+}
+
+/* A network that loses one packet here and one there is not helped by less on the way. */
+static void pool__takes_single_losses_for_the_networks_own(void)
+{
+    fresh();
+    samples(40, 125000000, 0, 50 * UT_US, 0, true);
+    uint64_t before = all_together();
+    in_runs = false;
+    samples(200, 125000000, 20, 50 * UT_US, 0, true);
+    in_runs = true;
+    CHECK(near(all_together(), before));
 }
 
 /* Less comes than the link can bring, and grants wait for room: hosts are late, in a way that nobody has measured. */
@@ -252,6 +267,7 @@ int main(int argc, char **argv)
     RUN(pool__holds_a_round_trip_of_the_link_and_some_packets);
     RUN(pool__looks_for_the_top_of_a_new_link);
     RUN(pool__never_grows_while_it_loses);
+    RUN(pool__takes_single_losses_for_the_networks_own);
     RUN(pool__grows_when_the_link_starves);
     RUN(pool__is_not_larger_than_the_host_has_room_for);
     RUN(pool__gives_standing_credit_unasked_and_no_more);

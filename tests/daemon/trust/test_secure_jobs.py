@@ -146,7 +146,9 @@ async def test_restore__by_the_nodes_of_a_job_brings_it_back(house: House, autho
     generation = daemons[1].jobs.all()[0].generation
     trainers[0].hang_up()
     daemons[0] = await house.restart(daemons[0])
-    await eventually(lambda: daemons[0]._coordinator.record("job") is not None, "the other host tells of the job")
+    # A connection that met the port between two lives of the daemon is given up by gRPC after 20 s.
+    told = lambda: daemons[0]._coordinator.record("job") is not None  # noqa: E731
+    await eventually(told, "the other host tells of the job", 30.0)
     back = await house.trainer(daemons[0])
     await back.join(0, 2, rendezvous=rendezvous(daemons[0]), secret=secret)
     assert daemons[0].jobs.all()[0].generation == generation

@@ -21,6 +21,7 @@ enum ut_plant {
     UT_PLANT_HOSTILE_DECIDER,         /* a host that decides may take away owners that are up */
     UT_PLANT_HOSTILE_OWNERS,          /* any host may */
     UT_PLANT_JUDGED_FEEDBACK_LATE,    /* a host speaks of what has come 2 ms later than it should */
+    UT_PLANT_JUDGED_POOL_GROWS,       /* the more is lost, the more may be on the way */
     UT_PLANT_LEAVES_EARLY,            /* a host ends its op although others wait for what goes through it */
     UT_PLANT_NO_CRC,                  /* no checksum is looked at */
     UT_PLANT_NO_TAIL_RULE,            /* a stage ends early before the tails were seen */

@@ -43,7 +43,7 @@ void ut_engine_credit_init(ut_engine *e)
         return;
     /* The row may have been another engine's: what others have read of it stays counted. */
     const ut_link_row *row = &e->config.link->lane[e->config.lane];
-    e->came = (ut_pool_count){load(&row->bytes), load(&row->packets), load(&row->numbers)};
+    e->came = (ut_pool_count){load(&row->bytes), load(&row->packets), load(&row->numbers), load(&row->runs)};
 }
 
 /* What has come to all lanes of the host. |taken|: what the other lanes' peers have outstanding. A lane that has said
@@ -59,6 +59,7 @@ static ut_pool_count came_to_host(const ut_engine *e, ut_ns silence, ut_ns now, 
         sum.bytes += load(&row->bytes);
         sum.packets += load(&row->packets);
         sum.numbers += load(&row->numbers);
+        sum.runs += load(&row->runs);
         *taken += now < load(&row->told_at) + silence ? load(&row->taken) : 0;
     }
     return sum;
@@ -72,6 +73,7 @@ static void tell(const ut_engine *e, uint64_t taken, ut_ns now)
     store(&row->bytes, e->came.bytes);
     store(&row->packets, e->came.packets);
     store(&row->numbers, e->came.numbers);
+    store(&row->runs, e->came.runs);
     store(&row->taken, taken);
     store(&row->told_at, now);
 }
@@ -86,6 +88,7 @@ void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)
     e->came.bytes += bytes;
     e->came.packets++;
     e->came.numbers += numbers;
+    e->came.runs += numbers > 2 ? numbers - 1 : 0;
 }
 
 void ut_engine_credit_tick(ut_engine *e, ut_ns now)

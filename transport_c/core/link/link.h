@@ -16,6 +16,7 @@ typedef struct ut_link_row {
     _Alignas(64) uint64_t bytes; /* that came, since the lane's start */
     uint64_t packets;            /* that came */
     uint64_t numbers;            /* of packets that were sent, as far as the lane knows */
+    uint64_t runs;               /* of those, lost in runs */
     uint64_t taken;              /* bytes of the host's pool that the lane's peers have outstanding (pool.h) */
     uint64_t told_at;            /* when the lane last told them: it does so in each of its turns */
 } ut_link_row;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/link/pool.h"
 
+#include "core/base/plant.h"
+
 enum {
     SHARE_MOST = 75,     /* percent of the pool that one of several peers may have */
     PARTS = 8,           /* a grant is such a part of the pool, or half of each peer's equal part if that is less ... */
@@ -9,6 +11,7 @@ enum {
     LATE = 4,            /* of the times that hosts come late to their work: both ends, and half of them are later */
     LOSS_PACKETS = 1024, /* loss is judged over at least so many */
     LOSS_MOST = 1000,    /* of a million */
+    RUNS_PART = 4,       /* it is our doing if a quarter of it was lost in runs */
     PAUSE_ROUNDS = 64,   /* a sample that takes so many round trips saw a pause */
     SLACK_MIN = 60,      /* packets beyond those on the way, standing credit included, however much is lost */
     FLAT_MOST = 3,       /* samples without a higher rate after which the rate of a link is known */
@@ -44,13 +47,15 @@ static void begin(ut_pool *p, const ut_pool_count *count, ut_ns now)
     p->held_back = false;
 }
 
-/* Looks at what was lost, once enough packets were sent. */
+/* Looks at what was lost, once enough packets were sent. A queue that is full drops packets in a row, for they come in
+ * bursts; a network that loses by itself drops one here and one there. */
 static bool judge_loss(ut_pool *p, const ut_pool_count *count)
 {
     uint64_t sent = count->numbers - p->judged.numbers, came = count->packets - p->judged.packets;
+    uint64_t lost = sent - UT_MIN2(came, sent), runs = count->runs - p->judged.runs;
     if (sent < LOSS_PACKETS)
         return false;
-    p->lossy = (sent - UT_MIN2(came, sent)) * 1000000 > sent * LOSS_MOST;
+    p->lossy = lost * 1000000 > sent * LOSS_MOST && runs * RUNS_PART > lost;
     p->judged = *count;
     if (p->lossy)
         p->squeeze = UT_MAX2(p->squeeze - p->squeeze / 4, (uint32_t)(WHOLE / SQUEEZE_MOST));
@@ -103,6 +108,8 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
         bytes += bytes / 32;
     else
         bytes -= (bytes - UT_MIN2(bytes, rest)) / 16;
+    if (ut_planted(UT_PLANT_JUDGED_POOL_GROWS) && count->numbers - p->from.numbers > packets)
+        rest = p->bytes + p->bytes / 4;
     set_bytes(p, UT_MAX2(UT_MIN2(bytes, TALL * rest), rest), peers);
     begin(p, count, now);
 }

@@ -33,6 +33,7 @@ enum {
 typedef struct ut_pool_count {
     uint64_t bytes, packets; /* that came */
     uint64_t numbers;        /* packet numbers up to the newest of each path: packets that were sent */
+    uint64_t runs;           /* those of them that did not come when the next one did, two or more in a row */
 } ut_pool_count;
 
 typedef struct ut_pool {
