@@ -23,7 +23,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
-	@echo "make test       the tests of all that a user is promised, two at a time (7 minutes on two cores); ARGS=\"-k desync\""
+	@echo "make test       the tests of all that a user is promised, two at a time (6 minutes on two cores); ARGS=\"-k desync\""
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (15 minutes)"
 	@echo "make prove      forged datagrams against whole engines, and nonces of simulated worlds, with figures; ARGS=\"FORGED=1e9 SEEDS=100000\""
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"

@@ -119,7 +119,7 @@ static void ut_conn__the_tail_is_probed_sooner(void)
     ut_ns usual = ut_conn_pto(&tx);
     ut_conn_sending(&tx, 7, 1 << 6, 41, PACKET, true, now);
     CHECK(usual > UT_HOLD_NS);
-    CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + tx.tx.srtt / 4);
+    CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + UT_TIMER_MIN_NS);
     rx.tx.srtt = 200 * UT_US;
     feedback();
     CHECK_EQ(rx.say.at, UT_NEVER);

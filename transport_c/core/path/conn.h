@@ -163,10 +163,11 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
-/* How long a receiver keeps urgent news to itself. */
+/* How long a receiver keeps urgent news to itself. The sender counts on UT_TIMER_MIN_NS, for both ends may know
+ * different round trips. */
 static inline ut_ns ut_conn_hold_urgent(const ut_conn *c)
 {
-    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_HOLD_NS) : (ut_ns)UT_HOLD_NS;
+    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_TIMER_MIN_NS;
 }
 /* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
 ut_ns ut_conn_silence(const ut_conn *c);

@@ -55,7 +55,7 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
 
 ut_ns ut_conn_silence(const ut_conn *c)
 {
-    ut_ns hold = c->tx.urgent > c->tx.acked ? ut_conn_hold_urgent(c) : (ut_ns)UT_HOLD_NS;
+    ut_ns hold = c->tx.urgent > c->tx.acked ? (ut_ns)UT_TIMER_MIN_NS : (ut_ns)UT_HOLD_NS;
     return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + hold, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
 }
 
