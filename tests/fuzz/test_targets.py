@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.check, pytest.mark.timeout(600)]
 def fuzz(name: str, scratch: Path, *flags: str) -> str:
     """Runs a target, and returns what it says."""
     make(f"build/fuzz_{name}")
-    # By allocations: the most memory that was ever resident, as the kernel tells it, is that of the process that forked.
+    # By allocations: what the kernel calls the most resident memory may be that of the process that forked.
     limits = ["-timeout=20", "-rss_limit_mb=0", "-malloc_limit_mb=2048"]
     command = [BUILD / f"fuzz_{name}", f"-artifact_prefix={scratch}/", *limits, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=scratch)
