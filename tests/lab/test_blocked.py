@@ -127,22 +127,23 @@ def test_forming__says_whom_it_waits_for_and_at_which_address() -> None:
         for rank, blocked in ((0, False), (1, True)):
             if blocked:
                 lab.set_one_way([(1, 0)], protocol="tcp")
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             waiting = lab.host(rank).popen([sys.executable, "-c", script], cluster.environment(rank), **pipes)
-            said: list[str] = []
-            reader = threading.Thread(target=lambda p=waiting, s=said: s.append(p.communicate(timeout=60)[1]))
+            said: list[str] = []  # lines, as they come: the client and the daemon speak each in its own time
+            reader = threading.Thread(target=lambda p=waiting, s=said: s.extend(p.stderr))
             reader.start()
             limit = time.monotonic() + 30
             forming = ""
-            while not forming and time.monotonic() < limit:
+            while not (forming and said) and time.monotonic() < limit:
                 jobs = get_status(str(cluster.socket(rank))).jobs
                 forming = jobs[0].waiting_for if jobs else ""
                 time.sleep(0.1)
             listing = [str(BIN / "ultima"), "status", "--socket", str(cluster.socket(rank))]
             shown = " ".join(subprocess.run(listing, capture_output=True, text=True, timeout=30).stdout.split())
             waiting.terminate()
+            waiting.wait(60)
             reader.join(60)
             place = f"{cluster.addresses[0]}:{PORT}"
             wanted = f"coordinator {place} does not answer" if blocked else "waiting for rank 1 of 2 (0 is here); "
-            assert wanted in forming and wanted in said[0] and wanted in cluster.log(rank), (forming, said)
+            assert wanted in forming and wanted in "".join(said) and wanted in cluster.log(rank), (forming, said)
             assert "it forms with 2 ranks" in shown and wanted in shown, shown
