@@ -52,6 +52,8 @@ def test_targets__all_have_a_corpus() -> None:
 
 def test_target__sees_a_planted_bug(tmp_path: Path) -> None:
     """A fuzzer that finds nothing may see nothing: without the decoder's check of the length it reads too far."""
+    found = tmp_path / "found"  # the first folder is the one that a fuzzer writes to
+    found.mkdir()
     source = (HERE.parents[1] / "transport_c/core/wire/packets.c").read_text()
     planted = source.replace("len < least[kind]", "len < 1")
     assert planted != source
@@ -64,7 +66,14 @@ def test_target__sees_a_planted_bug(tmp_path: Path) -> None:
     command += [f"-I{HERE / 'targets'}", str(HERE / "targets/fuzz_packets.c"), str(tmp_path / "packets.c"), *wanted]
     subprocess.run([*command, "-o", str(tmp_path / "fuzz"), "-lm"], check=True, timeout=120)
     done = subprocess.run(
-        [tmp_path / "fuzz", "-runs=200000", "-seed=1", f"-artifact_prefix={tmp_path}/", str(HERE / "corpus/packets")],
+        [
+            tmp_path / "fuzz",
+            "-runs=200000",
+            "-seed=1",
+            f"-artifact_prefix={tmp_path}/",
+            str(found),
+            str(HERE / "corpus/packets"),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,7 +16,7 @@ enum {
     SLACK_MIN = 60,      /* packets beyond those on the way, standing credit included, however much is lost */
     FLAT_MOST = 3,       /* samples without a higher rate after which the rate of a link is known */
     WHOLE = 1024,        /* of `squeeze` */
-    SQUEEZE_MOST = 2,    /* to a quarter at most */
+    SQUEEZE_MOST = 2,    /* to a half at most */
 };
 
 static uint64_t carried(const ut_pool *p, ut_ns time)

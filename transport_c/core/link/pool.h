@@ -12,8 +12,8 @@
  *
  * The size of the pool follows what is measured. Its least is what the link brings in a round trip and UT_POOL_PACKETS
  * packets: with so many there is nearly always one at each link, by the mean values of a closed queueing network of as
- * many senders as receivers. It grows while grants are held back and nothing is lost, and shrinks when more is lost
- * than the network loses by itself.
+ * many senders as receivers. It grows while grants are held back and less comes than the link has
+ * been seen to bring, and shrinks when packets are lost in runs, as a full queue drops them.
  *
  * The pool knows no jobs and no paths. All its functions are pure: what they return follows from what they are given.
  */
@@ -23,7 +23,7 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_POOL_PACKETS = 48,         /* of the least pool, beyond what is on the way in a round trip */
+    UT_POOL_PACKETS = 48,         /* of the pool at rest, beyond what is on the way in a round trip */
     UT_POOL_SAMPLE_PACKETS = 256, /* a sample of the link has at least so many packets */
     UT_POOL_STANDING_MIN = 8,     /* packets of standing credit, at least ... */
     UT_POOL_STANDING_MAX = 64,    /* ... and at most */
