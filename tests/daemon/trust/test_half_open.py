@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import socket
+import sys
 import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -15,34 +17,60 @@ from tests.daemon.helpers import House, wired
 from tests.daemon.trust.papers import Authority, papers
 from ultima.daemon.process.server import Daemon
 
-# The first bytes of a TLS record that would hold a ClientHello of 512 bytes.
-BEGUN = bytes.fromhex("1603010200010001fc0303")
+SPARE = 500  # descriptors for all else that this process holds open
+
+# A process of its own, so that its descriptors count against a limit of their own. Every other connection says the
+# first bytes of a TLS record that would hold a ClientHello of 512 bytes, and stops in the middle.
+STRANGERS = """
+import contextlib, resource, socket, sys
+address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = []
+for number in range(count):
+    held.append(socket.create_connection((address, port), timeout=30))
+    if number % 2:
+        with contextlib.suppress(OSError):
+            held[-1].send(bytes.fromhex("1603010200010001fc0303"))
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
-async def hold_open(daemon: Daemon, count: int) -> contextlib.ExitStack:
-    """Opens so many connections; every other one says a few bytes and stops in the middle."""
-    loop, held = asyncio.get_running_loop(), contextlib.ExitStack()
-    for number in range(count):
-        one = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        one.setblocking(False)
-        await loop.sock_connect(one, (daemon.config.bind, daemon.grpc_port))
-        if number % 2:
-            with contextlib.suppress(OSError):
-                one.send(BEGUN)
-    return held
+@contextlib.contextmanager
+def descriptors(wanted: int) -> Iterator[int]:
+    """Lets this process open as many files as it may, at most `wanted`: how many these are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = min(hard, max(soft, wanted))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    try:
+        yield allowed
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.asynccontextmanager
+async def held_open(daemon: Daemon, count: int) -> AsyncIterator[None]:
+    """So many half-open connections to a daemon."""
+    arguments = ["-c", STRANGERS, daemon.config.bind, str(daemon.grpc_port), str(count)]
+    strangers = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
+    try:
+        assert strangers.stdout is not None and await strangers.stdout.readline() == b"held\n"
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            strangers.kill()
+        await strangers.communicate()
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.check)])
 async def test_join__while_strangers_hold_connections_half_open(house: House, count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * count + 1000)), hard))
     authority = Authority()
     daemons = [await house.daemon(f"n{i}", tls=papers(house.folder, f"n{i}", authority).environment) for i in range(2)]
-    try:
-        with await hold_open(daemons[0], count):
+    with descriptors(count + SPARE) as allowed:
+        count = min(count, allowed - SPARE)  # those of the daemon, which is this process, are bounded too
+        async with held_open(daemons[0], count):
             began = time.monotonic()
             await house.job(daemons)
             print(f"{count} half-open connections: two daemons joined in {time.monotonic() - began:.3f} s")
             assert wired(daemons)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
