@@ -35,8 +35,8 @@ class _Parser(argparse.ArgumentParser):
         raise StartupError(message)
 
 
-def parse(arguments: Sequence[str]) -> dict[str, object]:
-    """The flags that were given, by key of DaemonConfig, and "config". Raises StartupError."""
+def parser() -> argparse.ArgumentParser:
+    """What ultimad understands; the manual page is made from it."""
     parser = _Parser(prog="ultimad", description="Ultima's daemon: one on each host.", allow_abbrev=False)
     add = parser.add_argument
     add("--config", metavar="FILE", help="TOML file (default: /etc/ultima/ultimad.toml if it exists)")
@@ -46,7 +46,12 @@ def parse(arguments: Sequence[str]) -> dict[str, object]:
     add("--insecure", action="store_true", default=None, help="speak to other daemons, which are not authenticated")
     add("--log-level", metavar="L", help="debug, info, warning or error (default: info)")
     add("--version", action="store_true", default=None, help="print the version and exit")
-    return {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> dict[str, object]:
+    """The flags that were given, by key of DaemonConfig, and "config". Raises StartupError."""
+    return {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
 
 
 def version() -> str:
