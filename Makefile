@@ -18,7 +18,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test check prove test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce lab clean
+.PHONY: help setup demo test check prove test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -38,6 +38,7 @@ help:
 	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
 	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
 	@echo "make reproduce-deepreduce  DeepReduce's claims: containers, codecs, toy training, a slow link (root, 3 minutes)"
+	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, when it pays (a minute)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
@@ -114,6 +115,9 @@ reproduce-rna: setup
 
 reproduce-deepreduce: setup
 	@$(PY) -m tests.reproduce.deepreduce.main $(ARGS)
+
+reproduce-coded: setup
+	@$(PY) -m tests.reproduce.coded.main $(ARGS)
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)
