@@ -47,13 +47,15 @@ HARDEN_LINK = ["-Wl,-z,relro,-z,now,-z,noexecstack"]
 # is changed with every flag and with every line above it.
 ALIGN = [flag for flag in ("-falign-functions=64", "-falign-loops=32") if _taken_by_the_compiler(flag)]
 
+CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
-ffibuilder.cdef((HERE / "engine.cdef.h").read_text(encoding="utf-8"))
+for cdef in CDEFS:
+    ffibuilder.cdef(cdef.read_text(encoding="utf-8"))
 ffibuilder.set_source(
     "ultima._native",
     '#include "udp/driver.h"\n#include "kernels/kernels.h"\n#include "kernels/sparse.h"\n',
     sources=_below_root("*.c"),
-    depends=[*_below_root("*.h"), str((HERE / "engine.cdef.h").relative_to(ROOT))],
+    depends=[*_below_root("*.h"), *(str(cdef.relative_to(ROOT)) for cdef in CDEFS)],
     include_dirs=[str(HERE.relative_to(ROOT))],
     # -UNDEBUG: an assert guards against our own mistakes, and Python's own build flags would take it out.
     # Hidden symbols: calls between our files become direct, and nothing else in the process can step in between.

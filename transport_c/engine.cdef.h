@@ -73,12 +73,16 @@ const char *ut_strerror(int error);
 #define UT_FIELD_COLLECTIVE ...
 #define UT_FIELD_ROOT ...
 #define UT_FIELD_DIVISOR ...
+#define UT_FIELD_GROUP ...
+#define UT_FIELD_FORM ...
+#define UT_FIELD_HINT ...
 #define UT_ALLREDUCE ...
 #define UT_REDUCE_SCATTER ...
 #define UT_ALL_GATHER ...
 #define UT_BROADCAST ...
 #define UT_ALL_TO_ALL ...
 #define UT_BARRIER ...
+#define UT_ALLREDUCE_SPARSE ...
 #define UT_TAR ...
 #define UT_RING ...
 #define UT_BCUBE ...
@@ -461,40 +465,3 @@ int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, vo
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 uint64_t ut_driver_now(void);
-
-/* ---- kernels/sparse.h, kernels/kernels.h: sparse tensors ---- */
-
-#define UT_BLOOM_HASHES_MAX ...
-int ut_kernels_init(int most);
-typedef struct ut_selection {
-    uint32_t above;
-    size_t ties;
-    uint32_t *indices;
-    float *values;
-    size_t room;
-} ut_selection;
-size_t ut_keep(float *kept, const float *add, size_t n, const ut_selection *s);
-size_t ut_keep_momentum(float *kept, float *velocity, const float *add, float momentum, size_t n,
-                        const ut_selection *s);
-void ut_magnitudes(const float *p, size_t n, uint32_t prefix, unsigned shift, unsigned bits, uint64_t *counts);
-size_t ut_scatter_add(float *out, size_t end, const uint32_t *x, const float *v, size_t n);
-size_t ut_ascending(const uint32_t *x, size_t n, uint64_t end);
-void ut_bitmap_encode(uint8_t *out, const uint32_t *x, size_t n);
-int ut_bitmap_decode(uint32_t *x, size_t n, uint64_t end, const uint8_t *in);
-size_t ut_gaps_encode(uint8_t *out, const uint32_t *x, size_t n);
-int ut_gaps_decode(uint32_t *x, size_t n, uint64_t end, const uint8_t *in, size_t len);
-size_t ut_runs_encode(uint8_t *out, const uint32_t *x, size_t n, uint64_t end);
-int ut_runs_decode(uint32_t *x, size_t n, uint64_t end, const uint8_t *in, size_t len);
-void ut_bits_pack(uint8_t *out, const uint32_t *values, size_t n, unsigned width);
-void ut_bits_unpack(uint32_t *values, size_t n, unsigned width, const uint8_t *in);
-int64_t ut_prefix_encode(uint8_t *out, const uint32_t *codes, const uint8_t *in, size_t n);
-int ut_prefix_decode(uint8_t *out, size_t n, const uint16_t *table, unsigned bits, const uint8_t *in, size_t len);
-uint32_t ut_murmur3(uint32_t x, uint32_t seed);
-void ut_bloom_insert(uint8_t *bits, uint32_t m, uint32_t k, const uint32_t *x, size_t n);
-size_t ut_bloom_members(const uint8_t *bits, uint32_t m, uint32_t k, uint64_t end, uint32_t *out, size_t room);
-void ut_bloom_choose(uint8_t *chosen, const uint32_t *p, size_t n, uint32_t m, uint32_t k, size_t r, uint64_t seed,
-                     uint32_t *scratch);
-size_t ut_bloom_choose_words(size_t n, uint32_t m, uint32_t k);
-void ut_qsgd_encode(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
-                    uint32_t seed);
-void ut_qsgd_decode(float *values, const float *norms, const uint32_t *codes, size_t n, size_t bucket, unsigned bits);

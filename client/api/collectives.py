@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _OPS_ALLOWED = "one of " + ", ".join(OPS)
 
 NOTE_MAX = 2**64 - 1
+SPARSE = {"allreduce_sparse"}
 
 
 class Collectives:
@@ -40,12 +41,14 @@ class Collectives:
     @property
     def collectives(self) -> frozenset[str]:
         """Names of the collectives that this job can do natively, the same on all ranks: "allreduce" and "barrier"
-        always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own. In
-        a job with a policy "allreduce" alone."""
+        always; "broadcast", "all_gather", "reduce_scatter" and "all_to_all" where every rank has a host of its own;
+        "allreduce_sparse" where the daemon sums sparse contributions. In a job with a policy "allreduce" alone."""
         if self._connection.policy != "none":
             return frozenset({"allreduce"})
-        alone = len(self._connection.session.hosts) == self._connection.settings.world_size
-        return frozenset(COLLECTIVES if alone else {"allreduce", "barrier"})
+        session = self._connection.session
+        alone = len(session.hosts) == self._connection.settings.world_size
+        always = {"allreduce", "barrier"}
+        return frozenset((set(COLLECTIVES) - SPARSE if alone else always) | (SPARSE if session.sparse else set()))
 
     def broadcast(self, array: Any, root: int = 0, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
         """Gives every rank the content of `array` on rank `root`, in place.

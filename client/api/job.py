@@ -19,6 +19,7 @@ from ultima.api.connection import LEAVE_TIMEOUT_S, Connection
 from ultima.api.handle import Handle
 from ultima.api.partial import Partial
 from ultima.api.requests import allreduce_op
+from ultima.api.sparse_reduce import SparseReduce
 from ultima.api.sync import SyncResult, sync_model
 from ultima.base.buffers import AnyArray
 from ultima.base.durations import Duration, duration_s
@@ -105,7 +106,7 @@ def _daemon_connector() -> Connector:
     return DaemonConnector()
 
 
-class Job(Collectives):
+class Job(Collectives, SparseReduce):
     """One rank of a job. It is made by `connect`, is a context manager, and is safe for several threads.
 
     Ops are numbered in the order of the calls, and the n-th call of one rank meets the n-th call of the others. So all

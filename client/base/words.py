@@ -54,7 +54,15 @@ RELIABLE_ONLY = frozenset({"min", "max", "prod"})
 MODES = {"bounded": 1, "best_effort": 2, "reliable": 3}
 MODE_BY_CODE = {code: name for name, code in MODES.items()}
 
-COLLECTIVES = {"allreduce": 0, "reduce_scatter": 1, "all_gather": 2, "broadcast": 3, "all_to_all": 4, "barrier": 5}
+COLLECTIVES = {
+    "allreduce": 0,
+    "reduce_scatter": 1,
+    "all_gather": 2,
+    "broadcast": 3,
+    "all_to_all": 4,
+    "barrier": 5,
+    "allreduce_sparse": 6,
+}
 COLLECTIVE_BY_CODE = {code: name for name, code in COLLECTIVES.items()}
 
 FIELD_BY_CODE = {
@@ -67,7 +75,15 @@ FIELD_BY_CODE = {
     7: "collective",
     8: "root",
     9: "divisor",
+    10: "group",
+    11: "form",
+    12: "hint",
 }
+
+# How the values of a sparse allreduce travel; of float8 that is e4m3, with one scale for a contribution.
+FORMS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8": 3}
+FORM_BY_CODE = {code: name for name, code in FORMS.items()}
+GROUP_MAX = 256
 
 # What starts the ops of a job; "none" is the ordinary job, all others make it a partial one.
 POLICY_BY_CODE = dict(enumerate(POLICIES, 1))
@@ -113,6 +129,8 @@ def field_value(field: str, number: int) -> object:
         return MODE_BY_CODE.get(number, number)
     if field == "collective":
         return COLLECTIVE_BY_CODE.get(number, number)
+    if field == "form":
+        return FORM_BY_CODE.get(number, number)
     if field == "agree":
         return bool(number)
     if field == "divisor":

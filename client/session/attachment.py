@@ -60,6 +60,12 @@ class Submission:
     """In partial jobs: the first op whose result is taken."""
     steps: tuple[int, int] = (0, 0)
     """In partial jobs: the oldest and the newest step in what is given."""
+    entries: int = 0
+    """In sparse allreduces: indices in what is given. The values follow them."""
+    group: int = 0
+    """In sparse allreduces: elements that share an index."""
+    form: int = 0
+    hint: int = 0
 
 
 class SlotWords(NamedTuple):
@@ -114,6 +120,8 @@ class Attachment:
     """Says good-bye within so many seconds; failing to is not an error, the hang-up says the same."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the job, in words."""
+    sparse: bool = False
+    """Whether the daemon sums sparse contributions."""
 
 
 class Connector(Protocol):

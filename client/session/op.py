@@ -21,6 +21,7 @@ from ultima.base.errors import (
     UltimaError,
 )
 from ultima.base.receipt import Host, Receipt, StageEnd, Status, ranks_text
+from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
     AGREE,
     COLLECTIVES,
@@ -72,6 +73,8 @@ class Layout:
     root: int = 0
     note: int | None = None
     """Of a barrier, in the place of the number of elements."""
+    sparse: SparseCall | None = None
+    """Of a sparse allreduce, whose source is no bucket."""
 
 
 class Op:
@@ -179,7 +182,7 @@ class Op:
         self.src, self.dst = -1 if src is None else src, -1 if dst is None else dst
         self.copies = dst is None
         if src is None and dst is None:
-            return 2 * self.nbytes if layout.apart else self.nbytes
+            return self._apart_from + self.target.nbytes if layout.apart else self.nbytes
         return self.source.nbytes if src is None else self.target.nbytes
 
     def stage(self, arena: Arena, block: Block) -> None:
@@ -191,8 +194,18 @@ class Op:
             self.src = block.offset + (self.layout.src_from if both else 0)
             arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
         if self.dst < 0:
-            apart = self.nbytes if both and self.layout.apart else 0
+            apart = self._apart_from if both and self.layout.apart else 0
             self.dst = block.offset + apart + (self.layout.dst_from if both else 0)
+
+    @property
+    def _apart_from(self) -> int:
+        """Where the target begins in staging memory that holds the source before it: a multiple of 8."""
+        return -(-self.source.nbytes // 8) * 8
+
+    def sparse_words(self) -> tuple[int, int, int, int]:
+        """What a submission says of a sparse allreduce: entries, group, form and hint."""
+        call = self.layout.sparse
+        return (call.entries, call.group, call.form, call.hint) if call else (0, 0, 0, 0)
 
     def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
         """Takes in what the engine says."""
@@ -222,7 +235,9 @@ class Op:
         if self.mode == MODES["reliable"]:
             self.fail(RanksGone(f"op {seq}: the other ranks did it while this host's daemon was away", others))
             return
-        if self.target is not self.source:
+        if self.layout.sparse:
+            self.layout.sparse.scatter(self.source, self.target.reshape(-1))
+        elif self.target is not self.source:
             np.copyto(as_bytes(self.target), as_bytes(self.source))
         expected = 2 * (len(hosts) - 1) * self.nbytes // len(hosts)
         self.receipt = Receipt(
@@ -260,6 +275,7 @@ class Op:
             "mode": self.mode,
             "agree": self.flags & AGREE,
             "divisor": self.flags & WORLD,
+            **dict(zip(("group", "form", "hint"), self.sparse_words()[1:], strict=True)),
         }
 
     def fail(self, failure: UltimaError) -> None:

@@ -72,7 +72,7 @@ class Session:
         self._someone_polls = False
         self._fds_open = True
         self._fds_wanted = True
-        self.options = attachment.options
+        self.options, self.sparse = attachment.options, attachment.sparse
         self.next_op = attachment.next_op_seq
         """Where the job stood when this session began."""
         # Of submissions. In a job with a policy these are no ops, and only begin at the number of the next one.
@@ -171,6 +171,7 @@ class Session:
                 op.layout.root,
                 op.wanted,
                 op.steps,
+                *op.sparse_words(),
             )
         )
 

@@ -9,6 +9,7 @@
 Containers and codecs are those of DeepReduce (Xu et al., NeurIPS 2021). `docs/sparse.md` says how to choose.
 """
 
+from ultima.base.sparse_form import rounded
 from ultima.sparse.codec import Sparse, decode, encode
 from ultima.sparse.container import INDEX_CODECS, VALUE_CODECS, Container, parse
 from ultima.sparse.exchange import Exchanged, exchange
@@ -28,5 +29,6 @@ __all__ = [
     "exchange",
     "parse",
     "random_entries",
+    "rounded",
     "top_entries",
 ]

@@ -223,6 +223,7 @@ class FakeDaemon:
                 bucket_bytes_max=limit,
                 leave=lambda _timeout_s: self._leave(attached),
                 options={row.name: row.write(said[row.field]) for row in options.TABLE},
+                sparse=True,
             )
 
     def _policy_of(self, said: dict[str, int]) -> None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ultima.base.buffers import AnyArray
 from ultima.base.receipt import Host, PeerReceipt, Receipt, StageEnd, Status, Trouble, Why
 from ultima.base.reference import collective_result, nonfinite_count
+from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
     AGREE,
     COLLECTIVE_BY_CODE,
@@ -43,6 +44,9 @@ _FIELDS: dict[int, Callable[[FakeSubmission], int]] = {
     4: lambda submission: submission.mode,
     5: lambda submission: submission.agree,
     8: lambda submission: submission.root,
+    10: lambda submission: submission.group,
+    11: lambda submission: submission.form,
+    12: lambda submission: submission.hint,
 }
 assert FIELD_BY_CODE.keys() - _FIELDS.keys() == {6, 9}, "the algorithm is the job's; divisors are of partial jobs"
 
@@ -70,6 +74,19 @@ class FakeSubmission(Submission):
             return 1
         count = self.count // self.world_size if self.name == "all_gather" else self.count
         return count * DTYPE_BY_CODE[self.dtype].itemsize
+
+    def contribution(self, arena: npt.NDArray[np.uint8]) -> AnyArray:
+        """A copy of what the rank brings; of sparse entries the dense array that they stand for."""
+        if self.sparse:
+            dense = np.empty(self.count, np.float32)
+            self.sparse.scatter(arena[self.src : self.src + self.sparse.nbytes], dense)
+            return dense
+        held = arena[self.src : self.src + self.src_nbytes]
+        return held.copy().view(DTYPE_BY_CODE[self.dtype].numpy)
+
+    @property
+    def sparse(self) -> SparseCall | None:
+        return SparseCall(self.entries, self.group, self.form, self.hint) if self.group else None
 
     @property
     def name(self) -> str:
@@ -154,8 +171,7 @@ class FakeOp:
 
     def join(self, session: FakeSession, submission: FakeSubmission, arrives_ns: int) -> None:
         """A rank calls the op; the others see its contribution from `arrives_ns` on."""
-        held = session.arena[submission.src : submission.src + submission.src_nbytes]
-        data = held.copy().view(DTYPE_BY_CODE[submission.dtype].numpy)
+        data = submission.contribution(session.arena)
         self._parts[session.rank] = _Part(session, submission, time.monotonic_ns(), arrives_ns, data)
 
     def step(
@@ -233,7 +249,8 @@ class FakeOp:
             kind = DTYPE_BY_CODE[submission.dtype]
             arrays = [values[rank] for rank in sorted(values)]
             op = OP_BY_CODE.get(submission.redop, "")
-            result = collective_result(submission.name, part.session.rank, arrays, kind, op, submission.root)
+            name = "allreduce" if submission.sparse else submission.name
+            result = collective_result(name, part.session.rank, arrays, kind, op, submission.root)
             part.session.arena[submission.dst : submission.dst + result.nbytes] = result.view(np.uint8)
             receipt = replace(receipt, digest=digest(result.tobytes()))
         part.waiting = False

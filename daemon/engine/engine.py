@@ -50,7 +50,7 @@ class EventKind(IntEnum):
     ACTIVATED = 8
 
 
-FIELDS = ("nothing", "dtype", "op", "count", "mode", "agree", "algorithm", "collective", "root", "divisor")
+FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint".split(),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def test_barrier__another_note_is_a_desync() -> None:
 
 def test_collectives__ranks_that_share_a_host() -> None:
     with jobs_of(4, ranks_per_host=2) as jobs:
-        assert jobs[0].collectives == {"allreduce", "barrier"}
+        assert jobs[0].collectives == {"allreduce", "barrier", "allreduce_sparse"}
         data, out = np.zeros(4), np.zeros(16)
         calls = {
             "broadcast": lambda: jobs[0].broadcast(data),
@@ -105,7 +105,7 @@ def test_collectives__ranks_that_share_a_host() -> None:
             "reduce_scatter": lambda: jobs[0].reduce_scatter(data, out[:1]),
             "all_to_all": lambda: jobs[0].all_to_all(data, out[:4]),
         }
-        assert {*calls, "allreduce", "barrier"} == set(COLLECTIVES)
+        assert {*calls, "allreduce", "barrier", "allreduce_sparse"} == set(COLLECTIVES)
         for name, call in calls.items():
             with pytest.raises(ultima.Unsupported, match=rf"{name}: 4 ranks share 2 hosts.*one rank per host"):
                 call()

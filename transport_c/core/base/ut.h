@@ -102,7 +102,10 @@ enum ut_field {
     UT_FIELD_ALGORITHM,
     UT_FIELD_COLLECTIVE,
     UT_FIELD_ROOT,
-    UT_FIELD_DIVISOR
+    UT_FIELD_DIVISOR,
+    UT_FIELD_GROUP, /* this and the next two: of sparse allreduces */
+    UT_FIELD_FORM,
+    UT_FIELD_HINT
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {
@@ -112,7 +115,8 @@ enum ut_collective {
     UT_BROADCAST,
     UT_ALL_TO_ALL,
     UT_BARRIER, /* an all-gather of a byte of each host */
-    UT_COLLECTIVES_END
+    UT_COLLECTIVES_END,
+    UT_ALLREDUCE_SPARSE = UT_COLLECTIVES_END /* an allreduce to which ranks give indices and values */
 };
 /* The schedule of a job's allreduces. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END };

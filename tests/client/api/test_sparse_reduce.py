@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sparse allreduce of a Job on the fake daemon: what it takes, what it gives, and what it refuses."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.seeds import seeds
+from ultima.base.sparse_form import SparseCall, float8_scale, rounded
+from ultima.base.words import FORMS
+from ultima.testing import FakeDaemon
+
+
+@contextmanager
+def jobs_of(ranks: int = 2, **options: Any) -> Iterator[list[ultima.Job]]:
+    with FakeDaemon(ranks) as daemon, ExitStack() as stack:
+        yield [stack.enter_context(daemon.connect(rank, arena="256K", **options)) for rank in range(ranks)]
+
+
+def test_sum_and_average__over_ranks_with_other_entries() -> None:
+    with jobs_of(3) as jobs:
+        outs = [np.full(10, 7, np.float32), jobs[1].empty(10), np.full(10, 7, np.float32)]
+        for op, divisor in (("sum", 1), ("avg", 3)):
+            handles = [
+                job.allreduce_sparse_async(indices, values, out, op=op, hint=2)
+                for job, indices, values, out in zip(
+                    jobs,
+                    ([1, 4], np.array([4, 9], np.int64), np.empty(0, np.uint32)),
+                    ([3.0, 6.0], [6.0, 9.0], []),
+                    outs,
+                    strict=True,
+                )
+                for indices, values in [(np.asarray(indices, np.uint32), np.asarray(values, np.float32))]
+            ]
+            receipts = [handle.wait() for handle in handles]
+            expected = np.zeros(10, np.float32)
+            expected[[1, 4, 9]] = np.array([3, 12, 9]) / divisor
+            for receipt, out, handle in zip(receipts, outs, handles, strict=True):
+                assert out.tolist() == expected.tolist()
+                assert receipt.complete and receipt.bytes_expected == receipt.bytes_used + receipt.bytes_missing
+                assert handle.result is out and handle.nbytes == 40
+
+
+def test_group__indices_name_rows() -> None:
+    with jobs_of(2) as jobs:
+        outs = [np.empty((4, 3), np.float32) for _ in jobs]
+        row = np.arange(3, dtype=np.float32)
+        handles = [
+            job.allreduce_sparse_async(np.array([at, 3]), np.stack([row, row + 1]), out, op="sum", group=3)
+            for job, out, at in zip(jobs, outs, (0, 2), strict=True)
+        ]
+        assert all(handle.wait().complete for handle in handles)
+        zero = np.zeros(3)
+        assert outs[0].tolist() == outs[1].tolist() == np.stack([row, zero, row, 2 * row + 2]).tolist()
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.parametrize("form", FORMS)
+def test_form__what_arrives_is_what_rounded_says(form: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal(200) * 10.0 ** rng.integers(-6, 4)).astype(np.float32)
+    with jobs_of(1) as (job,):
+        out = np.empty(400, np.float32)
+        assert job.allreduce_sparse(np.arange(0, 400, 2), values, out, op="sum", form=form).complete
+        assert out[::2].tolist() == rounded(values, form).tolist()
+        assert not out[1::2].any()
+    scale = np.abs(values) if form != "float8" else np.maximum(np.abs(values), 2.0**-6 * float8_scale(values))
+    bound = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float8": 2.0**-4}[form]
+    assert (np.abs(rounded(values, form) - values) <= bound * scale + (2.0**-24 if form == "float16" else 0)).all()
+
+
+def test_float8__is_e4m3_with_a_scale_of_two() -> None:
+    exact = np.array([448.0, -416, 1, 1.125, 2.0**-6, 2.0**-9, 3 * 2.0**-9, 0, 240], np.float32)
+    assert float8_scale(exact) == 1 and rounded(exact, "float8").tolist() == exact.tolist()
+    for power in (-100, -3, 9, 60):
+        moved = exact * np.float32(2.0**power)
+        assert float8_scale(moved) == 2.0**power and rounded(moved, "float8").tolist() == moved.tolist()
+    ties = np.array([448, 17, 19, 1.0625, 1.1875, 2.0**-10, 3 * 2.0**-10], np.float32)
+    assert rounded(ties, "float8").tolist() == [448, 16, 20, 1, 1.25, 0, 2.0**-8]
+    odd = rounded(np.array([np.inf, np.nan, 1], np.float32), "float8")
+    assert np.isnan(odd[:2]).all() and odd[2] == 1
+    assert float8_scale(np.array([448.1], np.float32)) == 2
+    assert float8_scale(np.zeros(3, np.float32)) == 2.0**-117
+
+
+def test_bad_input__is_named_before_anything_is_sent() -> None:
+    with jobs_of(1) as (job,):
+        out = np.zeros(12, np.float32)
+
+        def call(indices: Any = (0, 3), values: Any = (1, 2), into: Any = out, **named: Any) -> None:
+            job.allreduce_sparse(np.asarray(indices), np.asarray(values, np.float32), into, **named)
+
+        rows: list[tuple[str, dict[str, Any]]] = [
+            ("indices.*3 after 3 at place 1.*ascending", {"indices": (3, 3)}),
+            ("indices.*2 after 3 at place 1", {"indices": (3, 2)}),
+            ("indices.*12.*0 to 11", {"indices": (3, 12)}),
+            ("indices.*-1.*0 to 11", {"indices": (-1, 2)}),
+            ("indices.*2 dimensions", {"indices": ((1, 2),)}),
+            ("indices.*float64", {"indices": (1.0, 2.0)}),
+            ("indices.*13 entries.*12", {"indices": range(13), "values": range(13)}),
+            ("values.*3 elements.*2: 1 for each", {"values": (1, 2, 3)}),
+            ("values.*2 elements.*8: 4 for each", {"indices": (0, 1), "group": 4}),
+            ("out.*multiple of group, 5", {"group": 5}),
+            ("out.*float64", {"into": np.zeros(12)}),
+            ("op.*max.*avg, sum", {"op": "max"}),
+            ("form.*int4.*float32, float16, bfloat16, float8", {"form": "int4"}),
+            ("group.*257.*1 to 256", {"group": 257}),
+            ("group.*True", {"group": True}),
+            ("hint.*-1.*0 to 4294967295", {"hint": -1}),
+            ("mode.*fast", {"mode": "fast"}),
+            ("agree.*best_effort", {"mode": "best_effort", "agree": True}),
+        ]
+        for words, named in rows:
+            with pytest.raises(ultima.InvalidArgument, match=words):
+                call(**named)
+        with pytest.raises(ultima.InvalidArgument, match=r"values.*float64"):
+            job.allreduce_sparse(np.arange(2), np.zeros(2), out)
+        assert job.allreduce_sparse_async(np.arange(2), np.ones(2, np.float32), out).op_seq == 0, "none used a number"
+
+
+@pytest.mark.parametrize(("field", "mine", "theirs"), [("group", 1, 2), ("form", "float32", "float8"), ("hint", 5, 6)])
+def test_desync__another_group_form_or_hint(field: str, mine: Any, theirs: Any) -> None:
+    with jobs_of(2) as jobs:
+        outs = [np.full(8, 9, np.float32) for _ in jobs]
+        handles = [
+            job.allreduce_sparse_async(np.arange(0), np.empty(0, np.float32), out, **{field: value})
+            for job, out, value in zip(jobs, outs, (mine, theirs), strict=True)
+        ]
+        with pytest.raises(ultima.Desync) as raised:
+            handles[0].wait()
+        assert (raised.value.field, raised.value.mine, raised.value.theirs) == (field, mine, theirs)
+        assert (outs[0] == 9).all()
+
+
+def test_desync__a_dense_allreduce_meets_a_sparse_one() -> None:
+    with jobs_of(2) as jobs:
+        out = np.zeros(8, np.float32)
+        handles = [jobs[0].allreduce_sparse_async(np.arange(1), out[:1], out), jobs[1].allreduce_async(out.copy())]
+        for handle in handles:
+            with pytest.raises(ultima.Desync) as raised:
+                handle.wait()
+            assert raised.value.field == "collective"
+
+
+def test_jobs_without__a_policy_or_a_daemon_that_sums() -> None:
+    out = np.zeros(4, np.float32)
+    with FakeDaemon(1) as daemon:
+        job = daemon.connect(0, options=ultima.Options(policy="solo"))
+        with job, pytest.raises(ultima.Unsupported, match="policy"):
+            job.allreduce_sparse(np.arange(1), out[:1], out)
+    with jobs_of(1) as (job,):
+        assert "allreduce_sparse" in job.collectives
+        job._connection.session.sparse = False
+        assert "allreduce_sparse" not in job.collectives
+        with pytest.raises(ultima.Unsupported, match="exchange"):
+            job.allreduce_sparse(np.arange(1), out[:1], out)
+
+
+def test_missing_rank__average_over_those_that_arrived() -> None:
+    with FakeDaemon(2, peer=lambda rank, op_seq, mine: None) as daemon, daemon.connect(0, arena="64K") as job:
+        out = np.zeros(4, np.float32)
+        receipt = job.allreduce_sparse(np.array([2]), np.array([5], np.float32), out, deadline="50ms")
+        assert not receipt.complete and out.tolist() == [0, 0, 5, 0]
+
+
+def test_call__scatters_what_its_bytes_say() -> None:
+    call = SparseCall(2, 2, FORMS["float32"], 0)
+    given = np.concatenate([np.array([0, 2], np.uint32).view(np.uint8), np.arange(4, dtype=np.float32).view(np.uint8)])
+    out = np.full(6, 9, np.float32)
+    call.scatter(given, out)
+    assert (call.nbytes, out.tolist()) == (24, [0, 1, 0, 0, 2, 3])
