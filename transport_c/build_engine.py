@@ -64,7 +64,7 @@ ffibuilder.set_source(
         *HARDEN_COMPILE,
         *ALIGN,
     ],
-    libraries=["crypto"],  # of OpenSSL; Debian's package libssl-dev has its headers
+    libraries=["crypto", "dl"],  # of OpenSSL; Debian's package libssl-dev has its headers
     extra_link_args=["-pthread", *HARDEN_LINK],
     py_limited_api=True,
 )

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the rest of Ultima asks of a library of cryptography: an AEAD (authenticated encryption with associated data,
- * RFC 5116) and one hash with a key, each by a handful of functions. evp.c holds the real ones; the simulator brings
- * one of its own, which is no cipher.
+ * RFC 5116) and one hash with a key, each by a handful of functions. evp.c and mb.c hold the real ones; the simulator
+ * brings one of its own, which is no cipher.
  */
 #ifndef UT_AEAD_H
 #define UT_AEAD_H
@@ -38,7 +38,8 @@ typedef struct ut_aead_packet {
 
 typedef struct ut_aead {
     const char *name;
-    size_t key_bytes; /* at most UT_KEY_BYTES_MAX */
+    const char *library; /* whose code it is, for people */
+    size_t key_bytes;    /* at most UT_KEY_BYTES_MAX */
     /* A context that holds one key at a time, to seal with (|sealing|) or to open with. NULL: there is no memory. */
     void *(*make)(const struct ut_aead *aead, bool sealing);
     /* Wipes and frees |context|, which may be NULL. */

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file that includes headers of libcrypto. A context is made once for each key's place and keyed anew as keys
+ * The only file that includes headers of libcrypto, and the one that chooses between it and a faster library (mb.h). A
+ * context is made once for each key's place and keyed anew as keys
  * change. For each packet only the nonce is set, so neither a key schedule nor memory is asked for then.
  *
  * No call here can fail for a reason that comes from outside, save that a tag is wrong. Hence the asserts.
  */
 #include "cipher/evp.h"
 
+#include "cipher/mb.h"
+
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
@@ -83,7 +87,8 @@ static void mac(const uint8_t *key, size_t key_len, const uint8_t *data, size_t 
 }
 
 #define COMMON                                                                                                         \
-    .make = make, .drop = drop, .key = set_key, .seal = seal, .open = open, .mac = mac, .wipe = OPENSSL_cleanse
+    .library = "libcrypto", .make = make, .drop = drop, .key = set_key, .seal = seal, .open = open, .mac = mac,        \
+    .wipe = OPENSSL_cleanse
 
 static const suite suites[UT_SUITES_END] = {
     [UT_SUITE_AES_128_GCM] = {{.name = "aes-128-gcm", .key_bytes = 16, COMMON}, EVP_aes_128_gcm},
@@ -107,9 +112,8 @@ static const uint8_t chacha20[16] = {0x9f, 0x07, 0xe7, 0xbe, 0x55, 0x51, 0x38, 0
                                      0x98, 0xba, 0x97, 0x7c, 0x73, 0x2d, 0x08, 0x0d};
 
 /* Seals 16 zeros under a key and nonce of zeros, compares, opens, and sees that a flipped bit is found. */
-static bool computes_rightly(unsigned number)
+static bool computes_rightly(const ut_aead *a, unsigned number)
 {
-    const ut_aead *a = &suites[number].aead;
     const uint8_t zero[UT_KEY_BYTES_MAX] = {0}, *want = number == UT_SUITE_AES_128_GCM   ? aes_128
                                                         : number == UT_SUITE_AES_256_GCM ? aes_256
                                                                                          : chacha20;
@@ -132,17 +136,59 @@ static bool computes_rightly(unsigned number)
     return right;
 }
 
+/* Whether |b| seals as |a| does and opens it: bodies around the widths that fast code works in, and long ones. */
+static bool compute_alike(const ut_aead *a, const ut_aead *b)
+{
+    enum { MOST = 1500 };
+    static const size_t lengths[] = {1, 15, 16, 17, 255, 256, 257, 767, 768, 769, 1424, MOST};
+    uint8_t key[UT_KEY_BYTES_MAX], header[32], one[MOST + UT_TAG_BYTES], other[MOST + UT_TAG_BYTES];
+    void *first = a->make(a, true), *second = b->make(b, true), *opening = b->make(b, false);
+    bool alike = first && second && opening;
+    for (unsigned i = 0; alike && i < sizeof lengths / sizeof *lengths; i++) {
+        const size_t len = lengths[i];
+        memset(key, (int)(i + 1), sizeof key);
+        memset(header, (int)(i + 2), sizeof header);
+        for (size_t at = 0; at < len; at++)
+            one[at] = other[at] = (uint8_t)(at * 7 + i);
+        const ut_aead_packet p = {key + 4, header, i % 2 ? 32 : 16, one, len, one + len};
+        const ut_aead_packet q = {key + 4, header, i % 2 ? 32 : 16, other, len, other + len};
+        a->key(first, key);
+        b->key(second, key);
+        b->key(opening, key);
+        a->seal(first, &p);
+        b->seal(second, &q);
+        alike = memcmp(one, other, len + UT_TAG_BYTES) == 0 && b->open(opening, &q) &&
+                other[len - 1] == (uint8_t)((len - 1) * 7 + i);
+        b->seal(second, &q);
+        other[len] ^= 0x80;
+        alike = alike && !b->open(opening, &q);
+    }
+    a->drop(first);
+    b->drop(second);
+    b->drop(opening);
+    return alike;
+}
+
+const ut_aead *ut_evp_libcrypto(unsigned suite)
+{
+    return suite && suite < UT_SUITES_END && computes_rightly(&suites[suite].aead, suite) ? &suites[suite].aead : NULL;
+}
+
+static const ut_aead *chosen[UT_SUITES_END];
+
+static void choose(void)
+{
+    for (unsigned suite = 1; suite < UT_SUITES_END; suite++) {
+        const ut_aead *usual = ut_evp_libcrypto(suite), *faster = usual ? ut_mb_suite(suite, usual) : NULL;
+        chosen[suite] = faster && computes_rightly(faster, suite) && compute_alike(usual, faster) ? faster : usual;
+    }
+}
+
 const ut_aead *ut_evp_suite(unsigned suite)
 {
-    static uint8_t known[UT_SUITES_END]; /* 1: right, 2: wrong. Two threads would find the same. */
-    if (suite == 0 || suite >= UT_SUITES_END)
-        return NULL;
-    uint8_t is = __atomic_load_n(&known[suite], __ATOMIC_RELAXED);
-    if (is == 0) {
-        is = computes_rightly(suite) ? 1 : 2;
-        __atomic_store_n(&known[suite], is, __ATOMIC_RELAXED);
-    }
-    return is == 1 ? &suites[suite].aead : NULL;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, choose);
+    return suite < UT_SUITES_END ? chosen[suite] : NULL;
 }
 
 unsigned ut_evp_best(void)

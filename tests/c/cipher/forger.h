@@ -141,10 +141,12 @@ static size_t made_up(seen *s, uint8_t *out)
 /* Seals |out| of |len| bytes, tag included, as one who has the secret but another context. */
 static void seal_as(const seen *s, uint8_t *out, size_t len, enum attack how)
 {
-    static ut_keys other[ATTACKS];
+    /* Kept for each path: drawing keys costs more than the whole rest. */
     static struct {
-        uint32_t from, to;
-    } are[ATTACKS];
+        ut_keys keys;
+        uint32_t cid;
+        unsigned suite;
+    } other[ATTACKS][MOST][MOST];
     uint32_t cid = (uint32_t)out[4] << 24 | (uint32_t)out[5] << 16 | (uint32_t)out[6] << 8 | out[7];
     ut_key_context c = {.job = "job", .generation = 3, .from = s->from, .to = s->to, .cid = cid};
     c.job = how == OTHER_JOB ? "jab" : c.job;
@@ -152,12 +154,13 @@ static void seal_as(const seen *s, uint8_t *out, size_t len, enum attack how)
     c.lane += how == OTHER_LANE;
     c.from = how == DIRECTION ? s->to : how == OTHER_HOST ? 3 : s->from;
     c.to = how == DIRECTION ? s->from : s->to;
-    if (!other[how].out.aead || are[how].from != s->from || are[how].to != s->to) {
-        ut_keys_end(&other[how]);
-        CHECK_EQ(ut_keys_begin(&other[how], true, ut_evp_suite(path_suite), path_suite, one_secret, &c,
-                               &ut_key_life_usual, 0),
+    ut_keys *keys = &other[how][s->from][s->to].keys;
+    if (other[how][s->from][s->to].cid != cid || other[how][s->from][s->to].suite != path_suite) {
+        ut_keys_end(keys);
+        CHECK_EQ(ut_keys_begin(keys, true, ut_evp_suite(path_suite), path_suite, one_secret, &c, &ut_key_life_usual, 0),
                  UT_OK);
-        are[how].from = s->from, are[how].to = s->to;
+        other[how][s->from][s->to].cid = cid;
+        other[how][s->from][s->to].suite = path_suite;
     }
     uint32_t header = s->port == UT_PORT_DATA ? 32 : 16;
     static uint64_t number;
@@ -169,7 +172,7 @@ static void seal_as(const seen *s, uint8_t *out, size_t len, enum attack how)
                    .kind = out[0] & 15};
     for (unsigned i = 0; i < 4; i++)
         out[8 + i] = (uint8_t)(number >> (24 - 8 * i)); /* both ends agree on the number as far as they can */
-    ut_cipher_sealed.seal(&other[how], &p, 1, 0);
+    ut_cipher_sealed.seal(keys, &p, 1, 0);
     out[12] = s->bytes[12]; /* the receiver's own epoch */
 }
 

@@ -263,6 +263,51 @@ static void evp__knows_its_suites(void)
     CHECK(ut_evp_suite(ut_evp_best()) != NULL);
 }
 
+/* Whatever library was chosen: it seals what libcrypto opens, and the other way round, at all lengths up to a burst of
+ * vectors, at random ones, and at places that are not aligned. */
+static void evp__libraries_compute_alike(void)
+{
+    static uint8_t one[9216 + 64], other[9216 + 64];
+    for (unsigned suite = 1; suite < UT_SUITES_END; suite++) {
+        const ut_aead *usual = ut_evp_libcrypto(suite), *chosen = ut_evp_suite(suite);
+        CHECK(usual && chosen && strcmp(usual->name, chosen->name) == 0 && usual->key_bytes == chosen->key_bytes);
+        void *seals = chosen->make(chosen, true), *opens = usual->make(usual, false);
+        void *back_seals = usual->make(usual, true), *back_opens = chosen->make(chosen, false);
+        for (unsigned i = 0; i < 1500; i++) {
+            uint8_t key[UT_KEY_BYTES_MAX], nonce[UT_NONCE_BYTES];
+            const size_t len = i < 1100 ? i + 1 : 1 + (size_t)check_below(9000), off = (size_t)check_below(16);
+            for (unsigned k = 0; k < sizeof key; k++)
+                key[k] = (uint8_t)check_random();
+            for (unsigned k = 0; k < sizeof nonce; k++)
+                nonce[k] = (uint8_t)check_random();
+            for (size_t k = 0; k < off + 32 + len; k++)
+                one[k] = (uint8_t)check_random();
+            memcpy(other, one, off + 32 + len);
+            uint8_t *at = one + off, *at2 = other + off;
+            const size_t header = i % 2 ? 32 : 16;
+            const ut_aead_packet p = {nonce, at, header, at + 32, len, at + 32 + len};
+            const ut_aead_packet q = {nonce, at2, header, at2 + 32, len, at2 + 32 + len};
+            chosen->key(seals, key);
+            usual->key(opens, key);
+            usual->key(back_seals, key);
+            chosen->key(back_opens, key);
+            chosen->seal(seals, &p);
+            usual->seal(back_seals, &q);
+            CHECK_MSG(memcmp(at, at2, 32 + len + UT_TAG_BYTES) == 0, "%s: %zu bytes at %zu", chosen->name, len, off);
+            at[32 + len + check_below(UT_TAG_BYTES)] ^= (uint8_t)(1 << i % 8);
+            at2[check_below(header)] ^= (uint8_t)(1 << i % 8);
+            CHECK(!chosen->open(back_opens, &p) && !chosen->open(back_opens, &q));
+            chosen->seal(seals, &p);
+            usual->seal(back_seals, &q);
+            CHECK(usual->open(opens, &p) && chosen->open(back_opens, &q));
+        }
+        usual->drop(opens);
+        usual->drop(back_seals);
+        chosen->drop(seals);
+        chosen->drop(back_opens);
+    }
+}
+
 /* Test case 1 of RFC 4231. */
 static void evp__mac(void)
 {
@@ -279,6 +324,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(evp__knows_its_suites);
+    RUN(evp__libraries_compute_alike);
     RUN(evp__mac);
     RUN(keys__what_is_sealed_is_opened_and_nothing_else);
     RUN(keys__each_part_of_the_context_counts);
