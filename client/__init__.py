@@ -16,11 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ultima.api.coded import Coded
     from ultima.api.handle import Handle
     from ultima.api.job import Job, connect
     from ultima.api.partial import Partial, Result
     from ultima.api.sync import SyncResult
     from ultima.base.errors import (
+        Behind,
         ClosedHandle,
         DaemonError,
         DaemonLost,
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from ultima.settings.options import Options
 
 __all__ = [
+    "Behind",
     "ClosedHandle",
+    "Coded",
     "DaemonError",
     "DaemonLost",
     "DaemonUnavailable",
@@ -84,11 +88,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "api.coded": "Coded",
     "api.handle": "Handle",
     "api.job": "Job connect",
     "api.partial": "Partial Result",
     "api.sync": "SyncResult",
-    "base.errors": "ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
+    "base.errors": "Behind ClosedHandle DaemonError DaemonLost DaemonUnavailable DeadlineExceeded Desync ForkedHandle "
     "HandleError Insufficient InvalidArgument JoinRefused JoinTimeout NotDone ProtocolError RanksGone "
     "ResourceExhausted TimedOut UltimaError Unsupported",
     "base.receipt": "Host PeerReceipt Receipt Slot StageEnd Status Trouble Why",

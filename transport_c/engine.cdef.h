@@ -103,6 +103,11 @@ const char *ut_strerror(int error);
 #define UT_POLICY_QUORUM ...
 #define UT_POLICY_PROBE ...
 #define UT_POLICY_SEEDED ...
+#define UT_POLICY_CODED ...
+#define UT_CODE_GROUPS ...
+#define UT_CODE_LINEAR ...
+#define UT_EXACT_YES ...
+#define UT_EXACT_NO ...
 size_t ut_dtype_bytes(unsigned dtype);
 
 /* ---- core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
@@ -146,6 +151,7 @@ typedef struct ut_submission_ring {
 #define UT_FAILED ...
 #define UT_EMPTY ...
 #define UT_OVERTAKEN ...
+#define UT_BEHIND ...
 #define UT_SLOT_NULL ...
 #define UT_SLOT_FRESH ...
 #define UT_SLOT_STALE ...
@@ -171,11 +177,7 @@ typedef struct ut_receipt_peer {
     uint16_t weight;
     uint8_t why;
     uint8_t trouble;
-    uint32_t first_us;
-    uint32_t last_us;
-    uint32_t opened_us;
-    uint32_t quiet_us;
-    uint32_t delay_us;
+    uint32_t first_us, last_us, opened_us, quiet_us, delay_us;
     uint32_t repaired;
     uint32_t lost;
     uint32_t drops;
@@ -202,11 +204,7 @@ typedef struct ut_receipt {
     uint64_t value_there;
     uint64_t full_mask;
     uint64_t any_mask;
-    uint64_t bytes_expected;
-    uint64_t bytes_used;
-    uint64_t bytes_missing;
-    uint64_t bytes_repaired;
-    uint64_t bytes_duplicate;
+    uint64_t bytes_expected, bytes_used, bytes_missing, bytes_repaired, bytes_duplicate;
     uint64_t nonfinite;
     uint64_t elapsed_ns;
     uint64_t stage_ns[2];
@@ -226,6 +224,13 @@ typedef struct ut_receipt {
     uint8_t kept;
     uint8_t eta;
     uint64_t owners;
+    uint64_t unused_mask;
+    uint64_t late_mask;
+    uint64_t bytes_redundant;
+    double residual_squared;
+    uint32_t step;
+    uint8_t exact;
+    uint8_t reserved[3];
     ut_receipt_peer peer[64];
 } ut_receipt;
 
@@ -260,14 +265,7 @@ typedef struct ut_engine_config {
 } ut_engine_config;
 
 typedef struct ut_job_options {
-    uint8_t algorithm;
-    uint8_t congestion;
-    uint8_t hadamard;
-    uint8_t incast;
-    uint8_t early_percent;
-    uint8_t policy;
-    uint8_t tau;
-    uint8_t eta;
+    uint8_t algorithm, congestion, hadamard, incast, early_percent, policy, tau, eta;
     uint64_t t_b_ns;
     uint64_t t_c_ns;
     uint64_t delay_target_ns;
@@ -275,8 +273,8 @@ typedef struct ut_job_options {
     uint32_t probes;
     uint64_t policy_seed;
     uint64_t policy_from;
-    uint8_t timer_start;
-    uint8_t reserved[7];
+    uint8_t timer_start, stragglers, children, code, exact;
+    uint8_t reserved[3];
 } ut_job_options;
 
 typedef struct ut_cipher ut_cipher;

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from ultima.api.beside import settings_beside
+from ultima.api.coded import Coded
 from ultima.api.collectives import Collectives
 from ultima.api.connection import LEAVE_TIMEOUT_S, Connection
 from ultima.api.handle import Handle
@@ -28,6 +29,7 @@ from ultima.base.receipt import Host, Receipt
 from ultima.base.words import (
     COLLECTIVE_BY_CODE,
 )
+from ultima.coded import Plan
 from ultima.session.attachment import Connector
 from ultima.session.op import Op
 from ultima.session.session import SessionState
@@ -116,7 +118,8 @@ class Job(Collectives, SparseReduce):
 
     def __init__(self, settings: Settings, connector: Connector) -> None:
         self._connection = Connection(settings, connector)
-        self._slot = Partial(self._connection) if self.policy != "none" else None
+        self._slot = Partial(self._connection) if self.policy not in ("none", "coded") else None
+        self._coded = Coded(self._connection, settings.world_size) if self.policy == "coded" else None
 
     # What it is
 
@@ -179,7 +182,7 @@ class Job(Collectives, SparseReduce):
     @property
     def policy(self) -> str:
         """What starts the job's ops, when this rank joined: "none" (every rank calls every op), or "full", "solo",
-        "majority", "quorum", "probe", "seeded" (`connect(options=Options(policy=...))`)."""
+        "majority", "quorum", "probe", "seeded", "coded" (`connect(options=Options(policy=...))`)."""
         return self._connection.policy
 
     @property
@@ -234,6 +237,8 @@ class Job(Collectives, SparseReduce):
         ClosedHandle and ForkedHandle; in reliable mode and with agree also DeadlineExceeded and RanksGone. After an
         exception an array outside the arena is untouched.
         """
+        if self._coded is not None:
+            self._check_full("allreduce")
         if self._slot is None and step is None:
             return self.allreduce_async(
                 array, op, deadline=deadline, out=out, mode=mode, dtype=dtype, agree=agree
@@ -279,10 +284,21 @@ class Job(Collectives, SparseReduce):
         Raises InvalidArgument, also in a job without a policy.
         """
         if self._slot is None:
+            self._check_full("partial")
             allowed = "another one, to have slots: connect(options=Options(policy=...))"
             raise InvalidArgument("policy", self.policy, allowed)
         self._slot.configure(local_reduce, divisor)
         return self._slot
+
+    def coded(self, plan: Plan | None = None) -> Coded:
+        """In a coded job: what gives this rank's part of each step and gets its result; it is always the same object.
+
+        plan: the plan by which this rank computes; it must be the one of the job. Raises InvalidArgument.
+        """
+        if self._coded is None:
+            raise InvalidArgument("policy", self.policy, "coded: connect(options=Options(**plan.options()))")
+        self._coded.check(plan)
+        return self._coded
 
     def _launch(self, request: Op) -> Handle:
         name = COLLECTIVE_BY_CODE[request.layout.collective]
@@ -368,6 +384,8 @@ class Job(Collectives, SparseReduce):
 
     def _check_full(self, call: str) -> None:
         """Raises Unsupported in a job with a policy."""
+        if self._coded is not None:
+            raise Unsupported(call, "a coded job has coded() alone; open a second job, without a policy, beside it")
         if self._slot is not None:
             text = "a job with a policy has allreduce and partial() alone; open a second job, without one, beside it"
             raise Unsupported(call, text)

@@ -19,6 +19,7 @@ exception means that you asked for something impossible, that you closed what yo
       x JoinRefused                     the daemon will not have this rank in this job
       x Insufficient                    an average holds no other host's part, and you asked to be told so
       x RanksGone                       a reliable op cannot finish: ranks have left or died
+      x Behind                          the result of a step of a coded job is not here: take the model from another
       x TimedOut (TimeoutError)         it took too long where there is no partial result to give
         - JoinTimeout                   not every rank came to the job in time
         - DeadlineExceeded              a reliable op did not finish by its deadline
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ultima.base.receipt import Receipt
 
 __all__ = [
+    "Behind",
     "ClosedHandle",
     "DaemonError",
     "DaemonLost",
@@ -211,6 +213,27 @@ class RanksGone(UltimaError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class Behind(UltimaError):
+    """The result of a step of a coded job is not here, for this host missed it or this rank came too late for it.
+
+    The job goes on: take the model from another rank, and go on with the step after `newest`. `step` is the one that
+    was asked for; `newest` the newest that is known to be over, None if that is not known. `receipt` is no op's.
+    """
+
+    def __init__(self, step: int, receipt: Receipt) -> None:
+        super().__init__(step, receipt)
+        self.step = step
+        self.newest = receipt.step
+        self.receipt = receipt
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step}: its result is not here; "
+            f"{'the job has gone on' if self.newest is None else f'the job is past step {self.newest}'}: take the "
+            "model from another rank"
+        )
 
 
 class TimedOut(UltimaError, TimeoutError):

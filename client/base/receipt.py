@@ -218,6 +218,20 @@ class Receipt(Deferred):
     """The time from when this host had something to give, or was told of the op, to the op's start."""
     eta: int = 0
     """How many steps may lie between the oldest and the newest gradient that a rank combines; 0 without a policy."""
+    step: int | None = None
+    """In a coded job: the step that the op was for. None for other jobs, and where no op was."""
+    exact: bool | None = None
+    """In a coded job: whether the result is the sum over all data; None for other jobs."""
+    unused: tuple[int, ...] = ()
+    """In a coded job: ranks that gave, and of which this host needed nothing."""
+    late: tuple[int, ...] = ()
+    """In a coded job: ranks that had given nothing when the sum could be had."""
+    redundant_bytes: int = 0
+    """In a coded job: bytes that came although what they hold was there from another rank. There bytes_expected is
+    bytes_used + redundant_bytes + bytes_missing."""
+    residual: float = 0.0
+    """In a coded job: how far the result's least element is from the sum of all parts of the data, the Euclidean norm
+    of (what each part is multiplied by) - 1; 0 for an exact one."""
 
     @property
     def complete(self) -> bool:
@@ -301,6 +315,12 @@ class Receipt(Deferred):
             "kept": self.kept,
             "waited_s": self.waited_s,
             "eta": self.eta,
+            "step": self.step,
+            "exact": self.exact,
+            "unused": list(self.unused),
+            "late": list(self.late),
+            "redundant_bytes": self.redundant_bytes,
+            "residual": self.residual,
             "peers": [
                 {
                     "host": peer.host,
@@ -368,6 +388,20 @@ class Receipt(Deferred):
         parts.append(f"started {by} ({self.policy})" if self.initiator or self.policy == "full" else self.policy)
         if self.kept:
             parts.append("ours kept for the next")
+        if self.exact is not None:
+            parts += self._coded_parts()
+        return parts
+
+    def _coded_parts(self) -> list[str]:
+        """What a line says of a step of a coded job."""
+        parts = [f"step {self.step}" if self.step is not None else "no step"]
+        parts.append("exact" if self.exact else f"not exact (residual {self.residual:.3g})")
+        if self.late:
+            parts.append(f"did not wait for {ranks_text(self.late)}")
+        if self.unused:
+            parts.append(f"did not need {ranks_text(self.unused)}")
+        if self.redundant_bytes:
+            parts.append(f"{size_text(self.redundant_bytes)} redundant")
         return parts
 
 

@@ -92,6 +92,8 @@ STATUS_FAILED = 4
 # Of a partial job: no result yet; and what was to be replaced is in an op already.
 STATUS_EMPTY = 5
 STATUS_OVERTAKEN = 6
+# Of a coded job: the result of the step that was asked for is not here.
+STATUS_BEHIND = 7
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
 NEVER = 2**64 - 1

@@ -68,6 +68,19 @@ class Plan:
             reason = f"what a linear code of {self.fan_out} children can bear in float32"
             raise InvalidArgument("stragglers", self.stragglers, f"{reason}; {self._nearest()}")
 
+    def options(self, exact: bool = True) -> dict[str, str]:
+        """What a job with this plan says of it when its ranks join: `ultima.Options(**plan.options())`.
+
+        exact: a step whose sum cannot be had fails; else it ends with an estimate, and its receipt says so.
+        """
+        return {
+            "policy": "coded",
+            "stragglers": str(self.stragglers or "none"),
+            "children": str(self.children or "star"),
+            "code": self.code,
+            "exact": "yes" if exact else "no",
+        }
+
     @property
     def first(self) -> int:
         """The first rank that computes: 0 in a star, 1 in a tree."""

@@ -30,6 +30,7 @@ from ultima.base.errors import (
     ProtocolError,
     ResourceExhausted,
     UltimaError,
+    Unsupported,
 )
 from ultima.base.receipt import Host
 from ultima.session import rings
@@ -41,6 +42,7 @@ from ultima.session.notes import hear, tell
 from ultima.settings import options as job_options
 from ultima.settings.config import Settings
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
+from ultima.v1.job_options import POLICY_CODED
 from ultima.v1.limits import LANES_MAX
 
 PROTOCOL_VERSION = 2
@@ -63,6 +65,9 @@ class DaemonConnector:
 
     def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
         """See Connector.attach."""
+        if settings.options.get("policy") == POLICY_CODED:
+            text = "the engine of this release has no coded jobs; the fake of ultima.testing has"
+            raise Unsupported("policy coded", text)
         pause = RETRY_FIRST_S
         while True:
             try:

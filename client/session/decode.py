@@ -6,6 +6,7 @@ Both have the same field names. Nothing here needs the extension, so `ultima exp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -86,7 +87,13 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         slot=_one_of(SLOTS, raw.slot) if policy != "none" and hasattr(raw, "slot") else None,
         kept=bool(getattr(raw, "kept", 0)),
         waited_s=raw.waited_ns * 1e-9,
-        eta=(raw.eta or ETA) if policy != "none" else 0,
+        eta=(raw.eta or ETA) if policy not in ("none", "coded") else 0,
+        step=raw.step if policy == "coded" and raw.exact else None,
+        exact=raw.exact == 1 if policy == "coded" else None,
+        unused=_ranks_of(hosts, raw.unused_mask),
+        late=_ranks_of(hosts, raw.late_mask),
+        redundant_bytes=raw.bytes_redundant,
+        residual=math.sqrt(raw.residual_squared),
     )
 
 

@@ -36,6 +36,7 @@ from ultima.base.words import (
     ERR_TOO_LARGE,
     FIELD_BY_CODE,
     MODES,
+    STATUS_BEHIND,
     STATUS_EMPTY,
     STATUS_OVERTAKEN,
     WORLD,
@@ -44,6 +45,8 @@ from ultima.base.words import (
 )
 from ultima.session.arena import Arena, Block
 from ultima.session.attachment import Completion
+
+WITHOUT_RESULT = (STATUS_EMPTY, STATUS_OVERTAKEN, STATUS_BEHIND)
 
 
 class OpState(Enum):
@@ -220,7 +223,7 @@ class Op:
             # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
             object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
             object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
-        copy = self.copies and self.failure is None and completion.status not in (STATUS_EMPTY, STATUS_OVERTAKEN)
+        copy = self.copies and self.failure is None and completion.status not in WITHOUT_RESULT
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:
             self.block = None
@@ -316,11 +319,13 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
     if error == ERR_TIMEOUT:
         receipt = completion.receipt
         blame = f"; waiting for {ranks_text(receipt.culprit)}" if receipt.culprit else ""
-        return DeadlineExceeded(f"op {number}: {_promise(asked)}, and not finished by its deadline{blame}", receipt)
+        return DeadlineExceeded(
+            f"op {number}: {_promise(asked, receipt)}, and not finished by its deadline{blame}", receipt
+        )
     if error == ERR_ABSENT:
         gone = completion.receipt.culprit
         who = ranks_text(gone) if gone else "some rank"
-        text = f"op {number}: {_promise(asked)}, and {who} cannot take part any more"
+        text = f"op {number}: {_promise(asked, completion.receipt)}, and {who} cannot take part any more"
         return RanksGone(text, gone, completion.receipt)
     if error == ERR_TOO_LARGE:
         return ResourceExhausted("bucket_bytes_max", f"op {number}: larger than the job's largest bucket")
@@ -334,8 +339,10 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
     return ProtocolError(f"op {number}: the daemon's engine reports error {error}")
 
 
-def _promise(asked: dict[str, int]) -> str:
+def _promise(asked: dict[str, int], receipt: Receipt) -> str:
     """Why an op fails rather than to return what there is."""
+    if receipt.policy == "coded":
+        return "coded" if receipt.step is None else f"coded, step {receipt.step}"
     return "reliable" if asked.get("mode") == MODES["reliable"] or not asked.get("agree") else "with agree=True"
 
 

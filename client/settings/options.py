@@ -11,13 +11,17 @@
     t_c              ULTIMA_T_C                auto (measured), off, a duration: expected time of a stage
     timer_start      ULTIMA_TIMER_START        rendezvous, local: t_b runs from when all have called, or the own call
     delay_target     ULTIMA_DELAY_TARGET       auto, a duration: queueing that the congestion control aims for
-    policy           ULTIMA_POLICY             none, full, solo, majority, quorum, probe, seeded: what starts an op; any
-                                               but none makes the job partial, and that is fixed while it runs
+    policy           ULTIMA_POLICY             none, full, solo, majority, quorum, probe, seeded, coded: what starts an
+                                               op; any but none makes the job partial, which is fixed while it runs
     quorum           ULTIMA_QUORUM             auto (half of the ranks, rounded up), 1 to the ranks: that must be ready
     probes           ULTIMA_PROBES             auto (2), 1 to the ranks: that are asked, or drawn, for each op
     tau              ULTIMA_TAU                auto (8), 1 to 255: ops in a row without a rank, before one waits for it
     eta              ULTIMA_ETA                auto (4), 1 to 255: steps between the parts that a rank combines
     policy_seed      ULTIMA_POLICY_SEED        auto (a new one), a whole number: of the draws; fixed while the job runs
+    stragglers       ULTIMA_STRAGGLERS         none, 1 to 63: coded jobs: ranks of a group that may be late; fixed
+    children         ULTIMA_CHILDREN           star, 1 to 63: coded jobs: children of each parent in a tree; fixed
+    code             ULTIMA_CODE               groups, linear: coded jobs: how ranks share the data; fixed
+    exact            ULTIMA_EXACT              yes, no: coded jobs: a step fails that cannot have its exact sum; fixed
 
 All ranks of a job must say the same. docs/transport.md says when to touch which.
 """
@@ -31,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ultima.base.durations import duration_s
 from ultima.base.errors import InvalidArgument
-from ultima.v1.job_options import ETA, OFF, OPTIONS, POLICY_NONE, PROBES, TAU, Row
+from ultima.v1.job_options import ETA, OFF, OPTIONS, POLICY_CODED, POLICY_NONE, PROBES, TAU, Row
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 if TYPE_CHECKING:
@@ -59,6 +63,10 @@ class Options:
     tau: int | str | None = None
     eta: int | str | None = None
     policy_seed: int | str | None = None
+    stragglers: int | str | None = None
+    children: int | str | None = None
+    code: str | None = None
+    exact: str | None = None
 
 
 class Option(NamedTuple):
@@ -141,7 +149,7 @@ TABLE = tuple((_word if row.words else _span if row.span else _whole)(row) for r
 BY_NAME = {option.name: option for option in TABLE}
 FIXED = tuple(row.name for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
-PARTIAL = ("policy", *(row.name for row in OPTIONS if row.partial_only))
+PARTIAL = ("policy", *(row.name for row in OPTIONS if row.partial_only or row.coded_only))
 """Of partial jobs; all but the first mean nothing in others."""
 
 
@@ -172,6 +180,12 @@ def resolve(
         if option.row.whole_only and (number := said.get(option.field, default)) != default:
             partial = f"the job is partial: its policy is {BY_NAME['policy'].write(policy)}"
             raise InvalidArgument(option.name, option.write(number), f"{option.write(default)}, for {partial}")
+    for option in TABLE if policy != POLICY_CODED else ():
+        default = option.row.default
+        if option.row.coded_only and (number := said.get(option.field, default)) != default:
+            word = BY_NAME["policy"].write(policy)
+            allowed = f"{option.write(default)}, for the policy of the job is {word}, not coded"
+            raise InvalidArgument(option.name, option.write(number), allowed)
     return said
 
 
@@ -224,6 +238,10 @@ def is_partial(message: types_pb2.JobOptions) -> bool:
 def policy_text(message: types_pb2.JobOptions, world_size: int) -> str:
     """What starts the ops of a partial job, with the numbers that count under it: "quorum of 4, tau 8"."""
     text = BY_NAME["policy"].write(message.policy)
+    if text == "coded":
+        told = words(message)
+        shape = "star" if not message.children else f"tree of {message.children} children"
+        return f"coded, {shape}, {told['stragglers']} of each group may be late, {told['code']}, exact: {told['exact']}"
     if text == "quorum":
         text += f" of {message.quorum or (world_size + 1) // 2}"
     if text in ("probe", "seeded"):

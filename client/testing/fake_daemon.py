@@ -43,6 +43,7 @@ from ultima.session.attachment import Attachment, Completion, SlotWords, Submiss
 from ultima.session.memory import SharedMap
 from ultima.settings import config, options
 from ultima.settings.config import Settings
+from ultima.testing.fake_coded import FakeCoded
 from ultima.testing.fake_ops import FakeOp, FakeSession, FakeSubmission
 from ultima.testing.fake_slots import FakeSlots
 from ultima.v1.job_options import OPTIONS
@@ -88,7 +89,7 @@ class FakeDaemon:
         self._delays: dict[int, float] = {}
         self._ops: dict[int, FakeOp] = {}
         self._next_op_seq = 0
-        self._slots: FakeSlots | None = None
+        self._slots: FakeSlots | FakeCoded | None = None
         self._said: dict[str, int] = {}
         self._op_ns = 0
         self._waiting: list[tuple[FakeSession, FakeSubmission]] = []
@@ -233,7 +234,8 @@ class FakeDaemon:
             if row.name in options.PARTIAL and said[row.field] != self._said[row.field]:
                 raise Desync(None, row.name, row.write(said[row.field]), row.write(self._said[row.field]))
         if self._slots is None and POLICY_BY_CODE[said["policy"]] != "none":
-            self._slots = FakeSlots(self.hosts, self.world_size, said)
+            coded = POLICY_BY_CODE[said["policy"]] == "coded"
+            self._slots = (FakeCoded if coded else FakeSlots)(self.hosts, self.world_size, said)
             self._slots.op_ns = self._op_ns
 
     def submitted(self, attached: FakeSession, submission: FakeSubmission) -> bool:
@@ -299,7 +301,7 @@ class FakeDaemon:
         wakes = [op.step(now_ns, absent, self._left_out, self._peer) for op in list(self._ops.values())]
         return min((wake for wake in wakes if wake is not None), default=None)
 
-    def _step_slots(self, now_ns: int, slots: FakeSlots, absent: set[int]) -> int | None:
+    def _step_slots(self, now_ns: int, slots: FakeSlots | FakeCoded, absent: set[int]) -> int | None:
         heard, self._waiting = self._waiting, []
         for attached, submission in heard:
             if self._sessions.get(attached.rank) is attached:

@@ -5,8 +5,8 @@ A change is a whole new set with a `revision` one higher. Each host keeps the hi
 in which two hosts could find out that they differ carries the set; so a host that was away when the operator spoke
 takes over what holds when it connects again. Two changes at once end with the same one of them on all hosts.
 
-A job is *partial* when it has a policy; whether it is, cannot be changed while it runs. A change of the policy or of
-its numbers comes with an op, not at an instant: `policy_from` says which (tuning.py).
+A job is *partial* when it has a policy, and *coded* with that one. Whether it is, cannot be changed while it runs. A
+change of the policy or of its numbers comes with an op, not at an instant: `policy_from` says which (tuning.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from ultima.daemon.base.errors import InvalidArgument
 from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
 from ultima.v1 import types_pb2
-from ultima.v1.job_options import BY_FIELD, OPTIONS, POLICIES, POLICY_NONE, Row
+from ultima.v1.job_options import BY_FIELD, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class Options:
     eta: int = BY_FIELD["eta"].default
     policy_seed: int = BY_FIELD["policy_seed"].default
     timer_start: int = BY_FIELD["timer_start"].default
+    stragglers: int = BY_FIELD["stragglers"].default
+    children: int = BY_FIELD["children"].default
+    code: int = BY_FIELD["code"].default
+    exact: int = BY_FIELD["exact"].default
     policy_from: int = 0
     revision: int = 0
 
@@ -46,6 +50,11 @@ class Options:
     def partial(self) -> bool:
         """Ops start by a policy, with what lies in the ranks' slots."""
         return self.policy != POLICY_NONE
+
+    @property
+    def coded(self) -> bool:
+        """The ranks compute parts of the data more than once, and ops end when the sum over all data can be had."""
+        return self.policy == POLICY_CODED
 
     def with_changes(self, message: types_pb2.JobOptions) -> Options:
         """These with what is set in `message`, its revision too unless that is 0. Raises InvalidArgument."""
@@ -128,6 +137,11 @@ def check_job(options: Options, world_size: int) -> None:
         name, value = row.field, getattr(options, row.field)
         if row.of_ranks and value > world_size:
             raise InvalidArgument(f"{name} = {value}: allowed: 1 to {world_size}, the ranks of the job")
+        if row.coded_only and not options.coded and value != row.default:
+            raise InvalidArgument(
+                f"{name} = {word(name, value)}: allowed: {word(name, row.default)}: "
+                f"the job is not coded, policy = {word('policy', options.policy)}"
+            )
         if row.whole_only and options.partial and value != row.default:
             raise InvalidArgument(
                 f"{name} = {word(name, value)}: allowed: {word(name, row.default)}: "
@@ -143,11 +157,14 @@ def check_change(before: Options, after: Options) -> None:
             raise InvalidArgument(
                 f"{name} = {word(name, new)}: allowed: {word(name, old)}: it cannot be changed while the job runs"
             )
-    if after.partial != before.partial:
-        allowed = ", ".join(POLICIES[1:]) if before.partial else POLICIES[0]
+    if (after.partial, after.coded) != (before.partial, before.coded):
+        allowed = POLICIES[-1:] if before.coded else POLICIES[1:-1] if before.partial else POLICIES[:1]
+        began = (
+            "coded stays so" if before.coded else "partial stays so" if before.partial else "without a policy gets none"
+        )
         raise InvalidArgument(
-            f"policy = {word('policy', after.policy)}: allowed: {allowed}: "
-            f"a job that began {'partial stays so' if before.partial else 'without a policy gets none'} while it runs"
+            f"policy = {word('policy', after.policy)}: allowed: {', '.join(allowed)}: "
+            f"a job that began {began} while it runs"
         )
 
 

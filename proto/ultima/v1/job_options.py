@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ultima.v1.limits import WORLD_SIZE_MAX
+from ultima.v1.limits import HOSTS_MAX, WORLD_SIZE_MAX
 
 OFF = -1
 """Of a span: there is no such bound."""
@@ -38,6 +38,8 @@ class Row(NamedTuple):
     """Has just its default in a partial job."""
     partial_only: bool = False
     """Means nothing in a job that is not partial."""
+    coded_only: bool = False
+    """Means nothing, and has just its default, in a job that is not coded."""
     of_ranks: bool = False
     """Counts ranks of the job: it cannot be more than there are."""
 
@@ -52,8 +54,8 @@ class Row(NamedTuple):
         return self.field.endswith("_ns")
 
 
-def _words(field: str, *words: str, fixed: bool = False, whole_only: bool = False) -> Row:
-    return Row(field, words, 1, len(words), default=1, fixed=fixed, whole_only=whole_only)
+def _words(field: str, *words: str, fixed: bool = False, whole_only: bool = False, coded_only: bool = False) -> Row:
+    return Row(field, words, 1, len(words), default=1, fixed=fixed, whole_only=whole_only, coded_only=coded_only)
 
 
 TAU, ETA, PROBES = 8, 4, 2
@@ -68,7 +70,7 @@ OPTIONS = (
     Row("t_c_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
     _words("timer_start", "rendezvous", "local"),
     Row("delay_target_ns", most=SPAN_NS_MAX, zero="automatic"),
-    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded")._replace(from_op=True),
+    _words("policy", "none", "full", "solo", "majority", "quorum", "probe", "seeded", "coded")._replace(from_op=True),
     Row("quorum", most=WORLD_SIZE_MAX, zero="half of them, rounded up", from_op=True, partial_only=True, of_ranks=True),
     Row(
         "probes",
@@ -82,8 +84,14 @@ OPTIONS = (
     Row("tau", most=255, zero=str(TAU), automatic=TAU, from_op=True, partial_only=True),
     Row("eta", most=255, zero=str(ETA), automatic=ETA, partial_only=True),
     Row("policy_seed", most=2**64 - 1, zero="one made from the job's generation", fixed=True, partial_only=True),
+    Row("stragglers", most=HOSTS_MAX - 1, zero="none", fixed=True, coded_only=True),
+    Row("children", most=HOSTS_MAX - 1, zero="star", fixed=True, coded_only=True),
+    _words("code", "groups", "linear", fixed=True, coded_only=True),
+    _words("exact", "yes", "no", fixed=True, coded_only=True),
 )
 BY_FIELD = {row.field: row for row in OPTIONS}
 POLICIES = BY_FIELD["policy"].words
 POLICY_NONE = 1
 """Of `policy`: the job is not partial."""
+POLICY_CODED = POLICIES.index("coded") + 1
+"""Of `policy`: the job is partial and coded, which cannot be changed while it runs."""

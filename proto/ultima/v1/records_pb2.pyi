@@ -69,6 +69,12 @@ class OpReceipt(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     ETA_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
+    UNUSED_MASK_FIELD_NUMBER: _builtins.int
+    LATE_MASK_FIELD_NUMBER: _builtins.int
+    BYTES_REDUNDANT_FIELD_NUMBER: _builtins.int
+    RESIDUAL_SQUARED_FIELD_NUMBER: _builtins.int
     op_seq: _builtins.int
     status: _builtins.int
     error: _builtins.int
@@ -110,6 +116,15 @@ class OpReceipt(_message.Message):
     eta: _builtins.int
     owners: _builtins.int
     """Mask of the hosts among which the bucket was cut."""
+    step: _builtins.int
+    """Coded jobs. The step that the op was for; whether its sum is exact (1) or not (2); masks of the hosts that gave
+    without need, and of those that gave nothing in time; bytes that came without need; the square of the residual.
+    """
+    exact: _builtins.int
+    unused_mask: _builtins.int
+    late_mask: _builtins.int
+    bytes_redundant: _builtins.int
+    residual_squared: _builtins.float
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -162,10 +177,16 @@ class OpReceipt(_message.Message):
         policy: _builtins.int = ...,
         eta: _builtins.int = ...,
         owners: _builtins.int = ...,
+        step: _builtins.int = ...,
+        exact: _builtins.int = ...,
+        unused_mask: _builtins.int = ...,
+        late_mask: _builtins.int = ...,
+        bytes_redundant: _builtins.int = ...,
+        residual_squared: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "waited_ns", b"waited_ns", "weight_min", b"weight_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -125,6 +125,10 @@ class _PolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy.ValueTy
     """Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
     POLICY_SEEDED: _Policy.ValueType  # 7
     """The same without a controller: the ranks are drawn from a shared seed."""
+    POLICY_CODED: _Policy.ValueType  # 8
+    """The first rank that has given. Who gives while the op runs is still in, and the op ends when the sum over all data
+    can be had from those that have (CodedReduce).
+    """
 
 class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
     """Numbers are those of enum ut_policy."""
@@ -144,7 +148,51 @@ POLICY_PROBE: Policy.ValueType  # 6
 """Of `probes` ranks that the job's controller asks, the one that is ready first (RNA)."""
 POLICY_SEEDED: Policy.ValueType  # 7
 """The same without a controller: the ranks are drawn from a shared seed."""
+POLICY_CODED: Policy.ValueType  # 8
+"""The first rank that has given. Who gives while the op runs is still in, and the op ends when the sum over all data
+can be had from those that have (CodedReduce).
+"""
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
+class _Code:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CODE_UNSPECIFIED: _Code.ValueType  # 0
+    CODE_GROUPS: _Code.ValueType  # 1
+    """Each rank of a group computes the same data: one of them is enough."""
+    CODE_LINEAR: _Code.ValueType  # 2
+    """Each rank sends a combination of several parts, and the sum of all is a combination of these."""
+
+class Code(_Code, metaclass=_CodeEnumTypeWrapper): ...
+
+CODE_UNSPECIFIED: Code.ValueType  # 0
+CODE_GROUPS: Code.ValueType  # 1
+"""Each rank of a group computes the same data: one of them is enough."""
+CODE_LINEAR: Code.ValueType  # 2
+"""Each rank sends a combination of several parts, and the sum of all is a combination of these."""
+Global___Code: _TypeAlias = Code  # noqa: Y015
+
+class _Exact:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExactEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exact.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXACT_UNSPECIFIED: _Exact.ValueType  # 0
+    EXACT_YES: _Exact.ValueType  # 1
+    EXACT_NO: _Exact.ValueType  # 2
+    """The step ends with an estimate of the sum."""
+
+class Exact(_Exact, metaclass=_ExactEnumTypeWrapper): ...
+
+EXACT_UNSPECIFIED: Exact.ValueType  # 0
+EXACT_YES: Exact.ValueType  # 1
+EXACT_NO: Exact.ValueType  # 2
+"""The step ends with an estimate of the sum."""
+Global___Exact: _TypeAlias = Exact  # noqa: Y015
 
 class _HostState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -355,6 +403,10 @@ class JobOptions(_message.Message):
     POLICY_SEED_FIELD_NUMBER: _builtins.int
     POLICY_FROM_FIELD_NUMBER: _builtins.int
     TIMER_START_FIELD_NUMBER: _builtins.int
+    STRAGGLERS_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
@@ -405,6 +457,16 @@ class JobOptions(_message.Message):
     """
     timer_start: Global___TimerStart.ValueType
     """In best effort, when t_B begins to run. Default: RENDEZVOUS."""
+    stragglers: _builtins.int
+    """Of coded jobs; none of them can be changed while the job runs. How many children of a parent may be late: 0, the
+    default, to 63. With a star all ranks are the children.
+    """
+    children: _builtins.int
+    """Children of each parent in the tree of the ranks, 1 to 63; 0, the default: a star."""
+    code: Global___Code.ValueType
+    """How the children of a parent share its data. Default: GROUPS."""
+    exact: Global___Exact.ValueType
+    """Whether a step fails whose sum over all data cannot be had. Default: YES."""
     def __init__(
         self,
         *,
@@ -425,13 +487,21 @@ class JobOptions(_message.Message):
         policy_seed: _builtins.int | None = ...,
         policy_from: _builtins.int | None = ...,
         timer_start: Global___TimerStart.ValueType | None = ...,
+        stragglers: _builtins.int | None = ...,
+        children: _builtins.int | None = ...,
+        code: Global___Code.ValueType | None = ...,
+        exact: Global___Exact.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
     _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
+    _WhichOneofReturnType__children: _TypeAlias = _typing.Literal["children"]  # noqa: Y015
+    _WhichOneofArgType__children: _TypeAlias = _typing.Literal["_children", b"_children"]  # noqa: Y015
+    _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
+    _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
     _WhichOneofReturnType__congestion: _TypeAlias = _typing.Literal["congestion"]  # noqa: Y015
     _WhichOneofArgType__congestion: _TypeAlias = _typing.Literal["_congestion", b"_congestion"]  # noqa: Y015
     _WhichOneofReturnType__delay_target_ns: _TypeAlias = _typing.Literal["delay_target_ns"]  # noqa: Y015
@@ -440,6 +510,8 @@ class JobOptions(_message.Message):
     _WhichOneofArgType__early_percent: _TypeAlias = _typing.Literal["_early_percent", b"_early_percent"]  # noqa: Y015
     _WhichOneofReturnType__eta: _TypeAlias = _typing.Literal["eta"]  # noqa: Y015
     _WhichOneofArgType__eta: _TypeAlias = _typing.Literal["_eta", b"_eta"]  # noqa: Y015
+    _WhichOneofReturnType__exact: _TypeAlias = _typing.Literal["exact"]  # noqa: Y015
+    _WhichOneofArgType__exact: _TypeAlias = _typing.Literal["_exact", b"_exact"]  # noqa: Y015
     _WhichOneofReturnType__hadamard: _TypeAlias = _typing.Literal["hadamard"]  # noqa: Y015
     _WhichOneofArgType__hadamard: _TypeAlias = _typing.Literal["_hadamard", b"_hadamard"]  # noqa: Y015
     _WhichOneofReturnType__incast: _TypeAlias = _typing.Literal["incast"]  # noqa: Y015
@@ -454,6 +526,8 @@ class JobOptions(_message.Message):
     _WhichOneofArgType__probes: _TypeAlias = _typing.Literal["_probes", b"_probes"]  # noqa: Y015
     _WhichOneofReturnType__quorum: _TypeAlias = _typing.Literal["quorum"]  # noqa: Y015
     _WhichOneofArgType__quorum: _TypeAlias = _typing.Literal["_quorum", b"_quorum"]  # noqa: Y015
+    _WhichOneofReturnType__stragglers: _TypeAlias = _typing.Literal["stragglers"]  # noqa: Y015
+    _WhichOneofArgType__stragglers: _TypeAlias = _typing.Literal["_stragglers", b"_stragglers"]  # noqa: Y015
     _WhichOneofReturnType__t_b_ns: _TypeAlias = _typing.Literal["t_b_ns"]  # noqa: Y015
     _WhichOneofArgType__t_b_ns: _TypeAlias = _typing.Literal["_t_b_ns", b"_t_b_ns"]  # noqa: Y015
     _WhichOneofReturnType__t_c_ns: _TypeAlias = _typing.Literal["t_c_ns"]  # noqa: Y015
@@ -465,6 +539,10 @@ class JobOptions(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__algorithm) -> _WhichOneofReturnType__algorithm | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__children) -> _WhichOneofReturnType__children | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__code) -> _WhichOneofReturnType__code | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__congestion) -> _WhichOneofReturnType__congestion | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_target_ns) -> _WhichOneofReturnType__delay_target_ns | None: ...
@@ -472,6 +550,8 @@ class JobOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__early_percent) -> _WhichOneofReturnType__early_percent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__eta) -> _WhichOneofReturnType__eta | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exact) -> _WhichOneofReturnType__exact | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hadamard) -> _WhichOneofReturnType__hadamard | None: ...
     @_typing.overload
@@ -486,6 +566,8 @@ class JobOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__probes) -> _WhichOneofReturnType__probes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum) -> _WhichOneofReturnType__quorum | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stragglers) -> _WhichOneofReturnType__stragglers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_b_ns) -> _WhichOneofReturnType__t_b_ns | None: ...
     @_typing.overload

@@ -40,6 +40,11 @@ READ = [
     ("tau", "255", 255),
     ("eta", "4", 4),
     ("policy_seed", 2**64 - 1, 2**64 - 1),
+    ("policy", "coded", 8),
+    ("code", "groups", 1),
+    ("exact", "yes", 1),
+    ("stragglers", "none", 0),
+    ("children", "star", 0),
 ]
 REFUSED: list[tuple[str, object, str]] = [
     ("algorithm", "tree", "one of tar, ring, bcube, ps"),
@@ -59,7 +64,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("t_c", float("nan"), "auto, off, or a duration"),
     ("timer_start", "mine", "one of rendezvous, local"),
     ("delay_target", "off", "auto, or a duration"),
-    ("policy", "first", "one of none, full, solo, majority, quorum, probe, seeded"),
+    ("policy", "first", "one of none, full, solo, majority, quorum, probe, seeded, coded"),
     ("policy", 3, "one of none, full"),
     ("quorum", 0, "a whole number from 1 to 1024, or 'auto'"),
     ("quorum", "0", "a whole number from 1 to 1024, or 'auto'"),
@@ -72,7 +77,20 @@ REFUSED: list[tuple[str, object, str]] = [
     ("eta", "0", "a whole number from 1 to 255, or 'auto'"),
     ("eta", "none", "a whole number from 1 to 255, or 'auto'"),
     ("policy_seed", 2**64, "a whole number from 1 to 18446744073709551615, or 'auto'"),
+    ("stragglers", 64, "a whole number from 1 to 63, or 0 or 'none'"),
+    ("children", "tree", "a whole number from 1 to 63, or 0 or 'star'"),
+    ("code", "random", "one of groups, linear"),
+    ("exact", True, "one of yes, no"),
 ]
+NOT_CODED = [("stragglers", 1, "none"), ("children", 3, "star"), ("code", "linear", "groups"), ("exact", "no", "yes")]
+
+
+@pytest.mark.parametrize(("name", "value", "only"), NOT_CODED)
+def test_resolve__what_coded_jobs_alone_have(name: str, value: Any, only: str) -> None:
+    """It would change nothing in others, so whoever names it has forgotten the policy."""
+    with pytest.raises(InvalidArgument, match=f"{only}, for the policy of the job is solo, not coded"):
+        resolve(Options(policy="solo", **{name: value}), {})
+    assert resolve(Options(policy="coded", **{name: value}), {})["policy"] == 8
 
 
 @pytest.mark.parametrize(("name", "value", "number"), READ)
@@ -146,6 +164,7 @@ def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
     said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0, "timer_start": 2}
     said |= {"policy": 1, "quorum": 0, "probes": 3, "tau": 9, "eta": 0, "policy_seed": 2**63}
+    said |= {"stragglers": 0, "children": 0, "code": 1, "exact": 1}
     told = words(message(said))
     assert told["t_c"] == "1.5ms" and told["t_b"] == "off" and told["incast"] == "dynamic"
     assert told["quorum"] == told["eta"] == "auto" and told["probes"] == "3" and told["policy_seed"] == str(2**63)

@@ -56,7 +56,9 @@ def test_from_proto__says_what_is_set_and_defaults_for_the_rest() -> None:
         ({"t_c_ns": 3600 * 10**9 + 1}, "t_c_ns = 3600000000001: allowed: up to an hour"),
         ({"timer_start": 3}, "timer_start = 3: allowed: rendezvous, local"),
         ({"delay_target_ns": -1}, "delay_target_ns = -1: allowed: up to an hour, or 0 for automatic"),
-        ({"policy": 8}, "policy = 8: allowed: none, full, solo, majority, quorum, probe, seeded"),
+        ({"policy": 9}, "policy = 9: allowed: none, full, solo, majority, quorum, probe, seeded, coded"),
+        ({"stragglers": 64}, "stragglers = 64: allowed: 1 to 63, or 0 for none"),
+        ({"code": 3}, "code = 3: allowed: groups, linear"),
         ({"policy": 0}, "policy = 0: allowed: none, full"),
         ({"quorum": -1}, "quorum = -1: allowed: 1 to the ranks of the job, or 0 for half of them, rounded up"),
         ({"probes": 1025}, "probes = 1025: allowed: 1 to the ranks of the job, or 0 for 2"),
@@ -98,6 +100,8 @@ def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
         (Options(policy=6, probes=5), "probes = 5: allowed: 1 to 4, the ranks of the job"),
         (Options(policy=3, algorithm=2), "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
         (Options(policy=7, hadamard=3), "hadamard = auto: allowed: off: the job is partial, policy = seeded"),
+        (Options(policy=2, stragglers=1), "stragglers = 1: allowed: 0: the job is not coded, policy = full"),
+        (Options(exact=2), "exact = no: allowed: yes: the job is not coded, policy = none"),
     ],
 )
 def test_check_job__names_what_does_not_fit(options: Options, message: str) -> None:
@@ -126,6 +130,22 @@ def test_check_job__names_what_does_not_fit(options: Options, message: str) -> N
             DEFAULTS,
             "policy = none: allowed: full, solo, majority, quorum, probe, seeded: "
             "a job that began partial stays so while it runs",
+        ),
+        (
+            Options(policy=4),
+            Options(policy=8),
+            "policy = coded: allowed: full, solo, majority, quorum, probe, seeded: "
+            "a job that began partial stays so while it runs",
+        ),
+        (
+            Options(policy=8),
+            Options(policy=2),
+            "policy = full: allowed: coded: a job that began coded stays so while it runs",
+        ),
+        (
+            Options(policy=8, stragglers=1),
+            Options(policy=8, stragglers=3),
+            "stragglers = 3: allowed: 1: it cannot be changed while the job runs",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_join__a_second_life_draws_from_another_seed(tmp_path: Path) -> None:
         ({"policy": 3, "algorithm": 2}, "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
         ({"policy": 5, "quorum": 2}, "quorum = 2: allowed: 1 to 1, the ranks of the job"),
         ({"policy": 6, "probes": 2}, "probes = 2: allowed: 1 to 1, the ranks of the job"),
-        ({"policy": 9}, "policy = 9: allowed: none, full, solo, majority, quorum, probe, seeded"),
+        ({"policy": 9}, "policy = 9: allowed: none, full, solo, majority, quorum, probe, seeded, coded"),
     ],
 )
 def test_join__refused_by_name(tmp_path: Path, fields: dict[str, Any], message: str) -> None:

@@ -37,7 +37,12 @@ typedef struct ut_job_options {
     uint64_t policy_seed;     /* seed of the draws of MAJORITY and SEEDED */
     uint64_t policy_from;     /* op_seq from which policy, tau, quorum and probes hold; before it, those of before */
     uint8_t timer_start;      /* enum ut_timer_start; 0: RENDEZVOUS */
-    uint8_t reserved[7];
+    /* Of coded jobs, and fixed when the job is added. */
+    uint8_t stragglers; /* ranks of each group that may be late, so that a group has one more */
+    uint8_t children;   /* of each parent in a tree; 0: a star */
+    uint8_t code;       /* enum ut_code; 0: GROUPS */
+    uint8_t exact;      /* enum ut_exact; 0: YES */
+    uint8_t reserved[3];
 } ut_job_options;
 
 /* The algorithm that runs. */

@@ -14,6 +14,7 @@ enum ut_status {
     UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
     UT_EMPTY = 5,        /* partial jobs: no such result yet; dst is untouched, and what was given waits for an op */
+    UT_BEHIND = 7,       /* coded jobs: the result of the step that was asked for is not here, and will not be */
     UT_OVERTAKEN = 6,    /* partial jobs: the contribution to be replaced is in an op already; nothing was done */
 };
 /* What a rank's slot held when an op was activated. STALE: given for an earlier op than the one that took it. */
@@ -55,7 +56,7 @@ typedef struct ut_receipt_peer {
     uint32_t reserved;
 } ut_receipt_peer;
 
-/* The account of one op on one host: 224 bytes and a row per host. Always expected = used + missing. */
+/* The account of one op on one host, and a row per host. Always expected = used + missing, except in coded jobs. */
 typedef struct ut_receipt {
     uint64_t op_seq;
     uint32_t status;      /* enum ut_status */
@@ -97,6 +98,14 @@ typedef struct ut_receipt {
     uint8_t kept;         /* 1: what was given with this call lies in the slot still, for the next op */
     uint8_t eta;          /* bound of the job for contributions that are combined; 0: default */
     uint64_t owners;      /* hosts that the bucket was cut among: all, but in TAR those alone that were not gone */
+    /* Coded jobs, else 0. Always expected = used + redundant + missing; elsewhere nothing is redundant. */
+    uint64_t unused_mask;     /* hosts that gave and of whose contribution this host needed nothing */
+    uint64_t late_mask;       /* hosts that are up and had given nothing when this host's shard was done */
+    uint64_t bytes_redundant; /* bytes that came although what they hold was there from another host */
+    double residual_squared;  /* of a sum that is not exact: how far its least slot is from the sum of all parts */
+    uint32_t step;            /* the trainers' number of the step that the op was for */
+    uint8_t exact;            /* 1: the result is the sum over all data, 2: it is not */
+    uint8_t reserved[3];
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 

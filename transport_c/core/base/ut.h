@@ -130,8 +130,13 @@ enum ut_policy {
     UT_POLICY_QUORUM,   /* k ranks that have given */
     UT_POLICY_PROBE,    /* the first of q ranks that the job's controller, a daemon, finds ready */
     UT_POLICY_SEEDED,   /* the first ready of q ranks drawn from the job's seed; no controller */
+    UT_POLICY_CODED,    /* the first rank that has given; who gives while the op runs is in, until the sum can be had */
     UT_POLICIES_END
 };
+/* How the ranks of a coded job share its data: each rank of a group computes the same, or each sends a combination. */
+enum ut_code { UT_CODE_GROUPS = 1, UT_CODE_LINEAR, UT_CODES_END };
+/* Whether an op of a coded job fails when the sum over all data cannot be had. */
+enum ut_exact { UT_EXACT_YES = 1, UT_EXACT_NO, UT_EXACT_END };
 enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_CC_END };
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
 /* When t_B begins to run: when all hosts that are up were heard to have called the op, or at this host's own call. */

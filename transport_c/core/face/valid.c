@@ -16,7 +16,7 @@ bool ut_engine_config_valid(const ut_engine_config *c)
 static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
     bool partial = o->policy > UT_POLICY_NONE;
-    return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
+    return o->policy < UT_POLICY_CODED && o->quorum <= world && o->probes <= world &&
            (!partial || (ut_options_algorithm(o) == UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
 }
 
