@@ -35,7 +35,7 @@ static void read_control(ut_socket *s, struct msghdr *message, ut_datagrams *ret
 
 unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
 {
-    const unsigned room = r->aggregated ? UT_RECV_AGGREGATES : UT_RECV_MESSAGES;
+    const unsigned room = s->aggregated ? UT_RECV_AGGREGATES : UT_RECV_MESSAGES;
     for (unsigned i = 0; i < room; i++) {
         r->iovs[i] = (struct iovec){.iov_base = r->buffers + (size_t)i * UT_RECV_EACH, .iov_len = UT_RECV_EACH};
         r->messages[i].msg_hdr = (struct msghdr){.msg_iov = &r->iovs[i],
@@ -60,6 +60,11 @@ unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more)
         r->aggregates += r->got[i].stride != 0 && r->got[i].stride < r->got[i].len;
     }
     *more = (unsigned)n == room;
-    r->aggregated = r->aggregates != aggregates;
+    /* Aggregates and single datagrams come in turn, at the ends of bursts and of stages. Only a call that was full of
+     * single ones says that they would have filled a larger one. */
+    if (r->aggregates != aggregates)
+        s->aggregated = true;
+    else if (*more)
+        s->aggregated = false;
     return (unsigned)n;
 }

@@ -4,7 +4,7 @@
  * With GRO (the kernel merges the datagrams of a flow into an *aggregate*) each buffer must hold 64 KiB: the kernel
  * hands over up to that much at once, and drops what does not fit, which would look like massive loss. So few buffers
  * are used while aggregates come. Many are used while datagrams come singly: each buffer then holds one packet, and the
- * calls are what costs.
+ * calls are what costs. What comes is remembered for each socket, for feedback always comes singly.
  */
 #ifndef UT_UDP_RECV_H
 #define UT_UDP_RECV_H
@@ -30,7 +30,6 @@ typedef struct ut_datagrams {
 
 typedef struct ut_receiver {
     uint64_t calls, errors, aggregates;
-    bool aggregated;                    /* the last call brought an aggregate */
     ut_datagrams got[UT_RECV_MESSAGES]; /* of the last call */
     struct mmsghdr messages[UT_RECV_MESSAGES];
     struct iovec iovs[UT_RECV_MESSAGES];
@@ -39,7 +38,7 @@ typedef struct ut_receiver {
 } ut_receiver;
 
 /* Calls recvmmsg once; never blocks. Returns how many entries of |got| it filled, which are good until the next call,
- * and in |more| whether the socket may hold more. Updates s->drops. */
+ * and in |more| whether the socket may hold more. Updates s->drops and s->aggregated. */
 unsigned ut_receive(ut_receiver *r, ut_socket *s, bool *more);
 
 #endif

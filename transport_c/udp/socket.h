@@ -19,6 +19,7 @@ typedef struct ut_socket {
     uint32_t send_buffer;    /* likewise */
     bool gso;                /* send.c clears it when a path refuses */
     bool gro;
+    bool aggregated;     /* aggregates come here: recv.c reads few messages at once */
     uint32_t drops_seen; /* the kernel's 32-bit counter, as last told */
     uint64_t drops;      /* the same in 64 bits: receive buffers (datagrams or aggregates) dropped since start */
 } ut_socket;

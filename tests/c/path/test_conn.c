@@ -205,11 +205,40 @@ static void ut_conn__feedback_says_what_came(void)
         top = pn > top ? pn : top;
     }
     static ut_feedback f;
-    ut_conn_fill_feedback(&rx, &f, now);
-    CHECK_EQ(f.highest_pn, top);
-    CHECK_EQ(f.ack_words, UT_ACK_WORDS);
-    for (uint64_t back = 0; back < UT_ACK_BITS; back++)
-        CHECK_EQ(f.ack[back / 64] >> back % 64 & 1, came[top - back]);
+    uint64_t told = 0;
+    for (unsigned n = 1; told <= top; n++) { /* as many as it takes: one reports on UT_ACK_BITS numbers */
+        ut_conn_fill_feedback(&rx, &f, now);
+        CHECK_EQ(f.highest_pn, UT_MIN2((uint64_t)n * UT_ACK_BITS - 1, top));
+        CHECK_EQ(f.ack_words, UT_ACK_WORDS);
+        for (uint64_t back = 0; back < UT_ACK_BITS; back++)
+            CHECK_EQ(f.ack[back / 64] >> back % 64 & 1, back <= f.highest_pn && came[f.highest_pn - back]);
+        told = f.highest_pn + 1ull;
+        CHECK_EQ(rx.say.at, told <= top ? now : UT_NEVER);
+    }
+}
+
+/* However many packets are handed over between two feedbacks, none that came is taken for lost. */
+static void ut_conn__no_number_is_left_out(void)
+{
+    fresh();
+    ut_conn_on_grant(&tx, 64 << 20);
+    for (uint32_t round = 0, count = 1, first = 0; count < UT_SENT_MAX; round++, first += count, count += 397) {
+        acked_slots = lost_slots = 0;
+        send_slots(first, count, true);
+        unsigned said = 0;
+        for (; rx.say.at <= now + UT_HOLD_NS; said++)
+            feedback();
+        CHECK_EQ(said, (count + UT_ACK_BITS - 1) / UT_ACK_BITS);
+        CHECK_EQ(acked_slots, count);
+        CHECK_EQ(lost_slots, 0);
+    }
+    /* But a sender that leaves out a million numbers gets no thousand answers. */
+    ut_conn_received(&rx, rx.rx.next + UT_PACKET_JUMP_MAX - 1, PACKET, 0, false, false, now);
+    static ut_feedback f;
+    unsigned said = 0;
+    for (; rx.say.at <= now + UT_HOLD_NS; said++)
+        ut_conn_fill_feedback(&rx, &f, now);
+    CHECK_EQ(said, 1);
 }
 
 static void ut_conn__stash_has_an_end(void)
@@ -236,6 +265,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__replay_window_against_a_set);
     RUN(ut_conn__control_replay_window_against_a_set);
     RUN(ut_conn__feedback_says_what_came);
+    RUN(ut_conn__no_number_is_left_out);
     RUN(ut_conn__stash_has_an_end);
     return check_end();
 }

@@ -217,6 +217,32 @@ static void ut_conn__long_silence_does_not_wedge(void)
     CHECK_EQ(acked_slots, 1);
 }
 
+/* A fast link has thousands of packets on the way when its peer's thread does not run for a while. A probe is enough.
+ */
+static void ut_conn__a_peer_that_sleeps_has_lost_nothing(void)
+{
+    fresh();
+    tx.tx.grant = UINT64_MAX / 2;
+    uint32_t most = ut_conn_may_send(&tx, 40);
+    CHECK_GE(most, UT_SENT_MAX * 9 / 10);
+    for (uint32_t i = 0; i < most; i++)
+        ut_conn_sending(&tx, 7, 1 << 6, i, 40, false, now);
+    CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
+    for (unsigned probes = 1; probes <= 2; probes++) {
+        now = tx.tx.last + ut_conn_pto(&tx);
+        CHECK(ut_conn_tick(&tx, now, fate, NULL));
+        CHECK_EQ(lost_slots, probes);
+        CHECK_GE(ut_conn_may_send(&tx, 40), 1); /* its memory was kept for it */
+        ut_conn_sending(&tx, 7, 1 << 6, last_lost, 40, true, now);
+    }
+    for (uint64_t pn = 0; pn < tx.tx.next; pn++)
+        ut_conn_received(&rx, pn, 40, 0, false, false, now);
+    while (rx.say.at <= now)
+        feedback();
+    CHECK_EQ(lost_slots, 2);
+    CHECK_EQ(acked_slots, most + 2);
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -231,5 +257,6 @@ int main(int argc, char **argv)
     RUN(ut_conn__tail_probe);
     RUN(ut_conn__srtt_follows_rfc6298);
     RUN(ut_conn__long_silence_does_not_wedge);
+    RUN(ut_conn__a_peer_that_sleeps_has_lost_nothing);
     return check_end();
 }

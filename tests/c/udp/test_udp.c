@@ -173,6 +173,45 @@ static void bursts__are_gathered(void)
     lane_close();
 }
 
+/* Where aggregates come, few messages are read at once: what lies in the buffers is to be in the cache when it is
+ * folded. Neither single datagrams between them nor feedback, which always comes singly, change that. */
+static void receive__reads_few_aggregates_at_once(void)
+{
+    enum { BURSTS = 24 };
+    bool more;
+    lane_open("127.0.0.1", options_default, options_default);
+    if (!lane.from[0].gso || !lane.to[0].gro) {
+        printf("receive__reads_few_aggregates_at_once: this kernel has no offloads\n");
+        lane_close();
+        return;
+    }
+    fill_random(payload, 3 * PACKET);
+    push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET, PACKET);
+    ut_sender_flush(&lane.sender);
+    CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), 1);
+    for (unsigned single = 0; single < 2; single++) {
+        push_burst(single ? UT_PORT_DATA : UT_PORT_FEEDBACK, payload, 100, 100, 100);
+        ut_sender_flush(&lane.sender);
+        CHECK_EQ(ut_receive(&lane.receiver, &lane.to[single ? UT_PORT_DATA : UT_PORT_FEEDBACK], &more), 1);
+    }
+    for (unsigned i = 0; i < BURSTS; i++) {
+        push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET, PACKET);
+        ut_sender_flush(&lane.sender);
+    }
+    for (unsigned left = BURSTS; left; left -= UT_RECV_AGGREGATES) {
+        CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), UT_RECV_AGGREGATES);
+        CHECK(more);
+    }
+    /* Single datagrams that fill a call are worth a larger one. */
+    for (unsigned i = 0; i < UT_RECV_AGGREGATES + UT_RECV_MESSAGES; i++) {
+        push_burst(UT_PORT_DATA, payload, 100, 100, 100);
+        ut_sender_flush(&lane.sender);
+    }
+    CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), UT_RECV_AGGREGATES);
+    CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), UT_RECV_MESSAGES);
+    lane_close();
+}
+
 /* A socket without checksums is one on which the kernel refuses GSO: every burst must arrive all the same. */
 static void gso__is_given_up_when_refused(void)
 {
@@ -232,6 +271,7 @@ int main(int argc, char **argv)
     RUN(burst__arrives_whole);
     RUN(burst__is_cut_anywhere);
     RUN(bursts__are_gathered);
+    RUN(receive__reads_few_aggregates_at_once);
     RUN(gso__is_given_up_when_refused);
     RUN(gso__is_not_blamed_for_a_bad_address);
     return check_end();

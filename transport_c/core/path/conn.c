@@ -25,7 +25,7 @@ static void reset_sending(ut_conn *c)
 
 static void reset_receiving(ut_conn *c)
 {
-    c->rx.next = c->rx.bytes = c->rx.packets = c->rx.granted = c->rx.reported = 0;
+    c->rx.next = c->rx.bytes = c->rx.packets = c->rx.granted = c->rx.reported = c->rx.told = 0;
     c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
     c->rx.again_at = 0;

@@ -77,6 +77,7 @@ typedef struct ut_conn_rx {
     uint8_t repeats;                    /* so often it was repeated since data last came */
     uint64_t granted;                   /* bytes that the peer may send in all, as the pool of the host has decided */
     uint64_t reported;                  /* `packets` when the last feedback was sent */
+    uint64_t told;                      /* all numbers below it were in a feedback, as come or as missing */
     uint64_t gap_due;                   /* a feedback is due when `next` reaches it; UT_NEVER if no gap is open */
     uint32_t ce;                        /* packets that came marked */
     uint32_t time_us;                   /* send time of the newest packet; UINT32_MAX for none */
@@ -223,7 +224,8 @@ static inline void ut_conn_grant(ut_conn *c, uint64_t granted)
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now);
 /* Fills in a grant, and notes that none is due. */
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret);
-/* Fills in the fields of a feedback that the path knows, and notes that none is due. */
+/* Fills in the fields of a feedback that the path knows, and notes that none is due; or that another is due at once, if
+ * more numbers are new than one feedback reports on. */
 void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now);
 
 #endif

@@ -106,6 +106,17 @@ static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)
     return bits;
 }
 
+/* Up to which number the next feedback reports. A shell may hand over more packets at once than one feedback reports
+ * on: then several follow each other, each from the first one of which nothing was said. What no sender remembers any
+ * more is left out. */
+static uint64_t report_end(const ut_conn *c)
+{
+    uint64_t from = UT_MAX2(c->rx.told, c->rx.next - UT_MIN2(c->rx.next, (uint64_t)UT_SENT_MAX));
+    while (from + UT_ACK_BITS < c->rx.next && !(c->rx.bits[from % UT_REPLAY_BITS / 64] >> from % 64))
+        from = (from | 63) + 1; /* none of these has come */
+    return UT_MIN2(c->rx.next, from + UT_ACK_BITS);
+}
+
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
 {
     if (c->rx.again_at == 0) {
@@ -135,18 +146,19 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
     ret->grant = c->rx.granted;
     ret->received = c->rx.bytes;
     ret->ce_packets = c->rx.ce;
-    ret->highest_pn = c->rx.next ? (uint32_t)(c->rx.next - 1) : 0;
+    uint64_t to = c->rx.told = report_end(c);
+    ret->highest_pn = to ? (uint32_t)(to - 1) : 0;
     ret->echo_us = c->rx.time_us;
     ret->hold_us = (uint32_t)UT_MIN2((now - c->rx.time_at) / UT_US, UINT32_MAX);
     ret->ack_words = 0;
-    if (c->rx.next) {
-        ret->ack_words = (uint16_t)UT_MIN2((c->rx.next + 63) / 64, UT_ACK_WORDS);
+    if (to) {
+        ret->ack_words = (uint16_t)UT_MIN2((to + 63) / 64, UT_ACK_WORDS);
         for (unsigned w = 0; w < ret->ack_words; w++)
-            ret->ack[w] = ack_word(c, c->rx.next - 1, w);
+            ret->ack[w] = ack_word(c, to - 1, w);
     }
     c->rx.reported = c->rx.packets;
     c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
-    c->say.at = UT_NEVER;
+    c->say.at = to < c->rx.next ? now : UT_NEVER;
     c->say.ask = false;
 }

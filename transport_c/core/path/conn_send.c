@@ -10,6 +10,7 @@
 enum {
     PROBE_PACKETS = 2,
     SILENT_PROBES = 3, /* without an answer, after which all that flew is taken for lost */
+    SENT_FOR_PROBES = SILENT_PROBES * PROBE_PACKETS, /* memory for what was sent that is kept free for them */
 };
 
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
@@ -26,7 +27,8 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     /* A short packet that is lost gives back less credit than a full one needs. If all else is spent, on data of an op
      * that the peer keeps until it is through with this one, it must do for the repair. */
     uint64_t credit = UT_MAX2(left / bytes, (uint64_t)(left > 0 && c->tx.flying == 0));
-    uint64_t memory = UT_SENT_MAX - (c->tx.next - c->tx.base);
+    uint64_t memory = UT_SENT_MAX - (c->tx.next - c->tx.base), kept = c->tx.pto_doublings ? 0 : SENT_FOR_PROBES;
+    memory -= UT_MIN2(memory, kept);
     uint64_t window = ut_cc_room(&c->cc, c->tx.flying_bytes) / bytes;
     /* A probe is not held back by what flies: perhaps none of that will ever come (RFC 9002, 7.5). */
     window = UT_MAX2(window, c->tx.pto_doublings ? PROBE_PACKETS : 0);
@@ -231,14 +233,15 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     }
     if (c->tx.flying == 0 || now < c->tx.last + ut_conn_pto(c))
         return false;
-    bool full = c->tx.next - c->tx.base > UT_SENT_MAX / 2;
+    /* That much may fly on a fast link. A peer that only was not awake for a while has it all. */
+    bool full = c->tx.next - c->tx.base == UT_SENT_MAX;
     if (full || c->tx.pto_doublings >= SILENT_PROBES) {
         /* The path has been silent for long: nothing that flew has come. Its credit, of which there may be little, and
          * if need be its memory are free to try again. */
         for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
                 lose(c, sent_at(c, old), fate, context);
-        c->tx.base = full ? c->tx.next : c->tx.base;
+        c->tx.base = c->tx.next - c->tx.base > UT_SENT_MAX / 2 ? c->tx.next : c->tx.base;
         c->tx.last = now;
         c->tx.pto_doublings += c->tx.pto_doublings < 10;
         return true;
