@@ -81,7 +81,7 @@ def _faces() -> dict[str, Callable[[], Any]]:
 
     torch.set_num_threads(1)
     dist.init_process_group("ultima")
-    job = ultima.torch.backend.group_of(None).job
+    job = ultima.torch.group_of(None).job
     assert job is not None
     array, shared, tensor = np.ones(COUNT, np.float32), job.empty(COUNT), torch.ones(COUNT)
     shared[:] = 1.0
