@@ -50,7 +50,7 @@ $(VENV)/.packages: pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Python packages into $(VENV) (torch is large: minutes on the first run)"
 	@$(PY) -m pip install --quiet --upgrade "setuptools>=80" "wheel>=0.48" "cffi>=2.1"
-	@$(PY) .ci/requirements torch demo dev | $(PY) -m pip install --quiet --requirement /dev/stdin "$(TORCH)"
+	@$(PY) .ci/requirements torch demo web dev | $(PY) -m pip install --quiet --requirement /dev/stdin "$(TORCH)"
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.packages setup.py $(C_FILES)
@@ -71,6 +71,7 @@ test: setup
 
 check: setup
 	@.ci/prometheus
+	@.ci/browser
 	@.ci/lint
 	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 

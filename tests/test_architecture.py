@@ -116,7 +116,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 FLOORS = {
     "client": "base coded settings session api . sparse hierarchy testing admin launch "
     "torch/backend torch/hooks torch/partial torch demo cli",
-    "daemon": "base trust engine hosts trainers observe jobs probe rpc process .",
+    "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",
 }
 CIRCLE_MAX = 3  # files of one room that may need each other
 

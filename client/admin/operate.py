@@ -61,6 +61,21 @@ def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.A
             raise failure(socket, error, STATUS_TIMEOUT_S) from None
 
 
+def open_page(socket: str) -> str:
+    """The address of the status page, with a token that opens it once within a minute. Raises UltimaError if the daemon
+    serves none, and as `get_config`."""
+    with channel_to(socket) as channel:
+        try:
+            answer: admin_pb2.OpenPageResponse = admin_pb2_grpc.AdminServiceStub(channel).OpenPage(
+                admin_pb2.OpenPageRequest(), timeout=STATUS_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                raise UltimaError(str(error.details())) from None
+            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    return answer.address
+
+
 def healthy(socket: str) -> bool:
     """Whether the daemon says that its ops make progress. Raises DaemonUnavailable while nobody answers."""
     from grpc_health.v1 import health_pb2, health_pb2_grpc

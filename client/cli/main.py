@@ -39,6 +39,7 @@ from ultima.cli import (
     status,
     top,
     version,
+    web,
 )
 
 EXIT_FAILED = 1
@@ -78,6 +79,7 @@ VERBS = (
     Verb("top", top.top, "Show jobs, peers, lanes and events, live."),
     Verb("version", version.version, "Show what is installed."),
     Verb("wait", daemon_verbs.wait, "Wait until the daemon is healthy."),
+    Verb("web", web.web, "Print an address that opens the daemon's status page once."),
 )
 
 

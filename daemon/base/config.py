@@ -193,6 +193,7 @@ class DaemonConfig(_Section):
     runtime_dir: Path = Field(Path("/run/ultima"), description="folder of the two sockets and the lock")
     state_dir: str = Field("", description="folder of the history; empty: $STATE_DIRECTORY, else memory only")
     metrics: str = Field("", description="where Prometheus may ask, as 127.0.0.1:29519 or unix:PATH; empty: nowhere")
+    web: str = Field("", description="where the status page is, as 127.0.0.1:29518 or unix:PATH; empty: nowhere")
     bind: str = Field("", description="numeric address for peers, TCP and UDP; empty: no peers, this host alone")
     advertise: str = Field("", description="numeric address that peers use instead of `bind`; needed behind a wildcard")
     port: Int = Field(29520, ge=0, le=65533, description="TCP for peers; 0 picks free ones")
@@ -218,9 +219,9 @@ class DaemonConfig(_Section):
                 raise ValueError("allowed: a numeric IPv4 or IPv6 address") from None
         return value
 
-    @field_validator("metrics")
+    @field_validator("metrics", "web")
     @classmethod
-    def _metrics(cls, value: str) -> str:
+    def _on_loopback(cls, value: str) -> str:
         host, _, port = value.rpartition(":")
         loopback = host in ("127.0.0.1", "[::1]") and port.isdecimal() and int(port) <= 65535
         if value and not loopback and not value.startswith("unix:/"):
@@ -246,6 +247,8 @@ class DaemonConfig(_Section):
     def _together(self) -> DaemonConfig:
         self._check_trust()
         self._check_ports()
+        if self.web and self.web == self.metrics and not self.web.endswith(":0"):
+            raise ValueError(f"web = {self.web!r}: metrics are asked for there: allowed: another place")
         if self.advertise:
             if not self.bind:
                 raise ValueError(f"advertise = {self.advertise!r}: allowed only with `bind`")

@@ -48,6 +48,11 @@ class OpRing:
         """Ops that are kept."""
         return min(self._next, self._ops_max)
 
+    @property
+    def total(self) -> int:
+        """Ops that were ever put."""
+        return self._next
+
     def put(self, op: Op) -> None:
         """Keeps one more; the oldest goes if there is no room."""
         if not self._memory:

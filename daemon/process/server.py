@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -51,6 +52,9 @@ from ultima.daemon.trainers.users import Tokens
 from ultima.daemon.trust.gate import Gate
 from ultima.daemon.trust.identity import shown_time
 from ultima.daemon.trust.trust import SERVER_OPTIONS, look_for_ever, trust_of
+from ultima.daemon.web.feed import Feed
+from ultima.daemon.web.guard import Guard, key_in
+from ultima.daemon.web.view import View
 from ultima.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -59,6 +63,9 @@ from ultima.v1 import (
     trainer_pb2,
     trainer_pb2_grpc,
 )
+
+if TYPE_CHECKING:
+    from ultima.daemon.web.site import Site
 
 log = logging.getLogger("ultimad")
 
@@ -190,6 +197,7 @@ class Daemon:
                 lambda place, request, seconds: self._peers.read_ops(place, request, seconds),
                 self.gauges.facts,
                 Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
+                lambda: self.site.address() if self.site is not None else "",
             ),
             self._local,
         )
@@ -204,6 +212,7 @@ class Daemon:
                 os.umask(before)
             self._folder.hand_over(config.socket, config.allow_group)
             self.exposition = Exposition(config.metrics, self._metrics_text) if config.metrics else None
+            self.site = await self._open_site() if config.web else None
             listener = attach.listen(config.attach_socket, config.allow_group)
         except StartFailed:
             await self._local.stop(None)
@@ -233,6 +242,23 @@ class Daemon:
         self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")
         self.keeper.start()
         self._tasks.append(spawn(self._look(), "gauges"))
+
+    async def _open_site(self) -> Site:
+        """The status page. What it needs is loaded here, so that a daemon without one does not have it in memory."""
+        try:
+            from ultima.daemon.web.site import Site
+        except ModuleNotFoundError as error:
+            raise StartFailed(
+                f"web = {self.config.web!r}: the page needs {error.name}: pip install 'ultima[web]'"
+            ) from None
+        config = self.config
+        view = View(config, self.engine, self.jobs, self.version)
+        guard = Guard(key_in(state_folder(config)), tokens=not config.web.startswith("unix:"))
+        site = Site(config.web, Feed(view), guard)
+        await site.start()
+        if config.web.startswith("unix:"):
+            self._folder.hand_over(Path(config.web.removeprefix("unix:")), config.allow_group)
+        return site
 
     def _listen(self, where: str) -> int:
         if self.trust is None:
@@ -265,6 +291,8 @@ class Daemon:
             self._drain_events(lane)
             asyncio.get_running_loop().remove_reader(info.event_fd)
         await self.keeper.stop()
+        if self.site is not None:
+            await self.site.close()
         if self.exposition is not None:
             await asyncio.to_thread(self.exposition.close)
         self.engine.close()

@@ -62,8 +62,9 @@ class AdminService(OperatorCalls):
         read_ops: ReadOps,
         facts: Callable[[], Facts],
         examiner: Examiner,
+        page: Callable[[], str],
     ) -> None:
-        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts)
+        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts, page)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port

@@ -12,6 +12,7 @@ from typing import Any
 
 from ultima.daemon.base.config import KEYS, DaemonConfig
 from ultima.daemon.base.errors import (
+    FailedPrecondition,
     InvalidArgument,
     PermissionDenied,
     Refused,
@@ -46,10 +47,11 @@ class OperatorCalls(HistoryCalls):
         tokens: Tokens,
         read_ops: ReadOps,
         facts: Callable[[], Facts],
+        page: Callable[[], str],
     ) -> None:
-        """`facts` is what the metrics show now."""
+        """`facts` is what the metrics show now; `page` a fresh address of the status page, empty if there is none."""
         super().__init__(keeper, recorder, tokens, read_ops)
-        self._config, self._facts = config, facts
+        self._config, self._facts, self._page = config, facts, page
         self._watchers = 0
         self._level_back: asyncio.Task[None] | None = None
 
@@ -63,6 +65,14 @@ class OperatorCalls(HistoryCalls):
         facts = self._facts()
         text = await asyncio.to_thread(rendered, facts)
         return admin_pb2.GetMetricsResponse(text=text.decode())
+
+    @translated
+    async def OpenPage(self, request: admin_pb2.OpenPageRequest, context: Any) -> admin_pb2.OpenPageResponse:
+        """See admin.proto."""
+        address = self._page()
+        if not address:
+            raise FailedPrecondition("web = '': this daemon serves no page: set it to 127.0.0.1:29518 or unix:PATH")
+        return admin_pb2.OpenPageResponse(address=address)
 
     @translated
     async def GetConfig(self, request: admin_pb2.GetConfigRequest, context: Any) -> admin_pb2.GetConfigResponse:

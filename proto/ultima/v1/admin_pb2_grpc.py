@@ -90,6 +90,11 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
                 _registered_method=True)
+        self.OpenPage = channel.unary_unary(
+                '/ultima.v1.AdminService/OpenPage',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.OpenPageRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.OpenPageResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -182,6 +187,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenPage(self, request, context):
+        """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
+        GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -239,6 +252,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Examine,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.ExamineRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.ExamineResponse.SerializeToString,
+            ),
+            'OpenPage': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenPage,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.OpenPageRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.OpenPageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -538,6 +556,33 @@ class AdminService:
             '/ultima.v1.AdminService/Examine',
             ultima_dot_v1_dot_admin__pb2.ExamineRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.ExamineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenPage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/OpenPage',
+            ultima_dot_v1_dot_admin__pb2.OpenPageRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.OpenPageResponse.FromString,
             options,
             channel_credentials,
             insecure,

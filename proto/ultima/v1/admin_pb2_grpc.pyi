@@ -70,6 +70,10 @@ class AdminServiceStub:
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
     """
+    OpenPage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]
+    """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
+    GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -109,6 +113,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Examine: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]  # type: ignore[assignment]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+    """
+    OpenPage: _aio.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]  # type: ignore[assignment]
+    """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
+    GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -212,6 +220,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.ExamineResponse, _abc.Awaitable[_admin_pb2.ExamineResponse]]:
         """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
         daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+        """
+
+    @_abc_1.abstractmethod
+    def OpenPage(
+        self,
+        request: _admin_pb2.OpenPageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.OpenPageResponse, _abc.Awaitable[_admin_pb2.OpenPageResponse]]:
+        """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
+        GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the status page shows, in JSON's types: one picture a second, made in the event loop while somebody looks.
+
+The page asks the engines for one snapshot a second and the recorder for what has ended since; what a job did in the
+two minutes before is sent once to each who begins to look.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.engine.engine import NEVER, PeerStats, Status
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.observe.events import HostEvent
+from ultima.daemon.observe.metrics import STRAGGLER_OPS
+from ultima.daemon.observe.progress import judge_all
+from ultima.daemon.observe.ring import culprits_in
+from ultima.daemon.web.course import Course
+from ultima.daemon.web.why import WINDOW_S, HostNow, JobNow, why
+from ultima.v1 import admin_pb2
+
+EVENTS_SHOWN = 100
+STATES = {State.UP: "up", State.CONNECTING: "connecting", State.ABSENT: "gone"}
+STRAGGLES = 0.1  # share of the newest ops for which a host must be to blame to be called the straggler
+
+
+class View:
+    """See the module. It belongs to the event loop."""
+
+    def __init__(self, config: DaemonConfig, engine: Lanes, jobs: JobTable, version: str) -> None:
+        self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
+        self._started = time.monotonic()
+        self._courses: dict[int, Course] = {}
+        """By the incarnation of the job."""
+        self._cpu: deque[tuple[float, list[int]]] = deque(maxlen=2)
+        self._drops: deque[int] = deque(maxlen=WINDOW_S + 1)
+        self._event = 0
+
+    def rest(self) -> None:
+        """Nobody looks any more: forgets what would be wrong when somebody looks again."""
+        self._courses.clear()
+        self._cpu.clear()
+        self._drops.clear()
+
+    def picture(self) -> dict[str, Any]:
+        """One second's: to be called once a second."""
+        now, now_ns = self._engine.snapshot(), self._engine.now()
+        found = self._jobs.all()
+        for job in found:
+            if job.incarnation not in self._courses:
+                self._courses[job.incarnation] = Course(job.record, now_ns)
+            else:
+                self._courses[job.incarnation].tick()
+        for gone in self._courses.keys() - {job.incarnation for job in found}:
+            del self._courses[gone]
+        lanes = self._lanes(now)
+        verdict = judge_all(now_ns, [lane.stats for lane in now.lanes])
+        opened = now.stats["oldest_open_ns"]
+        host = HostNow(
+            jobs=[self._now(job, now_ns) for job in found],
+            well=verdict.well,
+            reason=verdict.reason,
+            drops=self._drops[-1] - self._drops[0],
+            busiest=max(lane["cpu"] for lane in lanes),
+            open_s=0.0 if opened == NEVER else max(now_ns - opened, 0) / 1e9,
+        )
+        reason, events = why(host), self._jobs.recorder.events
+        news = events.after(self._event) if self._event else []
+        self._event = events.last
+        return {
+            "at_ms": time.time_ns() // 10**6,
+            "version": self._version,
+            "pid": os.getpid(),
+            "address": self._config.address or self._config.bind,
+            "insecure": self._config.insecure and bool(self._config.bind),
+            "uptime_s": int(time.monotonic() - self._started),
+            "why": {"level": reason.level, "text": reason.text},
+            "lanes": lanes,
+            "jobs": [self._job(job, now) for job in found],
+            "events": _events(news),
+        }
+
+    def past(self) -> dict[str, Any]:
+        """What somebody who begins to look is sent first, beside the newest picture."""
+        events = self._jobs.recorder.events
+        return {
+            "past": {str(number): list(course.seconds)[:-1] for number, course in self._courses.items()},
+            "events": _events(events.after(max(events.last - EVENTS_SHOWN, 0))),
+        }
+
+    def _lanes(self, now: LanesSnapshot) -> list[dict[str, Any]]:
+        self._cpu.append((time.monotonic(), [lane.stats.get("cpu_ns", 0) for lane in now.lanes]))
+        (before, old), (after, new) = self._cpu[0], self._cpu[-1]
+        spent = max(after - before, 1e-3) * 1e9
+        self._drops.append(now.stats.get("kernel_drops", 0))
+        return [
+            {"cpu": round((new[lane] - old[lane]) / spent, 4), "drops": stats.stats.get("kernel_drops", 0)}
+            for lane, stats in enumerate(now.lanes)
+        ]
+
+    def _now(self, job: Job, now_ns: int) -> JobNow:
+        course = self._courses[job.incarnation]
+        ops, not_whole, blamed = course.recent()
+        p50_ms, usual_ms = course.medians_ms()
+        return JobNow(
+            name=job.name,
+            waiting_for=job.waiting_for,
+            forming=not job.ready,
+            ailments=[job.ailment.text] if job.ailment else [],
+            gone=[host.name for host, state in job.hosts() if state is State.ABSENT],
+            ops=ops,
+            not_whole=not_whole,
+            blamed=blamed,
+            p50_ms=p50_ms,
+            usual_ms=usual_ms,
+            silent_s=(now_ns - course.last_ns) / 1e9 if course.last_ns else time.monotonic() - job.began,
+        )
+
+    def _job(self, job: Job, now: LanesSnapshot) -> dict[str, Any]:
+        stats, membership = job.stats, job.membership
+        asked = next((joiner.spec.world_size for joiner in job.joining.values()), 0)
+        return {
+            "id": str(job.incarnation),
+            "name": job.name,
+            "state": "running" if job.ready else "forming",
+            "waiting_for": "" if job.ready else job.waiting_for,
+            "ranks": membership.world_size if membership else asked,
+            "ops": [stats.count[s] for s in (Status.COMPLETE, Status.PARTIAL, Status.INSUFFICIENT, Status.FAILED)],
+            "p50_us": stats.percentile_us(50),
+            "p99_us": stats.percentile_us(99),
+            "missing_bytes": stats.missing_bytes,
+            "bucket_bytes": job.record.bucket_bytes,
+            "now": self._courses[job.incarnation].seconds[-1],
+            "straggler": _straggler(job),
+            "peers": [_peer(job, host, state, now) for host, state in job.hosts()],
+        }
+
+
+def _peer(job: Job, host: Host, state: State, now: LanesSnapshot) -> dict[str, Any]:
+    paths: Sequence[PeerStats] = () if host is job.own else now.paths(job.number, host.index)
+    return {
+        "index": host.index,
+        "name": _name(host, job.own),
+        "own": host is job.own,
+        "ranks": host.ranks,
+        "state": STATES[state],
+        "rtt_us": _most(path.srtt_ns for path in paths) // 1000,
+        "sent": sum(path.sent_bytes for path in paths),
+        "received": sum(path.received_bytes for path in paths),
+        "lost": sum(path.lost_bytes for path in paths),
+    }
+
+
+def _name(host: Host, own: Host | None) -> str:
+    """For people: its node, else its address, with the port where that is another than this host's."""
+    if host.node or not host.address:
+        return host.node or "this host"
+    return host.address if own is not None and own.grpc_port == host.grpc_port else str(host.place)
+
+
+def _straggler(job: Job) -> dict[str, Any] | None:
+    """The host that is to blame for most of the newest ops; of a partial job the rank that is in the fewest."""
+    if job.partial is not None:
+        status = admin_pb2.JobStatus()
+        job.partial.fill(status)
+        if status.straggler_rank >= 0:
+            return {"who": f"rank {status.straggler_rank}", "share": None}
+    culprits = culprits_in(job.record.ring.copy(STRAGGLER_OPS))
+    named = Counter(host for host in culprits if job.membership and host < len(job.membership.hosts))
+    if not named or job.membership is None:
+        return None
+    ((host, count),) = named.most_common(1)
+    if count < STRAGGLES * len(culprits):
+        return None
+    return {"who": _name(job.membership.hosts[host], job.own), "share": round(count / len(culprits), 3)}
+
+
+def _events(found: Iterable[HostEvent]) -> list[dict[str, Any]]:
+    return [
+        {"number": e.number, "at_ms": e.at_ns // 10**6, "kind": e.kind, "job": e.job, "text": e.text, "level": e.level}
+        for e in found
+    ]
+
+
+def _most(values: Iterable[int]) -> int:
+    return max(values, default=0)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status page of a real daemon in a real browser: what it paints, and what it withstands."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import chromium
+from tests.e2e.hosts import Hosts, everywhere, free_port, ranks, running
+from ultima.admin.operate import open_page
+
+JOB = '<script>document.title="taken"</script><img src=x onerror=alert(1)>'
+WAIT_MS = 20_000
+
+pytestmark = [pytest.mark.check, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium("--host-resolver-rules=MAP evil 127.0.0.1") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Two daemons, of which the first has a page and a folder that outlives it."""
+    with running(2) as found:
+        found[0].stop()
+        state = tmp_path_factory.mktemp("state")
+        found[0].environment |= {"ULTIMAD_WEB": f"127.0.0.1:{free_port()}", "ULTIMAD_STATE_DIR": str(state)}
+        found[0].launch()
+        found[0].wait_until_ready()
+        yield found
+
+
+@contextmanager
+def training(hosts: Hosts) -> Iterator[None]:
+    """A job with a wicked name whose ops go on until the block ends."""
+    over = threading.Event()
+
+    def work(jobs: Any) -> None:
+        while not over.wait(0.05):
+            everywhere(jobs, lambda _, job: job.allreduce(np.ones(5000, np.float32)))
+
+    with ranks(hosts, job=JOB) as jobs:
+        thread = threading.Thread(target=work, args=(jobs,))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(30)
+
+
+@contextmanager
+def opened(browser: Browser, hosts: Hosts, **options: Any) -> Iterator[tuple[Page, list[str]]]:
+    """The page as `ultima web` opens it, and what the browser complains about."""
+    context = browser.new_context(**options)
+    page, said = context.new_page(), list[str]()
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.goto(open_page(str(hosts[0].socket)))
+    try:
+        yield page, said
+    finally:
+        context.close()
+
+
+def test_page__paints_jobs_as_text_and_asks_nobody_else(browser: Browser, hosts: Hosts) -> None:
+    with training(hosts), opened(browser, hosts) as (page, said):
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        expect(page.locator("article.job h3")).to_have_text(JOB, timeout=WAIT_MS)
+        expect(page.locator("article.job .tag")).to_have_text("running")
+        expect(page.locator("#link")).to_have_text("live")
+        expect(page.locator("article.job .place")).to_have_text("2 ranks · 2 of 2 hosts")
+        expect(page.locator("#why span")).to_contain_text("job", timeout=WAIT_MS)
+        expect(page.locator("#peers tbody tr")).to_have_count(2)
+        expect(page.locator("#events li").last).to_contain_text("is ready, pid")
+        expect(page.locator("article.job dd").nth(1)).to_have_text(re.compile(r"^[\d.]+ ms$"), timeout=WAIT_MS)
+        expect(page.locator("path.p50")).to_have_attribute("d", re.compile("M.*L"), timeout=WAIT_MS)
+        assert page.title() in ("Ultima", "! Ultima")
+        assert page.locator("main script, main img").count() == 0
+        assert said == []
+        page.reload()
+        expect(page.locator("article.job h3")).to_have_text(JOB, timeout=WAIT_MS)
+        assert {url.rpartition("/")[2] for url in asked} == {"", "feed"} and said == []
+        (paint,) = page.evaluate("performance.getEntriesByName('first-contentful-paint').map((e) => e.startTime)")
+        print(f"first paint after {paint:.0f} ms")
+        size = page.evaluate("performance.getEntriesByType('navigation')[0].transferSize")
+        assert 5_000 < size < 100_000
+
+
+def test_page__fits_400_pixels_in_the_dark(browser: Browser, hosts: Hosts) -> None:
+    narrow = {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"}
+    with training(hosts), opened(browser, hosts, **narrow) as (page, said):
+        expect(page.locator("article.job h3")).to_have_text(JOB, timeout=WAIT_MS)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        brightness = "getComputedStyle(document.body).{}.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0)"
+        assert (
+            page.evaluate(brightness.format("backgroundColor")) < 150 < 500 < page.evaluate(brightness.format("color"))
+        )
+        assert said == []
+
+
+def test_page__comes_back_after_a_restart_of_the_daemon(browser: Browser, hosts: Hosts) -> None:
+    with opened(browser, hosts) as (page, _):
+        expect(page.locator("#link")).to_have_text("live", timeout=WAIT_MS)
+        before = page.locator("#events li").last.text_content()
+        hosts[0].stop()
+        expect(page.locator("#link")).not_to_have_text("live", timeout=WAIT_MS)
+        hosts[0].launch()
+        hosts[0].wait_until_ready()
+        expect(page.locator("#link")).to_have_text("live", timeout=WAIT_MS)
+        expect(page.locator("#events li").last).not_to_have_text(before or "")
+        expect(page.locator("#events li").last).to_contain_text(f"pid {hosts[0].pid}")
+
+
+def test_page__under_another_name_or_without_a_token_is_refused(browser: Browser, hosts: Hosts) -> None:
+    port = hosts[0].environment["ULTIMAD_WEB"].rpartition(":")[2]
+    context = browser.new_context()
+    page = context.new_page()
+    answer = page.goto(f"http://127.0.0.1:{port}/")
+    assert answer is not None and answer.status == 401
+    assert "ultima web" in page.inner_text("body")
+    answer = page.goto(f"http://evil:{port}/")
+    assert answer is not None and answer.status == 421
+    context.close()
+
+
+def test_page__that_is_over_says_how_to_open_it_again(browser: Browser, hosts: Hosts) -> None:
+    with opened(browser, hosts) as (page, _):
+        expect(page.locator("#link")).to_have_text("live", timeout=WAIT_MS)
+        key = Path(hosts[0].environment["ULTIMAD_STATE_DIR"]) / "web.key"
+        hosts[0].stop()
+        key.unlink()
+        hosts[0].launch()
+        hosts[0].wait_until_ready()
+        expect(page.locator("#link")).to_contain_text("run `ultima web`", timeout=WAIT_MS)
