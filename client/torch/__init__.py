@@ -17,6 +17,8 @@ from ultima.torch.backend.capabilities import Capability, capabilities
 from ultima.torch.backend.elements import PIECE_BYTES_MAX
 from ultima.torch.backend.group import UltimaProcessGroup, group_of, register
 from ultima.torch.backend.receipt_log import ReceiptSummary
+from ultima.torch.coded.gradient import CodedGradient, CodedSummary
+from ultima.torch.coded.sampler import CodedSampler
 from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard, trace
 from ultima.torch.partial.eager import EagerSGD
 from ultima.torch.partial.partial_hook import PartialState, partial_hook
@@ -26,6 +28,9 @@ __all__ = [
     "PIECE_BYTES_MAX",
     "RNA",
     "Capability",
+    "CodedGradient",
+    "CodedSampler",
+    "CodedSummary",
     "EagerSGD",
     "HookState",
     "PartialState",

@@ -39,6 +39,11 @@ class FakeJobs:
         self._all_here[settings.job].wait(20)
         return attached
 
+    def give_up(self) -> None:
+        """Who waits for ranks that were refused waits no more: BrokenBarrierError."""
+        for all_here in self._all_here.values():
+            all_here.abort()
+
     def __enter__(self) -> "FakeJobs":
         return self
 
