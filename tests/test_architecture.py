@@ -115,7 +115,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
 FLOORS = {
     "client": "base coded settings session api . sparse hierarchy testing admin launch "
-    "torch/backend torch/hooks torch/partial torch/coded torch demo cli",
+    "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch demo cli",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",
 }
 CIRCLE_MAX = 3  # files of one room that may need each other

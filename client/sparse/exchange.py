@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ultima.api.handle import Handle
 from ultima.api.job import Job
 from ultima.base.durations import DURATION_MAX_S, Duration, deadline_s
 from ultima.base.errors import Desync, InvalidArgument, Unsupported
@@ -102,15 +103,20 @@ def exchange(job: Job, container: bytes, size: int, *, deadline: Duration | None
 
 def _gather(job: Job, mine: Bytes, until: float) -> Bytes:
     """One row per rank, reliably. A multiple of four bytes."""
-    deadline = max(0.001, until - time.monotonic())
+    rows, handle = start_gather(job, mine, max(0.001, until - time.monotonic()))
+    handle.wait()
+    return rows
+
+
+def start_gather(job: Job, mine: Bytes, deadline: Duration) -> tuple[Bytes, Handle]:
+    """Starts bringing |mine|, a multiple of four bytes and the same number on all ranks, to every rank, reliably. The
+    rows hold all ranks' when the handle says that the op has ended."""
     rows = np.zeros((job.world_size, mine.size), np.uint8)
     if "all_gather" in job.collectives:
-        job.all_gather(np.ascontiguousarray(mine), rows, deadline=deadline)
-        return rows
+        return rows, job.all_gather_async(np.ascontiguousarray(mine), rows, deadline=deadline)
     rows[job.rank] = mine  # all others are zero in this rank's summand
     total: npt.NDArray[np.int32] = rows.view(np.int32)
-    job.allreduce(total, "sum", mode="reliable", deadline=deadline)
-    return rows
+    return rows, job.allreduce_async(total, "sum", mode="reliable", deadline=deadline)
 
 
 def _lengths(rank: int, told: npt.NDArray[np.int64], size: int) -> list[int]:

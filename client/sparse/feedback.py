@@ -80,6 +80,26 @@ class Feedback:
         return self._step
 
     @property
+    def ratio(self) -> float:
+        """Share of the elements that is sent in a step, once the warm-up is over."""
+        return self._ratio
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps that send more than `ratio`."""
+        return self._warmup
+
+    @property
+    def momentum(self) -> float:
+        """The velocity's factor; 0 for none."""
+        return self._momentum
+
+    @property
+    def choose(self) -> str:
+        """How entries are chosen: "exact" or "carried"."""
+        return self._choose
+
+    @property
     def residual(self) -> Floats:
         """What was not sent yet: a view of the memory, which is not to be written to."""
         view = self._kept.view()
@@ -104,11 +124,26 @@ class Feedback:
             raise InvalidArgument("gradient", f"{given.size} elements", f"{self._size}, as told at the start")
         count = count_of(self.ratio_at(self._step), self._size)
         self._step += 1
-        if self._threshold is None or self._choose == "exact":
+        if self._ratio == 1:
+            indices, values = np.arange(self._size, dtype=np.uint32), self._all(given)
+        elif self._threshold is None or self._choose == "exact":
             indices, values = self._exactly(given, count)
         else:
             indices, values = self._by_threshold(given, count, self._threshold)
         return Sparse(indices, self._rounded(indices, values), self._size)
+
+    def take_all(self, gradient: Any, out: Floats | None = None) -> Floats:
+        """Adds `gradient` to the memory and takes out all of it, for a step that sends everything; in `out` (float32,
+        `size` elements; it may be the gradient's own memory) or a new array. It counts for no warm-up.
+
+        A velocity goes on: nothing of it was delayed, so this is what a momentum optimizer does. It begins anew only
+        where an entry was sent late. The same holds for `select` of a memory whose ratio is 1. Raises InvalidArgument
+        as `select`.
+        """
+        given = gradient_of(gradient)
+        if given.size != self._size:
+            raise InvalidArgument("gradient", f"{given.size} elements", f"{self._size}, as told at the start")
+        return self._all(given, out)
 
     def put_back(self, indices: Any, values: Any) -> None:
         """Returns entries to the memory that were selected and not delivered. Raises InvalidArgument."""
@@ -176,6 +211,13 @@ class Feedback:
         else:
             kernels.keep(self._kept, given, kernels.NOTHING_ABOVE, 0, 0, self._velocity, self._momentum)
 
+    def _all(self, given: Floats, out: Floats | None = None) -> Floats:
+        self._add(given)
+        taken = np.empty(self._size, np.float32) if out is None else out
+        taken[:] = self._kept
+        self._kept[:] = 0
+        return taken
+
     def _exactly(self, given: Floats, count: int) -> tuple[kernels.Indices, Floats]:
         self._add(given)
         if count == 0:
@@ -189,12 +231,10 @@ class Feedback:
         return indices, values
 
     def _by_threshold(self, given: Floats, count: int, threshold: float) -> tuple[kernels.Indices, Floats]:
-        """The next step looks for an exact threshold again where this one missed by a factor of two."""
         room = min(self._size, 2 * count)
         above = kernels.magnitude_bits(threshold)
         indices, values = kernels.keep(self._kept, given, above, 0, room, self._velocity, self._momentum)
-        missed = indices.size >= room or 2 * indices.size < count
-        self._threshold = None if missed else float(np.float32(threshold * (indices.size / count) ** _GAIN))
+        self._threshold = next_threshold(threshold, indices.size, count, room)
         return indices, values
 
     def _rounded(self, indices: kernels.Indices, values: Floats) -> Floats:
@@ -210,3 +250,10 @@ class Feedback:
             rest = values - sent
         self._kept[indices] = np.where(np.isfinite(rest), rest, np.float32(0))
         return sent.astype(np.float32, copy=False)
+
+
+def next_threshold(threshold: float, taken: int, count: int, room: int) -> float | None:
+    """What a carried threshold becomes when it let |taken| entries through instead of |count|; None, for another exact
+    search, where it missed by a factor of two or filled the room."""
+    missed = taken >= room or 2 * taken < count
+    return None if missed else float(np.float32(threshold * (taken / count) ** _GAIN))

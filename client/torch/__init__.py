@@ -19,10 +19,11 @@ from ultima.torch.backend.group import UltimaProcessGroup, group_of, register
 from ultima.torch.backend.receipt_log import ReceiptSummary
 from ultima.torch.coded.gradient import CodedGradient, CodedSummary
 from ultima.torch.coded.sampler import CodedSampler
-from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard, trace
+from ultima.torch.hooks import HookState, allreduce_hook, average_hook, guard, hook_fsdp, trace
 from ultima.torch.partial.eager import EagerSGD
 from ultima.torch.partial.partial_hook import PartialState, partial_hook
 from ultima.torch.partial.rna import RNA
+from ultima.torch.sparse import SparseState, SparseSummary, sparse_hook
 
 __all__ = [
     "PIECE_BYTES_MAX",
@@ -35,14 +36,18 @@ __all__ = [
     "HookState",
     "PartialState",
     "ReceiptSummary",
+    "SparseState",
+    "SparseSummary",
     "UltimaProcessGroup",
     "allreduce_hook",
     "average_hook",
     "capabilities",
     "guard",
+    "hook_fsdp",
     "last_receipts",
     "partial_hook",
     "receipt_summary",
+    "sparse_hook",
     "trace",
 ]
 

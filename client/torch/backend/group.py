@@ -30,9 +30,10 @@ from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptio
 
 import ultima
 from ultima.base.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
-from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.base.errors import ClosedHandle, InvalidArgument, UltimaError
 from ultima.session.attachment import ENGINE_SHARE
 from ultima.settings.config import DEFAULT_SOCKET, mode_named, socket_path
+from ultima.torch.backend import coo
 from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.elements import (
     FLOATS,
@@ -43,10 +44,13 @@ from ultima.torch.backend.elements import (
     as_real,
     check_reducible,
     copier,
+    dense,
+    flat,
     packed_in_place,
     pieces,
     reducible,
 )
+from ultima.torch.backend.entries import NATIVE, Floats, Indices, average_entries
 from ultima.torch.backend.interrupt import InterruptWatch
 from ultima.torch.backend.native import NativeProcessGroup
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -177,6 +181,8 @@ class UltimaProcessGroup(NativeProcessGroup):
         opts = _options(opts, timeout)
         op = OPS.get(opts.reduceOp.op)
         job = self._live_job()
+        if job is not None and op is not None and len(tensors) == 1 and coo.summed_here(tensors[0], op):
+            return self._by_rows(job, tensors[0], op, self._deadline(opts.timeout), opts.asyncOp)
         if job is None or op is None or len(tensors) != 1 or not reducible(tensors[0], op):
             return self._by_gloo(tensors, opts)
         return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
@@ -194,11 +200,46 @@ class UltimaProcessGroup(NativeProcessGroup):
         if job is None:
             # One rank: its own value is the average, too, for which Gloo has no word.
             return self._by_gloo([tensor], _options(None, None))
+        if coo.summed_here(tensor, op):
+            return self._by_rows(job, tensor, op, self._deadline(timedelta(0)), True)
         if not reducible(tensor, op):
             allowed = "a dense CPU tensor of " + ", ".join(sorted(map(str, FLOATS | INTEGERS)))
             raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}", allowed)
         limit = None if deadline is None else deadline_s(deadline, "deadline")
         return self._by_ultima(job, [tensor], op, mode or self._mode, timedelta(0), True, limit)
+
+    def average_entries(
+        self,
+        tensor: torch.Tensor,
+        indices: Indices,
+        values: Floats,
+        ended: Callable[[slice, bool, int], None],
+        *,
+        form: str = "float32",
+        hint: int = 0,
+        mode: str | None = None,
+        deadline: Duration | None = None,
+    ) -> Work:
+        """Starts averaging a tensor of which this rank gives some entries (flat, ascending) into |tensor|, of any
+        shape, floating-point type and device. In a group of more than one rank. See `entries.average_entries`.
+        """
+        job = self._live_job()
+        if job is None:
+            raise ClosedHandle("the process group was destroyed, or has one rank")
+        copies: Copies = []
+        target = tensor.detach()
+        if dense(target) and target.is_contiguous() and target.dtype is torch.float32:
+            out = flat(target)
+        else:
+            out = torch.empty(target.numel())
+            copies.append((target, out.view(target.shape)))
+        limit = self._deadline(timedelta(0), True) if deadline is None else deadline_s(deadline, "deadline")
+        if NATIVE not in job.collectives:
+            limit = self.timeout_s  # an exchange is complete or fails: that is not what a short deadline is for
+        parts = average_entries(
+            job, out, indices, values, ended, form=form, hint=hint, mode=mode or self._mode, deadline=limit
+        )
+        return self._work([tensor], parts, copies, True)
 
     def in_background(self, task: Callable[[], None]) -> None:
         """Runs |task|, which must not raise, in a thread that ends with the group."""
@@ -244,11 +285,11 @@ class UltimaProcessGroup(NativeProcessGroup):
         copies: Copies = []
         try:
             for tensor in tensors:
-                flat = packed_in_place(as_real(tensor), copies)
-                lossy = op in ("sum", "avg") and flat.dtype in FLOATS
+                run = packed_in_place(as_real(tensor), copies)
+                lossy = op in ("sum", "avg") and run.dtype in FLOATS
                 how = mode if lossy else "reliable"
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds
-                for piece in pieces(flat, job.bucket_bytes_max):
+                for piece in pieces(run, job.bucket_bytes_max):
                     handles.append(job.allreduce_async(piece, op=op, mode=how, deadline=deadline))
         except Exception:
             # The pieces that went out must end before their memory may be touched again.
@@ -257,6 +298,13 @@ class UltimaProcessGroup(NativeProcessGroup):
                     UltimaWork(tensors, handles, None, self.log, self._finishers).wait()
             raise
         return self._work(tensors, handles, copies, asynchronous)
+
+    def _by_rows(self, job: ultima.Job, tensor: torch.Tensor, op: str, deadline: Duration, asynchronous: bool) -> Work:
+        handles, finish = coo.start(job, tensor, op, deadline)
+        work = UltimaWork([tensor], handles, finish, self.log, self._finishers)
+        if asynchronous:
+            work.start()
+        return work
 
     def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
         work = UltimaWork(tensors, parts, copier(copies) if copies else None, self.log, self._finishers)

@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from ultima.base.errors import InvalidArgument
 from ultima.torch.backend.group import UltimaProcessGroup
+from ultima.torch.hooks.parts import parts_of, parts_of_shards
 from ultima.torch.hooks.placement import place
 from ultima.torch.hooks.state import HookState, parameters_of
 from ultima.torch.hooks.trace import span
@@ -51,7 +52,7 @@ def allreduce_hook(state: HookState, bucket: GradBucket) -> torch.futures.Future
     """
     with span(f"ultima bucket {bucket.index()}"):
         _place(bucket, state.group)
-        return state.send(bucket.buffer(), bucket.index(), bucket.is_last()).future()
+        return state.send(bucket.buffer(), bucket.index(), bucket.is_last(), lambda: parts_of(bucket)).future()
 
 
 def hook_fsdp(model: torch.nn.Module, state: HookState) -> None:
@@ -67,7 +68,7 @@ def hook_fsdp(model: torch.nn.Module, state: HookState) -> None:
     if not modules:
         raise InvalidArgument("model", type(model).__name__, "a module to which fully_shard was applied")
     for index, module in enumerate(reversed(modules)):
-        module.set_all_reduce_hook(_fsdp_hook(state, index, index == len(modules) - 1))
+        module.set_all_reduce_hook(_fsdp_hook(module, state, index, index == len(modules) - 1))
 
 
 def guard(optimizer: torch.optim.Optimizer, state: HookState) -> None:
@@ -96,10 +97,10 @@ def _place(bucket: GradBucket, group: dist.ProcessGroup | None) -> None:
         place(bucket.buffer(), found.job)
 
 
-def _fsdp_hook(state: HookState, index: int, last: bool) -> Callable[[torch.Tensor], None]:
+def _fsdp_hook(module: Any, state: HookState, index: int, last: bool) -> Callable[[torch.Tensor], None]:
     def hook(reduce_output: torch.Tensor) -> None:
         with span(f"ultima bucket {index}"):
-            state.send(reduce_output, index, last).wait()
+            state.send(reduce_output, index, last, lambda: parts_of_shards(module, reduce_output)).wait()
 
     return hook
 

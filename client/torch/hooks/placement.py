@@ -21,10 +21,10 @@ from ultima.base.errors import HandleError, ResourceExhausted
 def place(tensor: torch.Tensor, job: Job) -> bool:
     """Moves the memory behind a tensor into the job's arena, with all views of it. True if it is there afterwards.
 
-    Not moved, and left as it is: what is not on the CPU, is part of a larger storage, or finds no room. While it
-    happens nobody else may touch the tensor. Each rank for itself: the others need not do the same.
+    Not moved, and left as it is: what is not on the CPU, is a sparse tensor, is part of a larger storage, or finds no
+    room. While it happens nobody else may touch the tensor. Each rank for itself: the others need not do the same.
     """
-    if tensor.device.type != "cpu" or not tensor.nbytes:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.nbytes:
         return False
     if job.holds(tensor.data_ptr(), tensor.nbytes):
         return True

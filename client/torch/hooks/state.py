@@ -14,9 +14,9 @@ The exchange is a barrier: it waits for the slowest rank, which a bounded op doe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from ultima.torch.backend.work import UltimaWork
 from ultima.torch.hooks import hadamard
 from ultima.torch.hooks.bucket_options import Bucket, BucketOptions, Policy, check_table, options_of
 from ultima.torch.hooks.loss_budget import Account, BucketKey, LossBudget
+from ultima.torch.hooks.parts import Part
 from ultima.torch.hooks.staging import CudaDevice, Stage, StagedWork
 
 
@@ -150,7 +151,7 @@ class HookState:
 
     def summary(self) -> HookSummary:
         """What was lost and spent so far."""
-        return HookSummary(**{name: getattr(self._summary, name) for name in HookSummary.__slots__})
+        return replace(self._summary)
 
     def share_missing(self, index: int) -> float:
         """The largest share of its bytes that a bucket of this index misses over the window of the budget."""
@@ -158,23 +159,26 @@ class HookState:
 
     # A step
 
-    def send(self, tensor: torch.Tensor, index: int, last: bool) -> Sent:
-        """Starts averaging a bucket in place. The same calls on all ranks."""
+    def send(self, tensor: torch.Tensor, index: int, last: bool, parts: Callable[[], Sequence[Part]] = tuple) -> Sent:
+        """Starts averaging a bucket in place. The same calls on all ranks. |parts| tells the parameters in it, for
+        states that treat each by itself; this one does not ask.
+        """
         if any(key.index == index for key, _ in self._open.works):
             self._begin_backward()
-        bucket = Bucket(index, tensor.nbytes, tensor.dtype, last)
-        key = BucketKey(index, tensor.nbytes)
+        nbytes = tensor.numel() * tensor.element_size()  # of a sparse tensor: as if it were dense, the same everywhere
+        bucket = Bucket(index, nbytes, tensor.dtype, last)
+        key = BucketKey(index, nbytes)
         options = options_of(self._policy, bucket) or self._default
         mode, deadline = options.mode or self._default.mode, options.deadline or self._default.deadline
         if self._budget is not None and mode != "reliable" and self._account.used_up(key):
             # A deadline for what may be incomplete is not one after which training should end.
             mode, deadline = "reliable", self.group.timeout_s
             self._summary.made_reliable += 1
-        mixed = self._default.hadamard if options.hadamard is None else options.hadamard
+        mixed = self._mixes(options)
         number = self._summary.ops if mixed and mode != "reliable" and tensor.dtype is torch.float32 else None
         if number is not None:
             hadamard.encode(tensor, number)
-        work = self._start(tensor, mode, deadline)
+        work = self._start(tensor, mode, deadline, key, parts)
         self._open.works.append((key, work))
         self._summary.ops += 1
         return Sent(tensor, work, number)
@@ -213,8 +217,23 @@ class HookState:
 
     # How
 
-    def _start(self, tensor: torch.Tensor, mode: str | None, deadline: Duration | None) -> Any:
-        if tensor.device.type != "cuda" or self.group.job is None:
+    def _mixes(self, options: BucketOptions) -> bool | None:
+        """Whether a bucket travels transformed."""
+        return self._default.hadamard if options.hadamard is None else options.hadamard
+
+    def _start(
+        self,
+        tensor: torch.Tensor,
+        mode: str | None,
+        deadline: Duration | None,
+        key: BucketKey,
+        parts: Callable[[], Sequence[Part]],
+    ) -> Any:
+        """The work that averages a bucket: an UltimaWork, a StagedWork, or Gloo's in a group of one rank."""
+        return self._start_dense(tensor, mode, deadline)
+
+    def _start_dense(self, tensor: torch.Tensor, mode: str | None, deadline: Duration | None) -> Any:
+        if tensor.device.type != "cuda" or tensor.layout is not torch.strided or self.group.job is None:
             return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         stage = self._stages.get(tensor.device)
         if stage is None:
@@ -223,10 +242,21 @@ class HookState:
 
     def _begin_backward(self) -> None:
         """The first bucket came round again. If nobody asks for `step_ok`, the budget still needs the exchange."""
-        if self._asked or self._budget is None:
+        if self._asked or not self._exchanges():
             self._fold()
         else:
             self._agree()
+
+    def _exchanges(self) -> bool:
+        """Whether the ranks tell each other their counts even if nobody asks for `step_ok`. Alike on all ranks."""
+        return self._budget is not None
+
+    def _facts(self, key: BucketKey) -> tuple[float, ...]:
+        """What this rank tells of a bucket besides its counts, always as many numbers."""
+        return ()
+
+    def _learn(self, key: BucketKey, sums: Sequence[float]) -> None:
+        """What all ranks told of a bucket by `_facts`, added up, of a step in which nothing failed."""
 
     def _fold(self) -> None:
         """Takes the receipts of ended ops into the counts."""
@@ -250,15 +280,21 @@ class HookState:
         mine, self._open = self._open, _Open()
         if not mine.counts or self.group.job is None:
             return True
-        told = [float(mine.insufficient), *(number for count in mine.counts.values() for number in count)]
+        told = [float(mine.insufficient)]
+        for key, count in mine.counts.items():
+            told += *count, *self._facts(key)
         sums = torch.tensor(told, dtype=torch.float64)
         self.group.allreduce_with(sums, "sum", mode="reliable", deadline=self.group.timeout_s).wait()
         insufficient, *numbers = sums.tolist()
-        for key, missing, expected in zip(mine.counts, numbers[::2], numbers[1::2], strict=True):
+        each = len(numbers) // len(mine.counts)
+        for at, key in enumerate(mine.counts):
+            missing, expected, *facts = numbers[at * each : (at + 1) * each]
             self._account.add(key, missing, expected)
             self._summary.missing_bytes += int(missing)
             self._summary.expected_bytes += int(expected)
             self._lost_since_sync |= missing > 0
+            if not insufficient:
+                self._learn(key, facts)
         self._steps_since_sync += 1
         self._summary.steps += 1
         self._summary.skipped += insufficient > 0

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averages of which each rank gives only some entries: summed by the engines, or gathered where they cannot.
+
+Every rank must choose alike. So the choice looks only at what all daemons of a job agree on: whether the job has the
+collective "allreduce_sparse". Without it the entries travel as containers to all ranks, reliably, before the call
+returns; that costs more bytes with each rank, and is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import ultima
+from ultima.base.durations import Duration
+from ultima.base.errors import UltimaError
+from ultima.sparse import encode, exchange
+from ultima.torch.backend.elements import pieces
+
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.uint32]
+
+NATIVE = "allreduce_sparse"
+BITMAP_FROM = 0.12
+"""Density from which a bit for each element takes less than the distances between indices."""
+
+
+class EntriesPart:
+    """Something to wait for (`work.Part`). |ended| is told once, before the wait returns or raises: whether the entries
+    were delivered.
+    """
+
+    def __init__(self, handle: ultima.Handle, ended: Callable[[bool], None]) -> None:
+        self._handle, self._ended = handle, ended
+
+    def wait(self) -> ultima.Receipt:
+        try:
+            receipt = self._handle.wait()
+        except BaseException:
+            self._ended(False)
+            raise
+        self._ended(True)
+        return receipt
+
+
+class GatheredPart:
+    """The same of an exchange, which is over already: |error| is what became of it."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def average_entries(
+    job: ultima.Job,
+    out: torch.Tensor,
+    indices: Indices,
+    values: Floats,
+    ended: Callable[[slice, bool, int], None],
+    *,
+    form: str,
+    hint: int,
+    mode: str,
+    deadline: Duration,
+) -> Sequence[EntriesPart | GatheredPart]:
+    """Starts averaging into |out|, flat float32 on the CPU; |indices| ascend. Returns what to wait for.
+
+    ended: told once of each run of the entries, in any thread, when its op has ended: which entries these were, whether
+    they were delivered, and how many bytes of them a rank sent where that is known, else -1.
+
+    Raises as `ultima.Job.allreduce_sparse_async` before anything is sent.
+    """
+    if NATIVE not in job.collectives:
+        return [_gathered(job, out, indices, values, ended, deadline)]
+    parts: list[EntriesPart] = []
+    at, first = 0, 0
+    try:
+        for piece in pieces(out, job.bucket_bytes_max):
+            end = at + piece.numel()
+            last = int(np.searchsorted(indices, end))
+            run = slice(first, last)
+            share = -(-hint * piece.numel() // max(1, out.numel()))
+            handle = job.allreduce_sparse_async(
+                indices[run] - np.uint32(at), values[run], piece, hint=share, form=form, mode=mode, deadline=deadline
+            )
+            parts.append(EntriesPart(handle, partial(_told, ended, run)))
+            at, first = end, last
+    except Exception:
+        # The pieces that went out must end before their memory may be touched again.
+        for part in parts:
+            with suppress(UltimaError):
+                part.wait()
+        raise
+    return parts
+
+
+def _told(ended: Callable[[slice, bool, int], None], run: slice, delivered: bool) -> None:
+    ended(run, delivered, -1)
+
+
+def _gathered(
+    job: ultima.Job,
+    out: torch.Tensor,
+    indices: Indices,
+    values: Floats,
+    ended: Callable[[slice, bool, int], None],
+    deadline: Duration,
+) -> GatheredPart:
+    size, run = out.numel(), slice(0, indices.size)
+    packed = encode(indices, values, size, index="delta" if indices.size < BITMAP_FROM * size else "bitmap")
+    try:
+        found = exchange(job, packed, size, deadline=deadline)
+    except Exception as error:
+        ended(run, False, -1)
+        return GatheredPart(error)
+    out.copy_(torch.from_numpy(found.mean()))
+    ended(run, True, found.row_bytes * (job.world_size - 1))
+    return GatheredPart(None)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`SparseState` and `sparse_hook`: each rank sends the entries that matter most, and keeps the others for later steps.
+
+    state = ultima.torch.SparseState(ratio=0.01)
+    model.register_comm_hook(state, ultima.torch.sparse_hook)        # DDP
+    ultima.torch.hook_fsdp(model, state)                             # or FSDP2
+
+All that a `HookState` does (modes, the loss budget, `guard`, averaging the parameters) it does, too. What differs is
+what travels: of each parameter the `ratio` largest elements of gradient and memory; all of parameters of one dimension
+and of small ones.
+"""
+
+# No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from ultima.base.checks import check_switch, check_whole
+from ultima.base.durations import Duration
+from ultima.base.errors import InvalidArgument
+from ultima.base.words import FORMS
+from ultima.sparse import Feedback
+from ultima.torch.hooks.allreduce import allreduce_hook
+from ultima.torch.hooks.bucket_options import BucketOptions, Policy
+from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
+from ultima.torch.hooks.parts import Part, covered
+from ultima.torch.hooks.state import HookState, HookSummary
+from ultima.torch.sparse.choice import Choice
+from ultima.torch.sparse.memory import Chosen, Memories
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(slots=True)
+class SparseSummary(HookSummary):
+    """What `HookSummary` says, and how sparse buckets went. Of this rank."""
+
+    sparse_ops: int = 0
+    """Of `ops`, those of which entries were sent."""
+    elements: int = 0
+    """Of the buckets that went sparse."""
+    entries: int = 0
+    """Of these, how many this rank sent."""
+    select_s: float = 0.0
+    """Time spent choosing entries."""
+    sparse_s: float = 0.0
+    """Time from sparse buckets' being ready, choosing included, to their averages."""
+    dense_s: float = 0.0
+    """The same of all others."""
+    sparse_bytes: int = 0
+    """What this rank sent for sparse buckets, as far as that is known; 0 where no op said it."""
+    dense_bytes: int = 0
+    """What the same buckets would have sent as dense ones."""
+    returned: int = 0
+    """Entries that were not delivered, and went back into the memory."""
+
+    @property
+    def ratio(self) -> float:
+        """Share of the elements that was sent of the buckets that went sparse."""
+        return self.entries / self.elements if self.elements else 0.0
+
+    def __str__(self) -> str:
+        dense = self.ops - self.sparse_ops
+        text = f"{self.sparse_ops} buckets sparse, {dense} dense"
+        if self.sparse_ops:
+            each, choosing = 1e3 * self.sparse_s / self.sparse_ops, 1e3 * self.select_s / self.sparse_ops
+            text += f"; sparse: {self.ratio:.2%} of the elements, {each:.2f} ms each, {choosing:.2f} ms of it choosing"
+            if self.sparse_bytes:
+                text += f", {self.sparse_bytes / max(1, self.dense_bytes):.3f} of a dense bucket's bytes"
+        if dense:
+            text += f"; dense: {1e3 * self.dense_s / dense:.2f} ms each"
+        return text
+
+
+@dataclass(slots=True)
+class _Went:
+    """A bucket under way, for the account of times."""
+
+    key: BucketKey
+    began_ns: int
+    sparse: bool = False
+    work: Any = None
+    ended_ns: int = 0
+
+
+class SparseState(HookState):
+    """The state of `sparse_hook`; one for each model. `allreduce_hook`, `hook_fsdp` and `guard` take it as well.
+
+    ratio: share of a parameter's elements that is sent in a step.
+    start_step: so many steps go dense first, while gradients are large everywhere.
+    warmup_steps: after those, so many steps send more: from a quarter the share falls by the same factor each step.
+    dense_below: parameters with fewer elements are sent whole, as all of one dimension are.
+    momentum: 0, or the factor of a momentum that is applied here, before the choice. Then the optimizer is plain SGD
+        without momentum: every step must have it once.
+    values: how values travel: "float32", "float16", "bfloat16" or "float8". What rounding takes away is sent later.
+    choose: "carried" goes over a gradient once, with a threshold that follows from the steps before; "exact" sends the
+        largest exactly.
+    auto: whether each bucket goes dense or sparse by what took less time, as all ranks measured it together. The ranks
+        exchange times once a step then, whatever `budget` is.
+    group, mode, deadline, policy, budget, sync_every: as for HookState. Buckets are not transformed (`hadamard`).
+
+    Buckets of float64 go dense. So does a group of one rank. Can be pickled and saved (`state_dict`), on every rank.
+    Raises InvalidArgument.
+    """
+
+    _summary: SparseSummary
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        ratio: float = 0.01,
+        start_step: int = 10,
+        warmup_steps: int = 0,
+        dense_below: int = 1000,
+        momentum: float = 0.0,
+        values: str = "float32",
+        choose: str = "carried",
+        auto: bool = False,
+        mode: str | None = None,
+        deadline: Duration | None = None,
+        hadamard: bool = False,
+        policy: Policy | None = None,
+        budget: LossBudget | None = LossBudget(),
+        sync_every: int = 100,
+    ) -> None:
+        super().__init__(group, mode=mode, deadline=deadline, policy=policy, budget=budget, sync_every=sync_every)
+        if hadamard:
+            raise InvalidArgument("hadamard", hadamard, "False: entries travel as they are")
+        check_whole(start_step, "start_step", 0)
+        check_whole(dense_below, "dense_below", 0)
+        check_switch(auto, "auto")
+        if values not in FORMS:
+            raise InvalidArgument("values", values, ", ".join(FORMS))
+        rules = Feedback(0, ratio, momentum=momentum, choose=choose, warmup_steps=warmup_steps)
+        self._memories = Memories(rules, dense_below, values)
+        self._form, self._start_step, self._auto, self._momentum = values, start_step, bool(auto), momentum
+        self._choices: dict[BucketKey, Choice] = {}
+        self._times: dict[BucketKey, list[float]] = {}
+        self._went: list[_Went] = []
+        self._summary = SparseSummary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_went": [], "_times": {}}
+
+    def name_parameters(self, model: torch.nn.Module) -> None:
+        """Has the memories named as the parameters are in |model|, in the place of numbers: then a state that was saved
+        fits a model in which parameters were added or moved. Before the first step, before loading, and again for a
+        copy that was pickled. Raises InvalidArgument afterwards."""
+        self._memories.name_parameters(model)
+
+    def summary(self) -> SparseSummary:
+        """What was lost, spent and sent so far."""
+        return replace(self._summary)
+
+    def kept(self) -> dict[str, float]:
+        """Sum of the magnitudes of what this rank has not sent yet, by parameter."""
+        return self._memories.kept()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on, but for the budget's account: numbers and tensors alone. It belongs to
+        its rank; save it on each."""
+        return self._memories.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave. Raises InvalidArgument naming the entry, and then changes nothing."""
+        self._memories.load_state_dict(state)
+
+    # How
+
+    def _mixes(self, options: BucketOptions) -> bool | None:
+        if options.hadamard:
+            raise InvalidArgument("hadamard", options.hadamard, "False in the policy of a SparseState")
+        return False
+
+    def _start(
+        self,
+        tensor: torch.Tensor,
+        mode: str | None,
+        deadline: Duration | None,
+        key: BucketKey,
+        parts: Callable[[], Sequence[Part]],
+    ) -> Any:
+        went = _Went(key, time.monotonic_ns())
+        if tensor.layout is not torch.strided or tensor.dtype not in FLOATS:
+            if self._momentum:
+                allowed = f"dense tensors of {', '.join(map(str, FLOATS))} with a momentum"
+                raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype}", allowed)
+            went.work = self._start_dense(tensor, mode, deadline)
+        else:
+            flat = tensor.detach().reshape(-1)
+            known = list(parts())
+            if not covered(known, flat.numel()):
+                # A bucket of which nobody says what is in it: one parameter, by the bucket's own memory.
+                known = [Part(f"bucket {key.index} of {flat.numel()} elements", 0, flat.numel(), 2)]
+            went.sparse = self._goes_sparse(key, known)
+            if went.sparse:
+                went.work = self._start_sparse(tensor, flat, known, mode, deadline, went)
+            else:
+                went.work = self._start_whole(tensor, flat, known, mode, deadline)
+        self._went.append(went)
+        return went.work
+
+    def _goes_sparse(self, key: BucketKey, parts: Sequence[Part]) -> bool:
+        """Alike on all ranks."""
+        if self.group.job is None or all(self._memories.whole(part) for part in parts):
+            return False
+        if self._memories.steps(parts) < self._start_step:
+            return False
+        return not self._auto or self._choices.setdefault(key, Choice()).sparse()
+
+    def _start_whole(
+        self,
+        tensor: torch.Tensor,
+        flat: torch.Tensor,
+        parts: Sequence[Part],
+        mode: str | None,
+        deadline: Duration | None,
+    ) -> Any:
+        if flat.dtype is torch.float32:
+            self._memories.take_all(flat, parts)
+        else:
+            wide = flat.float()
+            self._memories.take_all(wide, parts)
+            flat.copy_(wide)
+        return self._start_dense(tensor, mode, deadline)
+
+    def _start_sparse(
+        self,
+        tensor: torch.Tensor,
+        flat: torch.Tensor,
+        parts: Sequence[Part],
+        mode: str | None,
+        deadline: Duration | None,
+        went: _Went,
+    ) -> Any:
+        began, group = time.monotonic(), self.group
+        chosen = self._memories.choose(flat.float(), parts)
+        self._summary.select_s += time.monotonic() - began
+        self._summary.sparse_ops += 1
+        self._summary.elements += flat.numel()
+        self._summary.entries += chosen.indices.size
+        self._summary.dense_bytes += 2 * tensor.nbytes * (group.size() - 1) // group.size()
+        try:
+            return group.average_entries(
+                tensor, chosen.indices, chosen.values, partial(self._ended, chosen, went), form=self._form,
+                hint=chosen.expected, mode=mode, deadline=deadline,
+            )  # fmt: skip
+        except Exception:
+            chosen.put_back(slice(0, chosen.indices.size))
+            raise
+
+    def _ended(self, chosen: Chosen, went: _Went, run: slice, delivered: bool, sent: int) -> None:
+        went.ended_ns = time.monotonic_ns()
+        if not delivered:
+            chosen.put_back(run)
+            self._summary.returned += run.stop - run.start
+        self._summary.sparse_bytes += max(0, sent)
+
+    def _fold(self) -> None:
+        super()._fold()
+        went, self._went = self._went, []
+        for each in went:
+            ended = max((receipt.ended_ns for receipt in getattr(each.work, "receipts", ())), default=each.ended_ns)
+            seconds = max(0.0, (ended - each.began_ns) / 1e9)
+            if each.sparse:
+                self._summary.sparse_s += seconds
+            else:
+                self._summary.dense_s += seconds
+            if self._auto:
+                times = self._times.setdefault(each.key, [0.0, 0.0, 0.0])
+                times[:] = times[0] + 1, times[1] + each.sparse, times[2] + seconds
+
+    def _exchanges(self) -> bool:
+        return self._auto or super()._exchanges()
+
+    def _facts(self, key: BucketKey) -> tuple[float, ...]:
+        return tuple(self._times.pop(key, (0.0, 0.0, 0.0))) if self._auto else ()
+
+    def _learn(self, key: BucketKey, sums: Sequence[float]) -> None:
+        if sums and sums[0]:
+            self._choices.setdefault(key, Choice()).took(sums[1] > 0, sums[2] / sums[0])
+
+
+def sparse_hook(state: SparseState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket of which each rank sends the entries that matter most, as its |state| says.
+
+        model.register_comm_hook(SparseState(...), sparse_hook)
+
+    Raises InvalidArgument for another state, and as `allreduce_hook`.
+    """
+    if not isinstance(state, SparseState):
+        raise InvalidArgument("state", state, "a SparseState")
+    return allreduce_hook(state, bucket)
