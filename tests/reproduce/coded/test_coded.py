@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 
-from tests.reproduce.coded import learning, loads, patterns, speed, stalls, steps, virtual
+from tests.reproduce.coded import learning, loads, patterns, real, speed, stalls, steps, virtual
 from tests.reproduce.coded.logistic import Logistic, Shares, decoded, given
+from tests.reproduce.partial.trainers import trainers
 from ultima.coded import Plan
 
 
@@ -112,3 +113,27 @@ def test_stalls__closed_forms() -> None:
     expected = 2 + 5 * (1 - 0.99**4)
     assert stalls.star(stalled, 5.0, interrupted=True).mean == pytest.approx(expected, rel=0.02)
     assert stalls.star(stalled[:500], 5.0, interrupted=False).mean > expected
+
+
+def test_real__virtual_time_is_that_of_the_closed_forms() -> None:
+    """Computing 20 ms uncoded, 40 in a star, 64 in the tree (3, 2), 100 under gradient coding with S = 4; 300 ms more
+    where somebody is needed who stalls."""
+    none, star = (real.expected(name, steps=4000) for name in (real.UNCODED, real.STAR))
+    assert none == pytest.approx(20 + 300 * (1 - 0.9**12), rel=0.03)
+    assert star == pytest.approx(40 + 300 * (1 - 0.99**6), rel=0.05)
+    assert real.expected(real.TREE, steps=500) == pytest.approx(77, rel=0.1)
+    assert real.expected(real.CODING, steps=500) == pytest.approx(101, rel=0.05)
+
+
+def test_real__verdicts() -> None:
+    rows = real.judge({real.MASTER: 235.0, real.STAR: 58.0, real.TREE: 100.0})
+    assert [row.verdict for row in rows] == ["FAIL", "not tested", "pass"]
+    told = "Traceback\nultima.base.errors.Unsupported: policy coded: no\n2026-11-22 INFO ultimad ready"
+    assert real._last_line(told) == "ultima.base.errors.Unsupported: policy coded: no"
+
+
+@pytest.mark.check
+def test_real__a_gang_without_a_code() -> None:
+    """Three daemons, three steps: the harness of the experiment, with a scheme that every job has."""
+    with trainers(3, lead_s=0.1, module="tests.reproduce.coded.trainer") as gang:
+        assert real.ask(gang, real.UNCODED, steps=3) > 0

@@ -138,12 +138,11 @@ def short(receipt: ultima.Receipt) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(rank: str, world: str, path: str, rendezvous: str) -> None:
+def main(own: Rank, does: dict[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+    """Answers requests by what each of them is to |does|."""
     # What the libraries print must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    own = Rank(int(rank), int(world), path, rendezvous)
-    does: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"skew": own.skew, "train": own.train, "rna": own.rna}
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -151,4 +150,5 @@ def main(rank: str, world: str, path: str, rendezvous: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    here = Rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(here, {"skew": here.skew, "train": here.train, "rna": here.rna})

@@ -17,6 +17,7 @@ from tests.answers import Ended, Silent, next_lines
 from tests.e2e.hosts import Hosts, running
 from tests.reproduce.ultima.study import ROOT
 
+TRAINER = "tests.reproduce.partial.trainer"
 START_S = 60.0
 LEAD_S = 5.0
 """Time for eight ranks to join a job: they begin together after it."""
@@ -27,9 +28,11 @@ class TrainersError(RuntimeError):
 
 
 class Trainers:
-    """A trainer on each of |hosts|, until `stop`. |lead_s|: from a request to the moment at which the ranks begin."""
+    """A trainer on each of |hosts|, until `stop`. |lead_s|: from a request to the moment at which the ranks begin.
+    |module|: what they run; its arguments are those of trainer.py.
+    """
 
-    def __init__(self, hosts: Hosts, lead_s: float) -> None:
+    def __init__(self, hosts: Hosts, lead_s: float, module: str = TRAINER) -> None:
         self._hosts, self._lead_s = hosts, lead_s
         self._jobs = 0
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULTIMA")}
@@ -38,7 +41,7 @@ class Trainers:
         self._errors = [tempfile.TemporaryFile() for _ in hosts]  # noqa: SIM115 -- they outlive this function
         self._ranks: list[subprocess.Popen[str]] = []
         for rank, (host, errors) in enumerate(zip(hosts, self._errors, strict=True)):
-            command = [sys.executable, "-m", "tests.reproduce.partial.trainer", str(rank), str(len(hosts))]
+            command = [sys.executable, "-m", module, str(rank), str(len(hosts))]
             command += [str(host.socket), hosts[0].rendezvous]
             self._ranks.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                                                 text=True, env=environment, cwd=ROOT))  # fmt: skip
@@ -90,10 +93,10 @@ class Trainers:
 
 
 @contextmanager
-def trainers(count: int, lead_s: float = LEAD_S) -> Iterator[Trainers]:
+def trainers(count: int, lead_s: float = LEAD_S, module: str = TRAINER) -> Iterator[Trainers]:
     """|count| daemons with a trainer each, ready. All of them are gone at the end."""
     with running(count) as hosts:
-        made = Trainers(hosts, lead_s)
+        made = Trainers(hosts, lead_s, module)
         try:
             made.wait()
             yield made
