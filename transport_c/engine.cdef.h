@@ -451,6 +451,7 @@ int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const 
                           uint32_t *ret_cid);
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
+int ut_driver_peer_renew(ut_driver *d, uint32_t job, uint32_t host, bool out, uint32_t cid, const ut_driver_seal *seal);
 int ut_driver_send_strange(ut_driver *d, uint32_t port, const char *address, uint16_t to, uint32_t bytes, uint32_t n);
 int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);

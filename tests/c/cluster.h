@@ -123,11 +123,13 @@ __attribute__((unused)) static const ut_driver_seal *seal_of(uint32_t from, uint
     return suite ? &seal : NULL;
 }
 
+/* [host][peer]: under which id the host listens to the peer, in the lane that was opened last. */
+static uint32_t cids[HOSTS_MAX][HOSTS_MAX];
+
 /* |n| drivers of as many hosts, each for one lane of a job. Those from hosts[n] on are second lanes: each shares its
  * link with the driver |n| before it. */
 __attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool second)
 {
-    uint32_t cid[HOSTS_MAX][HOSTS_MAX] = {0};
     for (uint32_t i = 0; i < n; i++) {
         hosts[i].driver = open_driver_beside(second ? hosts[(int)i - (int)n].driver : NULL);
         ut_driver_get_info(hosts[i].driver, &hosts[i].info);
@@ -139,13 +141,13 @@ __attribute__((unused)) static void lane_open(host *hosts, uint32_t n, bool seco
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < n; k++)
             if (i != k)
-                CHECK_EQ(ut_driver_peer_listen(hosts[i].driver, (uint32_t)hosts[i].job, k, seal_of(k, i), &cid[i][k]),
+                CHECK_EQ(ut_driver_peer_listen(hosts[i].driver, (uint32_t)hosts[i].job, k, seal_of(k, i), &cids[i][k]),
                          UT_OK);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < n; k++)
             if (i != k)
                 CHECK_EQ(ut_driver_peer_connect(hosts[i].driver, (uint32_t)hosts[i].job, k, address,
-                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cid[k][i],
+                                                hosts[k].info.data_port, hosts[k].info.feedback_port, cids[k][i],
                                                 seal_of(i, k)),
                          UT_OK);
 }

@@ -56,19 +56,18 @@ static ut_key_set *set_at(ut_keys_way *w, unsigned ahead)
     return &w->set[(w->at + ahead) % UT_KEY_SETS];
 }
 
-/* Fills |set| with the keys of the epoch of `secret`, and goes on to the secret of the epoch after it. */
-static void make_set(ut_keys_way *w, ut_key_set *set)
+/* Fills |set| with the keys of the epoch of |secret|, and goes on to the secret of the epoch after it. */
+static void make_set(const ut_aead *a, uint8_t *secret, ut_key_set *set)
 {
-    const ut_aead *a = w->aead;
     uint8_t key[UT_KEY_BYTES_MAX];
     for (unsigned i = 0; i < UT_KEY_KINDS; i++) {
         uint8_t kind = (uint8_t)(i + UT_KIND_DATA);
-        expand(a, w->secret, "key", &kind, 1, key, a->key_bytes);
-        expand(a, w->secret, "iv", &kind, 1, set->kind[i].iv, UT_NONCE_BYTES);
+        expand(a, secret, "key", &kind, 1, key, a->key_bytes);
+        expand(a, secret, "iv", &kind, 1, set->kind[i].iv, UT_NONCE_BYTES);
         a->key(set->kind[i].context, key);
     }
     a->wipe(key, sizeof key);
-    expand(a, w->secret, "next", NULL, 0, w->secret, UT_SECRET_BYTES);
+    expand(a, secret, "next", NULL, 0, secret, UT_SECRET_BYTES);
 }
 
 static void advance(ut_keys_way *w)
@@ -76,7 +75,21 @@ static void advance(ut_keys_way *w)
     w->at = (uint8_t)((w->at + 1) % UT_KEY_SETS);
     w->epoch++;
     w->changes++;
-    make_set(w, set_at(w, 1)); /* in the place of the one before the previous */
+    make_set(w->aead, w->secret, set_at(w, 1)); /* in the place of the one before the previous */
+}
+
+/* The same into an epoch of the fresh secret, whose keys have been made. */
+static void advance_freshly(ut_keys_way *w)
+{
+    const ut_key_set unused = *set_at(w, 1);
+    *set_at(w, 1) = w->fresh_set;
+    w->fresh_set = unused; /* its contexts serve again */
+    memcpy(w->secret, w->fresh_secret, sizeof w->secret);
+    memcpy(w->mark, w->fresh_mark, sizeof w->mark);
+    w->aead->wipe(w->fresh_secret, sizeof w->fresh_secret);
+    w->fresh = false;
+    w->renewals++;
+    advance(w);
 }
 
 static void end_way(ut_keys_way *w)
@@ -84,9 +97,11 @@ static void end_way(ut_keys_way *w)
     const ut_aead *a = w->aead;
     if (!a)
         return;
-    for (unsigned s = 0; s < UT_KEY_SETS; s++)
-        for (unsigned i = 0; i < UT_KEY_KINDS; i++)
+    for (unsigned i = 0; i < UT_KEY_KINDS; i++) {
+        for (unsigned s = 0; s < UT_KEY_SETS; s++)
             a->drop(w->set[s].kind[i].context);
+        a->drop(w->fresh_set.kind[i].context);
+    }
     a->wipe(w, sizeof *w);
     w->aead = NULL;
 }
@@ -103,11 +118,14 @@ static bool make_contexts(ut_keys_way *w, const ut_aead *aead, bool sealing)
 {
     *w = (ut_keys_way){.aead = aead, .sealing = sealing};
     bool made = true;
-    for (unsigned s = 0; s < UT_KEY_SETS; s++)
-        for (unsigned i = 0; i < UT_KEY_KINDS; i++) {
+    for (unsigned i = 0; i < UT_KEY_KINDS; i++) {
+        for (unsigned s = 0; s < UT_KEY_SETS; s++) {
             w->set[s].kind[i].context = aead->make(aead, sealing);
             made = made && w->set[s].kind[i].context;
         }
+        w->fresh_set.kind[i].context = aead->make(aead, sealing);
+        made = made && w->fresh_set.kind[i].context;
+    }
     return made;
 }
 
@@ -132,8 +150,9 @@ int ut_keys_begin(ut_keys *k, bool out, const ut_aead *aead, unsigned suite, con
     memcpy(w->secret, first, sizeof first);
     memcpy(w->mark, mark, sizeof mark);
     aead->wipe(first, sizeof first);
-    make_set(w, set_at(w, 0));
-    make_set(w, set_at(w, 1));
+    w->cid = context->cid;
+    make_set(aead, w->secret, set_at(w, 0));
+    make_set(aead, w->secret, set_at(w, 1));
     k->life = *life;
     if (out) {
         k->packets = k->bytes = 0;
@@ -144,6 +163,29 @@ int ut_keys_begin(ut_keys *k, bool out, const ut_aead *aead, unsigned suite, con
         k->previous_until = 0;
     }
     return UT_OK;
+}
+
+int ut_keys_renew(ut_keys *k, bool out, unsigned suite, const uint8_t secret[UT_SECRET_BYTES],
+                  const ut_key_context *context)
+{
+    ut_keys_way *w = out ? &k->out : &k->in;
+    const ut_aead *a = w->aead;
+    uint8_t first[UT_SECRET_BYTES], mark[UT_SECRET_BYTES];
+    if (!a || w->cid != context->cid)
+        return UT_ERR_UNKNOWN;
+    if (w->fresh)
+        return UT_ERR_FULL;
+    first_secret(a, suite, secret, context, first);
+    expand(a, first, "mark", NULL, 0, mark, sizeof mark);
+    const bool same = memcmp(mark, w->mark, sizeof mark) == 0;
+    if (!same) {
+        memcpy(w->fresh_secret, first, sizeof first);
+        memcpy(w->fresh_mark, mark, sizeof mark);
+        make_set(a, w->fresh_secret, &w->fresh_set);
+        w->fresh = true;
+    }
+    a->wipe(first, sizeof first);
+    return same ? UT_ERR_EXISTS : UT_OK;
 }
 
 /* ---- packets ---- */
@@ -164,13 +206,17 @@ static ut_aead_packet packet_of(const ut_sealed *p, const ut_key *key, uint8_t n
                             .tag = p->bytes + p->header + p->body};
 }
 
-/* Begins a new epoch if this one has lasted long enough and the peer is known to follow. */
+/* Begins a new epoch if this one has lasted long enough, or there is a fresh secret, and the peer is known to follow.
+ */
 static void grow_old(ut_keys *k, ut_ns now)
 {
     bool old = k->packets >= k->life.packets || k->bytes >= k->life.bytes || now - k->since >= k->life.time;
-    if (!old || !k->heard || now - k->since < k->life.rest)
+    if (!(old || k->out.fresh) || !k->heard || now - k->since < k->life.rest)
         return;
-    advance(&k->out);
+    if (k->out.fresh)
+        advance_freshly(&k->out);
+    else
+        advance(&k->out);
     k->packets = k->bytes = 0;
     k->since = now;
     k->heard = false;
@@ -195,6 +241,7 @@ static void seal(void *keys, const ut_sealed *packets, uint32_t n, ut_ns now)
         number_rises(k, p);
         p->epoch[0] = k->out.epoch;
         p->epoch[1] = k->in.epoch;
+        p->epoch[2] = k->out.renewals;
         const ut_key *key = &set_at(&k->out, 0)->kind[p->kind - UT_KIND_DATA];
         const ut_aead_packet of = packet_of(p, key, nonce);
         k->out.aead->seal(key->context, &of);
@@ -212,12 +259,17 @@ static bool open(void *keys, const ut_sealed *p, ut_ns now)
     bool previous = ahead == UINT8_MAX && now < k->previous_until;
     if (!w->aead || !(ahead == CURRENT || ahead == NEXT || previous))
         return false;
-    const ut_key *key = &set_at(w, previous ? PREVIOUS : ahead)->kind[p->kind - UT_KIND_DATA];
+    const bool freshly = ahead == NEXT && w->fresh && p->epoch[2] == (uint8_t)(w->renewals + 1);
+    const ut_key_set *set = freshly ? &w->fresh_set : set_at(w, previous ? PREVIOUS : ahead);
+    const ut_key *key = &set->kind[p->kind - UT_KIND_DATA];
     const ut_aead_packet of = packet_of(p, key, nonce);
     if (!w->aead->open(key->context, &of))
         return false;
     if (ahead == NEXT) {
-        advance(w);
+        if (freshly)
+            advance_freshly(w);
+        else
+            advance(w);
         k->previous_until = now + PREVIOUS_NS;
     }
     if (p->epoch[1] == k->out.epoch)

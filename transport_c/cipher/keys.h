@@ -11,9 +11,14 @@
  *
  * The sender begins a new epoch after so many packets, bytes, or so much time. It begins no second one before the peer
  * is known to have opened a packet of the first. The receiver follows when it has opened a packet of the next epoch,
- * and keeps the keys of the previous one for a while. Each packet carries two bytes for this in its header
- * (PROTOCOL.md, Sealed packets): the epoch of its keys, and the newest epoch of the other direction of which its sender
- * has opened a packet.
+ * and keeps the keys of the previous one for a while.
+ *
+ * Now and then the receiver draws a fresh secret (ut_keys_renew). The sender begins a new epoch with it as soon as it
+ * may, and all later epochs follow from that secret. The receiver cannot know when the sender has heard of it, so until
+ * then it holds two sets of keys for the next epoch, of the old secret and of the fresh one.
+ *
+ * Each packet carries three bytes for this in its header (PROTOCOL.md, Sealed packets): the epoch of its keys, the
+ * newest epoch of the other direction of which its sender has opened a packet, and the number of fresh secrets so far.
  */
 #ifndef UT_KEYS_H
 #define UT_KEYS_H
@@ -47,9 +52,15 @@ typedef struct ut_keys_way {
     bool sealing;
     uint8_t at;
     uint8_t epoch;                   /* low 8 bits */
+    uint8_t renewals;                /* fresh secrets that were begun with, low 8 bits */
+    bool fresh;                      /* the next epoch is to begin, or may begin, with a fresh secret */
+    uint32_t cid;                    /* connection id of the path */
     uint8_t secret[UT_SECRET_BYTES]; /* of the epoch after the next */
     uint8_t mark[UT_SECRET_BYTES];   /* of the first secret, by which it is known when it comes again */
     ut_key_set set[UT_KEY_SETS];
+    /* Receiving: what stands in place of the next set and of `secret` if a packet of the fresh secret comes. */
+    ut_key_set fresh_set;
+    uint8_t fresh_secret[UT_SECRET_BYTES], fresh_mark[UT_SECRET_BYTES];
     uint64_t changes; /* of epoch, in all */
 } ut_keys_way;
 
@@ -82,6 +93,11 @@ extern const ut_cipher ut_cipher_sealed;
  * before: numbers would come twice under one key. UT_ERR_FULL if there is no memory. */
 int ut_keys_begin(ut_keys *k, bool out, const ut_aead *aead, unsigned suite, const uint8_t secret[UT_SECRET_BYTES],
                   const ut_key_context *context, const ut_key_life *life, ut_ns now);
+/* A fresh secret for a direction that has keys, by the same suite, and in the same context: the receiver gives it first
+ * and tells the sender then. UT_ERR_UNKNOWN if the direction has no keys, or those of another connection id;
+ * UT_ERR_FULL if the fresh secret before it was not begun with yet; UT_ERR_EXISTS if it is the one in use. */
+int ut_keys_renew(ut_keys *k, bool out, unsigned suite, const uint8_t secret[UT_SECRET_BYTES],
+                  const ut_key_context *context);
 /* Wipes and frees all. |k| may be zeroed memory. */
 void ut_keys_end(ut_keys *k);
 

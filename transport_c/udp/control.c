@@ -287,6 +287,18 @@ int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, const ut_dr
     return keys == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_keys(d, job, host, keys);
 }
 
+int ut_driver_peer_renew(ut_driver *d, uint32_t job, uint32_t host, bool out, uint32_t cid, const ut_driver_seal *seal)
+{
+    if (!ut_driver_enter(d))
+        return FORKED;
+    if (!has_job(d, job))
+        return leave_no_job(d, job);
+    if (!seal || !ut_job_keys_fit(d->job_keys[job], seal))
+        return leave_no_keys(d, job, host, UT_ERR_ARGUMENT);
+    const int result = ut_job_keys_renew(d->job_keys[job], out, host, cid, seal);
+    return result == UT_OK ? ut_driver_leave_poking(d, UT_OK) : leave_no_keys(d, job, host, result);
+}
+
 static bool parse_peer(const ut_driver *d, const char *address, uint16_t port, ut_addr *ret)
 {
     return address && ut_address_parse(address, port, ret) == UT_OK && ut_address_family(ret) == d->family;

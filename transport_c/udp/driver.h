@@ -109,6 +109,11 @@ int ut_driver_peer_listen(ut_driver *driver, uint32_t job, uint32_t host, const 
  * together with |cid|: UT_ERR_EXISTS if it was used before, for then nonces would come twice. */
 int ut_driver_peer_connect(ut_driver *driver, uint32_t job, uint32_t host, const char *address, uint16_t data_port,
                            uint16_t feedback_port, uint32_t cid, const ut_driver_seal *seal);
+/* A fresh secret for packets to (|out|) or from |host|, whose path stands under |cid|, of the suite in use. The host
+ * that receives them gives it first. UT_ERR_UNKNOWN if the path is another by now, UT_ERR_FULL if the fresh secret
+ * before it is not in use yet, UT_ERR_EXISTS if it is the one in use. */
+int ut_driver_peer_renew(ut_driver *driver, uint32_t job, uint32_t host, bool out, uint32_t cid,
+                         const ut_driver_seal *seal);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 /* Sends |count| datagrams of |bytes| zeros, which no engine takes for its own, from the socket |port| (enum ut_port) to
  * |address| and |to|: to find out whether they arrive. Returns how many the kernel took, or an error. */

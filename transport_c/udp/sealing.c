@@ -41,16 +41,22 @@ bool ut_job_keys_fit(const ut_job_keys *k, const ut_driver_seal *seal)
     return (k != NULL) == (seal != NULL) && (!seal || (seal->job && ut_evp_suite(seal->suite)));
 }
 
+static ut_key_context context_of(const ut_job_keys *k, bool out, uint32_t host, uint32_t cid,
+                                 const ut_driver_seal *seal)
+{
+    return (ut_key_context){.job = seal->job,
+                            .generation = seal->generation,
+                            .from = out ? k->self : host,
+                            .to = out ? host : k->self,
+                            .lane = seal->lane,
+                            .cid = cid};
+}
+
 static int begin(ut_job_keys *k, bool out, uint32_t host, uint32_t cid, const ut_driver_seal *seal)
 {
     if (host >= k->hosts || host == k->self)
         return UT_ERR_UNKNOWN;
-    const ut_key_context context = {.job = seal->job,
-                                    .generation = seal->generation,
-                                    .from = out ? k->self : host,
-                                    .to = out ? host : k->self,
-                                    .lane = seal->lane,
-                                    .cid = cid};
+    const ut_key_context context = context_of(k, out, host, cid, seal);
     return ut_keys_begin(&k->path[host], out, ut_evp_suite(seal->suite), seal->suite, seal->secret, &context,
                          &ut_key_life_usual, ut_driver_now());
 }
@@ -65,6 +71,14 @@ int ut_job_keys_in(ut_job_keys *k, ut_engine *engine, uint32_t job, uint32_t hos
 int ut_job_keys_out(ut_job_keys *k, uint32_t host, uint32_t cid, const ut_driver_seal *seal)
 {
     return begin(k, true, host, cid, seal);
+}
+
+int ut_job_keys_renew(ut_job_keys *k, bool out, uint32_t host, uint32_t cid, const ut_driver_seal *seal)
+{
+    if (host >= k->hosts || host == k->self)
+        return UT_ERR_UNKNOWN;
+    const ut_key_context context = context_of(k, out, host, cid, seal);
+    return ut_keys_renew(&k->path[host], out, seal->suite, seal->secret, &context);
 }
 
 const ut_cipher *ut_driver_cipher(void)

@@ -24,5 +24,7 @@ bool ut_job_keys_fit(const ut_job_keys *k, const ut_driver_seal *seal);
 int ut_job_keys_in(ut_job_keys *k, ut_engine *engine, uint32_t job, uint32_t host, uint32_t cid,
                    const ut_driver_seal *seal);
 int ut_job_keys_out(ut_job_keys *k, uint32_t host, uint32_t cid, const ut_driver_seal *seal);
+/* A fresh secret for one of the two, whose path stands under |cid|; see ut_keys_renew. */
+int ut_job_keys_renew(ut_job_keys *k, bool out, uint32_t host, uint32_t cid, const ut_driver_seal *seal);
 
 #endif

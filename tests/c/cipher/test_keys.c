@@ -177,6 +177,115 @@ static void keys__epochs_change_under_loss_and_reordering(void)
     end_pair(&a, &b);
 }
 
+static void renew(ut_keys *sender, ut_keys *receiver, uint8_t with)
+{
+    const uint8_t fresh[UT_SECRET_BYTES] = {7, with};
+    CHECK_EQ(ut_keys_renew(receiver, false, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
+    if (sender)
+        CHECK_EQ(ut_keys_renew(sender, true, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
+}
+
+/* Both ends change to the fresh secret within a round trip; until then, whatever was lost, nothing is refused. */
+static void keys__a_fresh_secret_is_begun_with_by_both(void)
+{
+    ut_keys a, b;
+    packet p, old;
+    begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &ut_key_life_usual);
+    send_one(&a, &p, UT_KIND_DATA, 1, 0);
+    CHECK(receive(&b, &p, 0));
+    renew(NULL, &b, 1);
+    send_one(&a, &old, UT_KIND_DATA, 2, UT_SECOND); /* the sender has not heard of it */
+    send_one(&a, &p, UT_KIND_DATA, 3, UT_SECOND);
+    CHECK(receive(&b, &p, UT_SECOND) && b.in.renewals == 0 && b.in.fresh);
+    const uint8_t fresh[UT_SECRET_BYTES] = {7, 1}, another[UT_SECRET_BYTES] = {7, 2};
+    CHECK_EQ(ut_keys_renew(&b, false, UT_SUITE_AES_128_GCM, another, &here), UT_ERR_FULL);
+    CHECK_EQ(ut_keys_renew(&a, true, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
+    CHECK_EQ(ut_keys_renew(&a, true, UT_SUITE_AES_128_GCM, another, &here), UT_ERR_FULL);
+    send_one(&a, &p, UT_KIND_DATA, 4, UT_SECOND);
+    CHECK(a.out.renewals == 1 && a.out.changes == 1 && !a.out.fresh && p.bytes[14] == 1);
+    packet spoilt = p;
+    spoilt.bytes[14] = 0; /* as if it were of the old secret */
+    CHECK(!receive(&b, &spoilt, UT_SECOND) && b.in.changes == 0);
+    CHECK(receive(&b, &p, UT_SECOND) && b.in.renewals == 1 && b.in.changes == 1 && !b.in.fresh);
+    CHECK(receive(&b, &old, UT_SECOND)); /* it was only late */
+    CHECK_EQ(ut_keys_renew(&b, false, UT_SUITE_AES_128_GCM, fresh, &here), UT_ERR_EXISTS);
+    end_pair(&a, &b);
+}
+
+/* Of another path, or of none, is no fresh secret. */
+static void keys__a_fresh_secret_is_of_its_path(void)
+{
+    ut_keys a, b, none = {0};
+    const uint8_t fresh[UT_SECRET_BYTES] = {7};
+    ut_key_context other = here;
+    other.cid++;
+    begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &quick);
+    CHECK_EQ(ut_keys_renew(&b, false, UT_SUITE_AES_128_GCM, fresh, &other), UT_ERR_UNKNOWN);
+    CHECK_EQ(ut_keys_renew(&none, true, UT_SUITE_AES_128_GCM, fresh, &here), UT_ERR_UNKNOWN);
+    end_pair(&a, &b);
+}
+
+/* What the fresh secret's keys open follows from nothing that was known before: one who has the old chain of secrets
+ * and follows it reads nothing any more. */
+static void keys__who_knew_the_old_secret_is_out(void)
+{
+    ut_keys a, b, spy = {0}, back;
+    packet p, copy;
+    begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &quick);
+    begin_pair(&back, &spy, UT_SUITE_AES_128_GCM, &quick); /* the spy has all that the receiver has */
+    send_one(&a, &p, UT_KIND_DATA, 1, 0);
+    copy = p;
+    CHECK(receive(&b, &p, 0) && receive(&spy, &copy, 0));
+    renew(&a, &b, 1);
+    send_one(&a, &p, UT_KIND_DATA, 2, 0);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        copy = p;
+        copy.bytes[14] = (uint8_t)byte;
+        CHECK(!receive(&spy, &copy, 0));
+    }
+    CHECK(receive(&b, &p, 0));
+    end_pair(&a, &b);
+    end_pair(&spy, &back);
+}
+
+/* Keys of 3 packets, a fresh secret every few of them that the sender hears of late, loss and reordering both ways. */
+static void keys__fresh_secrets_under_loss_and_reordering(void)
+{
+    enum { ROUNDS = 3000, HELD = 8 };
+    ut_keys a, b;
+    packet p, held[HELD];
+    uint64_t n = 0, back = 0, opened = 0, sent = 0, told = 0;
+    uint8_t drawn = 0;
+    bool to_tell = false;
+    begin_pair(&a, &b, UT_SUITE_AES_128_GCM, &quick);
+    for (ut_ns now = 0; now < (ut_ns)ROUNDS * HELD * UT_MS;) {
+        const uint8_t fresh[UT_SECRET_BYTES] = {8, drawn, (uint8_t)(told >> 8)};
+        if (!to_tell && !b.in.fresh && check_below(4) == 0) {
+            CHECK_EQ(ut_keys_renew(&b, false, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
+            to_tell = true;
+        } else if (to_tell && check_below(3) == 0) {
+            CHECK_EQ(ut_keys_renew(&a, true, UT_SUITE_AES_128_GCM, fresh, &here), UT_OK);
+            to_tell = false;
+            drawn++, told++;
+        }
+        for (unsigned i = 0; i < HELD; i++)
+            send_one(&a, &held[i], UT_KIND_DATA, ++n, now += UT_MS);
+        for (unsigned i = HELD; i-- > 0;) {
+            if (check_below(100) < 30)
+                continue;
+            sent++;
+            opened += receive(&b, &held[i], now);
+        }
+        send_one(&b, &p, UT_KIND_FEEDBACK, ++back, now);
+        if (check_below(100) >= 30)
+            CHECK(receive(&a, &p, now));
+    }
+    CHECK_EQ(opened, sent); /* no fresh secret has cost a packet */
+    CHECK_GE(told, 300);    /* their 8 bits went round */
+    CHECK_EQ(a.out.renewals + a.out.fresh, (uint8_t)told);
+    end_pair(&a, &b);
+}
+
 static void keys__no_second_change_before_the_first_was_heard(void)
 {
     ut_keys a, b;
@@ -330,6 +439,10 @@ int main(int argc, char **argv)
     RUN(keys__each_part_of_the_context_counts);
     RUN(keys__the_same_secret_is_taken_once);
     RUN(keys__epochs_change_under_loss_and_reordering);
+    RUN(keys__a_fresh_secret_is_begun_with_by_both);
+    RUN(keys__a_fresh_secret_is_of_its_path);
+    RUN(keys__who_knew_the_old_secret_is_out);
+    RUN(keys__fresh_secrets_under_loss_and_reordering);
     RUN(keys__no_second_change_before_the_first_was_heard);
     RUN(keys__grow_old_by_packets_bytes_and_time);
     RUN(keys__old_secrets_are_wiped);

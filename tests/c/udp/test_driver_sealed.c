@@ -88,6 +88,42 @@ static void sealed__a_stranger_hears_nothing(void)
     suite = 0;
 }
 
+/* Fresh secrets for all directions after each op, as daemons give them: no packet is refused for it. */
+static void sealed__fresh_secrets_cost_no_packet(void)
+{
+    unsigned renewed = 0;
+    suite = UT_SUITE_AES_128_GCM;
+    cluster_open(N);
+    for (unsigned op = 0; op < 8; op++) {
+        for (uint32_t i = 0; i < N; i++)
+            for (uint32_t k = 0; k < N; k++) {
+                ut_driver_seal seal = i == k ? (ut_driver_seal){0} : *seal_of(k, i);
+                seal.secret[5] = (uint8_t)(op + 1);
+                if (i == k)
+                    continue;
+                const int result = ut_driver_peer_renew(hosts[i].driver, 0, k, false, cids[i][k], &seal);
+                CHECK(result == UT_OK || result == UT_ERR_FULL); /* full: no packet came since the last one */
+                if (result == UT_OK)
+                    CHECK_EQ(ut_driver_peer_renew(hosts[k].driver, 0, i, true, cids[i][k], &seal), UT_OK);
+                renewed += result == UT_OK;
+            }
+        run_ops(op, 1);
+        usleep(100000); /* keys rest 600 ms between two changes */
+    }
+    CHECK_GE(renewed, N * (N - 1));
+    for (uint32_t i = 0; i < N; i++) {
+        const ut_stats s = stats_of(i).engine;
+        CHECK_EQ(s.bad_checksum + s.malformed + s.data_refused, 0);
+    }
+    ut_driver_seal seal = *seal_of(1, 0);
+    seal.secret[6] = 77;
+    CHECK_EQ(ut_driver_peer_renew(hosts[0].driver, 0, 1, false, cids[0][1] + 1, &seal), UT_ERR_UNKNOWN);
+    CHECK_EQ(ut_driver_peer_renew(hosts[0].driver, 0, 1, false, cids[0][1], NULL), UT_ERR_ARGUMENT);
+    CHECK_EQ(ut_driver_peer_renew(hosts[0].driver, 0, 9, false, cids[0][1], &seal), UT_ERR_UNKNOWN);
+    cluster_close(N);
+    suite = 0;
+}
+
 static void sealed__what_is_refused(void)
 {
     uint32_t cid;
@@ -127,6 +163,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(sealed__ops_are_right_with_each_suite);
     RUN(sealed__a_stranger_hears_nothing);
+    RUN(sealed__fresh_secrets_cost_no_packet);
     RUN(sealed__what_is_refused);
     RUN(sealed__nobody_dumps_the_process);
     return check_end();

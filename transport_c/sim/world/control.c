@@ -7,7 +7,8 @@
  * A path is opened by the host with the lower index in the job: it calls, naming the connection id that it listens on,
  * and the answer names the other one. A host that comes back greets those with a lower index, so that they call.
  *
- * A path over which a host has said what cannot be is torn down and opened anew, later each time.
+ * A path over which a host has said what cannot be is torn down and opened anew, later each time. The secret of a path
+ * that stands is drawn anew from time to time by its receiver, which tells its sender.
  */
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
@@ -17,7 +18,7 @@
 
 enum { CONTROL_NS = 150000, RETRY_NS = 1000000, BROKEN_MOST = 7 /* doublings */ };
 
-enum message_kind { HELLO = 1, CALL, ANSWER, ABSENT, RENEW };
+enum message_kind { HELLO = 1, CALL, ANSWER, ABSENT, RENEW, FRESH_DUE /* to itself */, FRESH };
 typedef struct message {
     uint32_t kind, job;
     uint32_t from; /* host of the world */
@@ -64,6 +65,9 @@ static listening listen_for(sim_world *w, sim_host *h, uint32_t job, uint32_t ho
     int error = ut_engine_peer_listen(h->engine, job, host, &cid);
     if (error)
         sim_fail(w, "listen", h->index, "job %u host %u: error %d", job, host, error);
+    if (sim_cipher(w) && w->plan.new_secret)
+        tell(w, &w->host[w->plan.job[job].host[host]], h->index, job, FRESH_DUE, (listening){.cid = cid},
+             w->plan.new_secret);
     return (listening){cid, sim_seal_listen(w, h, job, host, cid)};
 }
 
@@ -147,6 +151,18 @@ static void take_message(sim_world *w, sim_host *h, const message *m)
             seat->called_life[host] = 0;
             call(w, h, m->job, host);
         }
+        break;
+    case FRESH_DUE:
+        if (seat->open && sim_seal_listens(h, m->job, host, m->cid)) {
+            uint64_t secret = sim_seal_draw_again(w, h, m->job, host, m->cid);
+            if (secret)
+                tell(w, h, m->from, m->job, FRESH, (listening){m->cid, secret}, CONTROL_NS);
+            tell(w, &w->host[m->from], h->index, m->job, FRESH_DUE, (listening){.cid = m->cid}, w->plan.new_secret);
+        }
+        break;
+    case FRESH:
+        if (seat->open)
+            sim_seal_drawn_again(w, h, m->job, host, m->cid, m->secret);
         break;
     case ABSENT:
         if (seat->linked_life[host] > m->from_life)

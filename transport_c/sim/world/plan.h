@@ -159,6 +159,7 @@ typedef struct sim_plan {
     uint32_t suite;            /* of sealed packets: enum ut_suite, or the simulator's own; 0: they are not sealed */
     uint32_t key_life_packets; /* after which keys change; 0: as in a daemon */
     ut_ns key_life;            /* 0: as in a daemon */
+    ut_ns new_secret;          /* so often each path gets a fresh secret; 0: never */
     bool keys_restless;        /* a packet that is held up may find its keys gone */
     sim_odd odd;
     bool evil;    /* one host lies: results mean nothing, but nobody may crash, hang, or write where it may not */

@@ -154,6 +154,7 @@ void sim_plan_draw_seal(sim_plan *p, uint64_t seed)
     p->key_life_packets = quick ? (uint32_t)sim_octaves(&rng, 1, 100) : 0;
     p->key_life = sim_chance(&rng, 300000) ? sim_octaves(&rng, 100 * UT_US, 100 * UT_MS) : 0;
     p->keys_restless = sim_chance(&rng, 500000);
+    p->new_secret = sim_chance(&rng, 500000) ? sim_octaves(&rng, 500 * UT_US, 500 * UT_MS) : 0;
     if (sealed && ut_wire_packet_valid(p->packet_bytes, UT_TAG_BYTES))
         p->suite = real && p->hosts <= REAL_HOSTS ? suite : SIM_SUITE_TOY;
 }
@@ -204,28 +205,46 @@ void sim_seal_close_seat(sim_world *w, sim_host *h, uint32_t job)
     sim_seat *seat = &h->seat[job];
     for (uint32_t i = 0; seat->keys && i < seat->keys_n; i++) {
         w->cover[SIM_keys_changed] += seat->keys[i].out.changes;
+        w->cover[SIM_secrets_changed] += seat->keys[i].in.renewals;
         ut_keys_end(&seat->keys[i]);
     }
     free(seat->keys);
     seat->keys = NULL;
 }
 
-static void begin_keys(sim_world *w, sim_host *h, uint32_t job, uint32_t host, bool out, uint32_t cid, uint64_t secret)
+static ut_key_context context_of(const sim_world *w, const sim_host *h, uint32_t job, uint32_t host, bool out,
+                                 uint32_t cid)
 {
     uint32_t self = w->job[job].index_of[h->index];
+    return (ut_key_context){
+        .job = "simulated", .generation = job, .from = out ? self : host, .to = out ? host : self, .cid = cid};
+}
+
+static void spell(uint64_t secret, uint8_t whole[UT_SECRET_BYTES])
+{
+    for (unsigned i = 0; i < UT_SECRET_BYTES; i += 8, secret = sim_mix(secret + i))
+        memcpy(whole + i, &secret, 8);
+}
+
+static uint64_t draw(sim_world *w)
+{
+    return sim_mix(w->seed ^ sim_mix(++state_of(w)->secrets));
+}
+
+static void begin_keys(sim_world *w, sim_host *h, uint32_t job, uint32_t host, bool out, uint32_t cid, uint64_t secret)
+{
     state *s = state_of(w);
     ut_keys *k = &h->seat[job].keys[host];
-    const ut_key_context context = {
-        .job = "simulated", .generation = job, .from = out ? self : host, .to = out ? host : self, .cid = cid};
+    const ut_key_context context = context_of(w, h, job, host, out, cid);
     ut_key_life life = ut_key_life_usual;
     life.packets = w->plan.key_life_packets ? w->plan.key_life_packets : life.packets;
     life.rest = w->plan.keys_restless ? 0 : life.rest;
     life.time = w->plan.key_life ? w->plan.key_life : life.time;
     uint8_t whole[UT_SECRET_BYTES];
-    for (unsigned i = 0; i < UT_SECRET_BYTES; i += 8, secret = sim_mix(secret + i))
-        memcpy(whole + i, &secret, 8);
+    spell(secret, whole);
     bool real = w->plan.suite != SIM_SUITE_TOY;
     w->cover[SIM_keys_changed] += k->out.changes;
+    w->cover[SIM_secrets_changed] += k->in.renewals;
     int error = ut_keys_begin(k, out, real ? ut_evp_suite(w->plan.suite) : &s->toy.aead, w->plan.suite, whole, &context,
                               &life, sim_local(w, h));
     if (error == 0 && !out)
@@ -238,7 +257,7 @@ uint64_t sim_seal_listen(sim_world *w, sim_host *h, uint32_t job, uint32_t host,
 {
     if (!sim_cipher(w))
         return 0;
-    uint64_t secret = sim_mix(w->seed ^ sim_mix(++state_of(w)->secrets));
+    uint64_t secret = draw(w);
     begin_keys(w, h, job, host, false, cid, secret);
     return secret;
 }
@@ -247,6 +266,34 @@ void sim_seal_connect(sim_world *w, sim_host *h, uint32_t job, uint32_t host, ui
 {
     if (sim_cipher(w))
         begin_keys(w, h, job, host, true, cid, secret);
+}
+
+bool sim_seal_listens(const sim_host *h, uint32_t job, uint32_t host, uint32_t cid)
+{
+    const ut_keys *k = &h->seat[job].keys[host];
+    return k->in.aead && k->in.cid == cid;
+}
+
+uint64_t sim_seal_draw_again(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid)
+{
+    const ut_key_context context = context_of(w, h, job, host, false, cid);
+    uint8_t whole[UT_SECRET_BYTES];
+    uint64_t secret = draw(w);
+    spell(secret, whole);
+    int error = ut_keys_renew(&h->seat[job].keys[host], false, w->plan.suite, whole, &context);
+    if (error && error != UT_ERR_FULL)
+        sim_fail(w, "keys", h->index, "job %u host %u: a fresh secret: error %d", job, host, error);
+    return error ? 0 : secret;
+}
+
+void sim_seal_drawn_again(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid, uint64_t secret)
+{
+    const ut_key_context context = context_of(w, h, job, host, true, cid);
+    uint8_t whole[UT_SECRET_BYTES];
+    spell(secret, whole);
+    int error = ut_keys_renew(&h->seat[job].keys[host], true, w->plan.suite, whole, &context);
+    if (error && error != UT_ERR_UNKNOWN)
+        sim_fail(w, "keys", h->index, "job %u host %u: told of a fresh secret: error %d", job, host, error);
 }
 
 void sim_seal_free(sim_world *w)

@@ -24,6 +24,12 @@ void sim_seal_close_seat(sim_world *w, sim_host *h, uint32_t job);
 uint64_t sim_seal_listen(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid);
 /* Host |h| was told it. */
 void sim_seal_connect(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid, uint64_t secret);
+/* Whether |host| is still listened to under |cid|. */
+bool sim_seal_listens(const sim_host *h, uint32_t job, uint32_t host, uint32_t cid);
+/* Draws another secret for that direction while the path stands; 0: the one before it is not in use yet. */
+uint64_t sim_seal_draw_again(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid);
+/* Host |h| was told it, perhaps of a path that is no more. */
+void sim_seal_drawn_again(sim_world *w, sim_host *h, uint32_t job, uint32_t host, uint32_t cid, uint64_t secret);
 void sim_seal_free(sim_world *w);
 
 #endif
