@@ -140,7 +140,6 @@ def _host_table(job: admin_pb2.JobStatus) -> Table:
     from rich.table import Table
 
     from ultima.base.receipt import ranks_text
-    from ultima.v1 import types_pb2
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("host", overflow="fold")
@@ -153,7 +152,7 @@ def _host_table(job: admin_pb2.JobStatus) -> Table:
         table.add_row(
             f"{row.host.address}:{row.host.grpc_port}",
             ranks_text(row.host.ranks).removeprefix("ranks ").removeprefix("rank "),
-            "here" if here else str(_word(types_pb2.HostState.DESCRIPTOR, row.state)),
+            "here" if here else _state_text(row),
             "-" if here else rtt_text(row.srtt_us),
             size(row.sent_bytes),
             size(row.received_bytes),
@@ -161,6 +160,15 @@ def _host_table(job: admin_pb2.JobStatus) -> Table:
             size(row.window_bytes) if row.window_bytes else "-",
         )
     return table
+
+
+def _state_text(row: admin_pb2.JobHostStatus) -> str:
+    """How a host stands with this one, and what its packets did to that."""
+    from ultima.v1 import types_pb2
+
+    if row.quarantine_s:
+        return f"QUARANTINED {row.quarantine_s:.0f} s"
+    return str(_word(types_pb2.HostState.DESCRIPTOR, row.state))
 
 
 def rtt_text(microseconds: int) -> str:

@@ -105,6 +105,9 @@ class EngineOptions(_Section):
     cipher: Literal["auto", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"] = Field(
         "auto", description="of the packets to this host, where peers are authenticated; auto: the fastest of this CPU"
     )
+    new_secret_seconds: Seconds = Field(
+        3600, ge=1, le=86400, description="so often the packets to this host get a fresh secret, where they are sealed"
+    )
 
     @field_validator("packet_bytes")
     @classmethod

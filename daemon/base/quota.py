@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A limit on what strangers may have open at once: in all, and for each address, so that none takes what all need."""
+"""A limit on what others may have open at once: in all, and for each of them, so that none takes what all need. They
+are told apart by the nodes that their certificates name, or by their addresses where nobody is authenticated."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
-from ultima.daemon.base.options import DEFAULTS, NAMES, Options
+from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
-from ultima.v1.job_options import OFF
+from ultima.daemon.engine.structs import NEVER as NEVER
+from ultima.daemon.engine.structs import job_config, job_options
 
-NEVER = 2**64 - 1
 NOBODY = 2**32 - 1
-KEYS_BYTES = 32 << 10  # for the keys of a path: 24 contexts of the cipher library, which says nothing of their size
+KEYS_BYTES = 48 << 10  # for the keys of a path: 32 contexts of the cipher library, which says nothing of their size
 
 
 class Status(IntEnum):
@@ -239,6 +239,12 @@ class Engine(Protocol):
     ) -> None:
         """Where `host` listens and the id it chose; all state of the path to it is forgotten, and it is present."""
 
+    def peer_renew(self, job: int, host: int, out: bool, cid: int, seal: Seal) -> bool:
+        """A fresh secret for packets to (`out`) or from `host`, whose path stands under `cid`; the receiver's first.
+
+        False: the fresh secret before it is not in use yet. Refused if the path is another one by now.
+        """
+
     def peer_absent(self, job: int, host: int) -> None:
         """Ops stop waiting for `host`."""
 
@@ -341,13 +347,14 @@ class NativeEngine:
             {"packet_bytes": info.packet_bytes, "segments_max": 1, "receive_buffer": info.receive_buffer_bytes},
         )
         keys = config.hosts * KEYS_BYTES if config.sealed else 0
-        return int(self._lib.ut_job_bytes(engine, self._job_config(config))) + keys
+        return int(self._lib.ut_job_bytes(engine, job_config(self._ffi, self._lib, config))) + keys
 
     def job_add(self, config: JobConfig) -> int:
-        return self._checked(self._lib.ut_driver_job_add(self._driver, self._job_config(config)), "job_add")
+        made = job_config(self._ffi, self._lib, config)
+        return self._checked(self._lib.ut_driver_job_add(self._driver, made), "job_add")
 
     def job_tune(self, job: int, options: Options) -> None:
-        values = self._ffi.new("ut_job_options *", _job_options(options))
+        values = self._ffi.new("ut_job_options *", job_options(options))
         self._checked(self._lib.ut_driver_job_tune(self._driver, job, values), "options")
 
     def activate(self, job: int, op_seq: int) -> None:
@@ -383,6 +390,13 @@ class NativeEngine:
                 self._driver, job, host, address.encode(), data_port, feedback_port, cid, sealed
             )
             self._checked(result, f"peer_connect to {address}")
+
+    def peer_renew(self, job: int, host: int, out: bool, cid: int, seal: Seal) -> bool:
+        with Sealed(self._ffi, self._lib, seal) as sealed:
+            result = self._lib.ut_driver_peer_renew(self._driver, job, host, out, cid, sealed)
+            if self._errors.get(int(result)) == "FULL":
+                return False
+            return self._checked(result, "peer_renew") == 0
 
     def peer_absent(self, job: int, host: int) -> None:
         self._checked(self._lib.ut_driver_peer_absent(self._driver, job, host), "peer_absent")
@@ -465,22 +479,6 @@ class NativeEngine:
                     ret[name] = int(getattr(struct, name))
         return ret
 
-    def _job_config(self, config: JobConfig) -> Any:
-        values = {
-            "hosts": config.hosts,
-            "self": config.self_index,
-            "local_ranks": config.local_ranks,
-            "packet_bytes": config.packet_bytes,
-            "world": config.world,
-            "bucket_bytes_max": config.bucket_bytes_max,
-            "rate_bytes_per_s": config.rate_bytes_per_s,
-            "first_op_seq": config.first_op_seq,
-            "ranks_of": config.ranks_of,
-            "options": _job_options(config.options),
-            "cipher": self._lib.ut_driver_cipher() if config.sealed else self._ffi.NULL,
-        }
-        return self._ffi.new("ut_job_config *", values)
-
     def _checked(self, result: int, about: str) -> int:
         if result < 0:
             sentence = self._ffi.string(self._lib.ut_driver_error(self._driver)).decode(errors="replace")
@@ -490,11 +488,3 @@ class NativeEngine:
 
 def _peer_stats(peer: Any) -> PeerStats:
     return PeerStats(bool(peer.up), *(int(getattr(peer, name)) for name in PEER_FIELDS[1:]))
-
-
-def _job_options(options: Options) -> dict[str, int]:
-    """The fields of struct ut_job_options."""
-    values = {name: getattr(options, name) for name in (*NAMES, "policy_from")}
-    for name in ("t_b_ns", "t_c_ns"):
-        values[name] = NEVER if values[name] == OFF else values[name]
-    return values

@@ -166,6 +166,20 @@ class Lanes:
         for lane, (engine, number), (data, feedback), cid in each:
             engine.peer_connect(number, host, address, data, feedback, cid, _of_lane(seal, lane))
 
+    def peer_renew(
+        self, job: int, host: int, out: bool, cids: Sequence[int], seal: Seal, only: Container[int] | None = None
+    ) -> tuple[int, ...]:
+        """A fresh secret for packets to (`out`) or from `host`, in the lanes whose ids are in `only`, or in all.
+
+        Returns the ids of the lanes that took it: one that has not begun with the fresh secret before it takes none.
+        """
+        each = zip(itertools.count(), self._each(job), cids, strict=False)
+        return tuple(
+            cid
+            for lane, (engine, number), cid in each
+            if (only is None or cid in only) and engine.peer_renew(number, host, out, cid, replace(seal, lane=lane))
+        )
+
     def peer_absent(self, job: int, host: int) -> None:
         """Ops stop waiting for `host`."""
         for engine, number in self._each(job):

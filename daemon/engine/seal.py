@@ -38,8 +38,19 @@ class Seal:
 class Sealing:
     """What this host does in one life of a job."""
 
-    def __init__(self, suite: str, job: str, generation: int, draw: Callable[[int], bytes] = secrets.token_bytes):
-        """`suite` is the cipher of what this host receives; `draw` makes so many random bytes."""
+    def __init__(
+        self,
+        suite: str,
+        job: str,
+        generation: int,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+        seconds: float = 3600.0,
+    ) -> None:
+        """`suite` is the cipher of what this host receives; `draw` makes so many random bytes.
+
+        `seconds`: so often it gives each path a fresh secret.
+        """
+        self.seconds = seconds
         self._suite, self._job, self._generation, self._draw = suite, job, generation, draw
 
     def draw(self) -> Seal:

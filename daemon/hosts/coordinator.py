@@ -67,8 +67,8 @@ class _Conflict:
 
 @dataclass(slots=True)
 class _Forming:
-    source: str
-    """The address of the first rank that came, on whose account it is."""
+    account: str
+    """Of the first rank that came."""
     waiting: dict[int, Registration] = field(default_factory=dict)
     gave_up: dict[int, float] = field(default_factory=dict)
     """When ranks gave up waiting, on the loop's clock."""
@@ -111,7 +111,7 @@ class Coordinator:
             raise InvalidArgument(f"world_size = {new.world_size}: allowed: 1 to {WORLD_SIZE_MAX}")
         if not 0 <= new.rank < new.world_size:
             raise InvalidArgument(f"rank = {new.rank}: allowed: 0 to {new.world_size - 1}")
-        with self._quota_waiting.taken(new.source):
+        with self._quota_waiting.taken(new.account):
             return await self._register(new, deadline)
 
     async def _register(self, new: Registration, deadline: float) -> Membership:
@@ -141,7 +141,8 @@ class Coordinator:
             raise PermissionDenied(f"hosts: none is at {who}, which tells of job {job!r}: allowed: one of its hosts")
         if len(self._records) >= RECORDS_MAX:
             raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
-        self._quota_restored.take(source)
+        account = voucher.node or source
+        self._quota_restored.take(account)
         log.info("job restored job=%s generation=%d hosts=%d", job, told.generation, len(told.hosts))
         record = self._records[job] = Record(
             generation=told.generation,
@@ -155,7 +156,7 @@ class Coordinator:
             options_asked=told.options_asked,
             options=told.options,
             lanes=told.lanes,
-            restored_by=source,
+            restored_by=account,
             uid=voucher.uid,
             knows=voucher.knows,
         )
@@ -232,8 +233,8 @@ class Coordinator:
         if forming is not None and new.host.node:
             self._admit(new, forming)
         if forming is None:
-            self._quota_forming.take(new.source)
-            forming = self._forming[new.job] = _Forming(new.source)
+            self._quota_forming.take(new.account)
+            forming = self._forming[new.job] = _Forming(new.account)
         elif conflict := disagreement(new, forming.waiting):
             self._fail(new, forming, conflict)
         held = forming.waiting.get(new.rank)
@@ -291,7 +292,7 @@ class Coordinator:
     def _forms_no_more(self, job: str) -> None:
         forming = self._forming.pop(job, None)
         if forming is not None:
-            self._quota_forming.give_back(forming.source)
+            self._quota_forming.give_back(forming.account)
 
     def _decided(self, new: Registration, forming: _Forming) -> bool:
         return bool(forming.conflict) or new.job in self._records or forming.waiting.get(new.rank) is not new

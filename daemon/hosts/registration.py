@@ -31,6 +31,11 @@ class Registration:
     secret: bytes = b""
     """The job's, which the rank's daemon has shown to know; empty if the job has none."""
 
+    @property
+    def account(self) -> str:
+        """On whose quota it goes: the node's where callers are authenticated, else the address's; "" for this host."""
+        return (self.host.node or self.source) if self.source else ""
+
 
 @dataclass(slots=True)
 class Record:
@@ -49,7 +54,7 @@ class Record:
     options: Options = DEFAULTS
     lanes: int = 1
     restored_by: str | None = None
-    """The address that told it, if it did not form here."""
+    """The account of who told it, if it did not form here: its node or its address."""
     uid: int = 0
     secret: bytes = b""
     knows: Callable[[bytes], bool] | None = None

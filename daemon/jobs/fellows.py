@@ -8,6 +8,7 @@ daemon that nobody here shares a job with is not called, whatever others say of 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -50,6 +51,8 @@ class Fellows:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self._closing = False
+        self.violations: Counter[str] = Counter()
+        """How often packets broke the protocol, by the address of the host in whose name they came."""
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -120,7 +123,12 @@ class Fellows:
         job.links.check_node(caller)
         in_force = job.in_force.hear(options)
         seal = request.seal if request.HasField("seal") else None
-        cids = await job.links.called(caller, tuple(request.connection_ids), request.offer, request.doubt, seal)
+        offered = tuple(request.connection_ids)
+        if request.renew:
+            job.links.renewed(caller, offered, seal)
+            cids: tuple[int, ...] = ()
+        else:
+            cids = await job.links.called(caller, offered, request.offer, request.doubt, seal)
         return peer_pb2.ConnectResponse(
             connection_ids=cids,
             incarnation=job.incarnation,
@@ -214,13 +222,20 @@ class Fellows:
             if self._peers is not None and place not in self._peers.watched():
                 self._coordinator.place_lost(place)
 
-    def violated(self, job: Job, index: int) -> None:
-        """The engine saw that host break the protocol, or somebody who forged its packets: a new path is made."""
-        if job.links is not None and not job.over:
-            try:
-                job.links.violated(index)
-            except Refused as error:
-                log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+    def violated(self, job: Job, index: int) -> float | None:
+        """The engine saw that host break the protocol, or somebody who forged its packets: a new path is made.
+
+        Returns after how many seconds; None if there was no path.
+        """
+        if job.links is None or job.over:
+            return None
+        if index in job.links:
+            self.violations[job.links[index].host.address] += 1
+        try:
+            return job.links.violated(index)
+        except Refused as error:
+            log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)
+            return None
 
     # ---- who is watched ----
 

@@ -23,7 +23,7 @@ from ultima.daemon.engine.engine import PeerStats
 from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
-from ultima.daemon.jobs.links import Link
+from ultima.daemon.jobs.link import Link
 from ultima.daemon.jobs.trial import Trial
 from ultima.daemon.jobs.unheard import NAME, Counts, Sample, Unheard, ailment, believed, proved
 from ultima.daemon.jobs.watchers import Watchers

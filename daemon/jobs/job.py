@@ -7,6 +7,7 @@ It forms (`membership` is None), connects (`ready` is False), runs, and is over 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from dataclasses import dataclass, field
@@ -193,6 +194,12 @@ class Job:
             host = next((h for h in self.membership.hosts if spec.rank in h.ranks), self.own)
             raise AlreadyExists(f"rank = {spec.rank}: has its place in job {self.name!r} on {host.name}")
         check_options(self.name, spec.rank, spec.options, self.membership.options_asked)
+
+    def quarantine_s(self, index: int) -> float:
+        """Seconds for which no path to a host is made yet, because its packets broke the protocol; 0 for none."""
+        if self.links is None or index not in self.links:
+            return 0.0
+        return self.links[index].quarantine(asyncio.get_running_loop().time())
 
     def hosts(self) -> list[tuple[Host, State]]:
         """All hosts and how they look from here, in order of their index."""

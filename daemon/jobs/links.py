@@ -10,6 +10,10 @@ to each other. So of two hosts only the one with the lower index offers; the oth
 for an offer. Offers are numbered, and the side that answers takes none that is older than the last one it has taken: a
 call that was overtaken does no harm.
 
+A host whose packets broke the protocol gets a new path, with new secrets. Where packets are not sealed anybody can have
+sent them, so that is at once, and later each time. Where they are, it was that host itself: no path to it is made for a
+minute.
+
 Anyone who can reach the daemon can call in another host's name. So the side that answers *doubts* an offer that takes
 the place of a path that stood, and an offer that is void: it asks the host, at the address where it knew the host,
 whether that offer was the host's own. If it was not, the host makes a newer one. A new life of a host is not believed
@@ -19,20 +23,22 @@ while the old one still answers.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 from ultima.daemon.base.errors import FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.base.options import InForce, from_proto
 from ultima.daemon.base.ranges import OP_SEQ_MAX, WINDOW, whole
-from ultima.daemon.base.waiting import Backoff, spawn
+from ultima.daemon.base.waiting import spawn
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.engine.seal import Seal, Sealing
 from ultima.daemon.engine.seal import taken as taken_seal
 from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.hosts.standing import Standing
+from ultima.daemon.jobs.link import Link
+from ultima.daemon.jobs.renewal import Renewal
 from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2, types_pb2
 
@@ -42,56 +48,11 @@ CALL_SECONDS = 5.0  # one Connect call; the other side waits that long for its o
 DOUBT_SECONDS = 2.0  # one call that only asks whether a host stands by what came in its name
 DOUBTS_MAX = 5  # questions about one offer, or about those that replace it meanwhile
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
+QUARANTINE_SECONDS = 60.0  # for which a host has no path whose sealed packets broke the protocol
 SEAL_SECONDS = 60.0  # for which an answer that was lost can be given again
 DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
 
 ConnectCall = Callable[[Place, peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
-
-
-@dataclass(eq=False)
-class Link:
-    """The path to one peer host."""
-
-    host: Host
-    state: State = State.CONNECTING
-    rx_cids: tuple[int, ...] = ()
-    """Our choice per lane, on its packets; none while the path is not up."""
-    tx_cids: tuple[int, ...] = ()
-    """Its choice, on ours."""
-    rx_seal: Seal | None = None
-    """How its packets are sealed, while an answer that was lost may have to be given again."""
-    offer: int = 0
-    """Number of our last offer, if it is ours to offer; of the last one that we took in its present life, if not."""
-    why: str = "has not called yet"
-    """Why the path is not up, for people."""
-    leaving: bool = False
-    """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
-    caller: asyncio.Task[None] | None = None
-    doubter: asyncio.Task[None] | None = None
-    violations: int = 0
-    """How often its packets, or what somebody sent in its name, broke the protocol."""
-    mending: Backoff = field(default_factory=Backoff)
-    came_up: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def up(self) -> bool:
-        """Packets may go both ways."""
-        return self.state is State.UP
-
-    def calls(self) -> bool:
-        """Someone calls this host."""
-        return self.caller is not None and not self.caller.done()
-
-    def stop_calling(self) -> None:
-        """Ends the task that calls this host, if there is one."""
-        if self.caller is not None:
-            self.caller.cancel()
-            self.caller = None
-
-    def stop_doubting(self) -> None:
-        """Ends the task that asks this host about an offer, if there is one."""
-        if self.doubter is not None:
-            self.doubter.cancel()
-            self.doubter = None
 
 
 class Links:
@@ -177,6 +138,7 @@ class Links:
         """
         whole("offer", offer, 0, OP_SEQ_MAX)
         link = self._link_of(caller)
+        self._check_quarantine(link)
         known = link.host.incarnation
         if link.up() and caller.incarnation != known and await self._stands_by(link, link.offer):
             raise FailedPrecondition(
@@ -187,6 +149,24 @@ class Links:
         if self._offers(link) or not doubt:
             self.asked(caller, offer, doubt)
         return ()
+
+    def renewed(self, caller: Host, cids: tuple[int, ...], seal: types_pb2.SealOffer | None) -> None:
+        """The other side has a fresh secret for our packets in the lanes of `cids`. Raises Refused."""
+        link = self._link_of(caller)
+        fresh = taken_seal(self._sealing, seal, caller.name, self._job)
+        stands = link.up() and link.host.incarnation == caller.incarnation
+        if fresh is None or not stands or not cids or not set(cids) <= set(link.tx_cids):
+            raise FailedPrecondition(
+                f"job {self._job!r}: connection_ids = {list(cids)[:4]}: of no path to {caller.name} that stands and is "
+                "sealed"
+            )
+        digest = hashlib.sha256(fresh.secret).digest()
+        if digest == link.renewed_by:
+            return  # its answer was lost
+        taken = self._engine.peer_renew(self._number, caller.index, True, link.tx_cids, fresh, cids)
+        if set(taken) != set(cids):
+            raise FailedPrecondition(f"job {self._job!r}: seal: the fresh secret before it is not in use yet")
+        link.renewed_by, link.renewed = digest, link.renewed + 1
 
     def seal_offered(self, index: int) -> types_pb2.SealOffer | None:
         """How packets from that host to this one are to be sealed, since its offer was taken."""
@@ -262,25 +242,39 @@ class Links:
             self._on_change()
         self._forget(link, why)
 
-    def violated(self, index: int) -> None:
-        """The engine saw that host's packets break the protocol, be they its own or forged: a new path is made.
+    def violated(self, index: int) -> float | None:
+        """The engine saw that host's packets break the protocol: a new path is made.
 
-        At once, and later each time that it happens again soon.
+        Returns after how many seconds; None if there is no path to that host. Sealed packets are its own, and it is in
+        quarantine; others may be forged, and it is at once, and later each time that it happens again soon.
         """
         link = self._links.get(index)
         if link is None or not link.up():
-            return
+            return None
         link.violations += 1
-        wait = link.mending.next(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        wait = link.mending.next(now) if self._sealing is None else QUARANTINE_SECONDS
+        if self._sealing is not None:
+            link.quarantined_until = now + wait
         self._forget(link, f"its packets broke the protocol, for the {link.violations}. time; next path in {wait:g} s")
         link.stop_calling()
         self.call(link, give_up=False, after=wait)
+        return wait
 
     def close(self) -> None:
         """The job is over here."""
         for link in self._links.values():
             link.stop_calling()
             link.stop_doubting()
+            link.stop_renewing()
+
+    def _check_quarantine(self, link: Link) -> None:
+        """Raises Unavailable while a host has to wait because of what it sent."""
+        left = link.quarantine(asyncio.get_running_loop().time())
+        if left:
+            raise Unavailable(
+                f"job {self._job!r}: {link.host.name}: its packets broke the protocol, no path for {left:.0f} s more"
+            )
 
     def _offers(self, link: Link) -> bool:
         """Whether it is ours to offer."""
@@ -313,6 +307,7 @@ class Links:
         )
         link.state, link.rx_cids, link.tx_cids, link.why = State.ABSENT, (), (), why
         link.came_up.clear()
+        link.stop_renewing()
         self._engine.peer_absent(self._number, link.host.index)
         self._on_change()
 
@@ -323,8 +318,21 @@ class Links:
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
         link.leaving = False
         link.came_up.set()
+        self._begin_renewing(link)
         log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
         self._on_change()
+
+    def _begin_renewing(self, link: Link) -> None:
+        link.stop_renewing()
+        if self._sealing is None:
+            return
+
+        def tell(cids: tuple[int, ...], seal: Seal) -> Awaitable[object]:
+            return self._request(link, cids, link.host.incarnation, link.offer, seal=seal, renew=True)
+
+        ours = self._engine, self._sealing, self._job, self._number
+        link.renewal = Renewal(*ours, link.host.index, link.rx_cids, tell)
+        link.renewer = spawn(link.renewal.run(), f"renewal-{self._job}")
 
     def _doubt(self, link: Link) -> None:
         """Asks the host whether the offer that was taken last is its own, unless that is being asked."""
@@ -413,6 +421,7 @@ class Links:
         offer: int,
         doubt: bool = False,
         seal: Seal | None = None,
+        renew: bool = False,
     ) -> peer_pb2.ConnectResponse:
         request = peer_pb2.ConnectRequest(
             job=self._job,
@@ -425,6 +434,7 @@ class Links:
             options=self._in_force.options.to_proto(),
             doubt=doubt,
             seal=None if seal is None else seal.to_proto(),
+            renew=renew,
         )
         proved = (self._job, self._generation, self.own.node, link.host.node)
         if self._secret:

@@ -287,7 +287,7 @@ class JobTable:
             membership.next_op_seq,
             lambda: self._links_changed(job),
             job.secret,
-            Sealing(self._engine.suite(self._config.engine.cipher), job.name, job.generation) if self._node else None,
+            self._sealing(job) if self._node else None,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
@@ -413,6 +413,11 @@ class JobTable:
         task = spawn(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _sealing(self, job: Job) -> Sealing:
+        options = self._config.engine
+        suite = self._engine.suite(options.cipher)
+        return Sealing(suite, job.name, job.generation, seconds=options.new_secret_seconds)
 
     def _links_changed(self, job: Job) -> None:
         for link in job.links.values() if job.links is not None else ():

@@ -88,7 +88,7 @@ class Watchers:
     ) -> AsyncIterator[peer_pb2.WatchResponse]:
         """All that the daemon there is to hear, until it falls behind. `source` is where the call comes from, and
         stands for an empty `address`; `node` is whose certificate it shows."""
-        with self._quota.taken(source):
+        with self._quota.taken(node or source):
             watcher = _Watcher(Place(address or source, grpc_port, node), source)
             self._come(watcher)
             try:

@@ -42,6 +42,8 @@ class PeerFacts:
     up: bool
     rtt_s: float
     """0: not known."""
+    quarantined: bool = False
+    """In one of its jobs no path to it is made, because its packets broke the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,5 @@ class Facts:
     """Bytes by the address of the peer."""
     blamed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Ops by address and kind of trouble."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """By the address of the peer."""

@@ -154,6 +154,11 @@ def _peers(facts: Facts) -> Iterator[Metric]:
     yield _counter("ultima_culprit", "Ops for which a host was to blame, this one included.", "peer reason", rows)
     ups = [([address], facts.peers[address].up) for address in sorted(named)]
     yield _gauge("ultima_peer_up", "1 while a peer is connected in all its jobs.", "peer", ups)
+    broke = {address: facts.violations.get(address, 0) for address in facts.peers}
+    text = "Times that packets in a peer's name broke the protocol, so that its path was made anew."
+    yield _counter("ultima_peer_violations", text, "peer", by_peer(broke))
+    shut = [([address], facts.peers[address].quarantined) for address in sorted(named)]
+    yield _gauge("ultima_peer_quarantined", "1 while no path to it is made because of that.", "peer", shut)
     rtts = [([a], facts.peers[a].rtt_s) for a in sorted(named) if facts.peers[a].rtt_s]
     yield _gauge("ultima_peer_rtt_seconds", "Smoothed round trip, the slowest of all lanes and jobs.", "peer", rtts)
     scores = _scores(facts.jobs)

@@ -72,6 +72,7 @@ class Gauges:
             peers=self._peers(jobs, now),
             lost=dict(self._totals.lost),
             blamed=blamed,
+            violations=dict(self._jobs.fellows.violations),
         )
 
     def _job(self, job: Job) -> JobFacts:
@@ -106,7 +107,8 @@ class Gauges:
             for host, state in self._others(job):
                 rtt = now.peer_stats(job.number, host.index).srtt_ns / 1e9
                 other = ret.get(host.address, PeerFacts(True, 0.0))
-                ret[host.address] = PeerFacts(other.up and state is State.UP, max(other.rtt_s, rtt))
+                shut = other.quarantined or job.quarantine_s(host.index) > 0
+                ret[host.address] = PeerFacts(other.up and state is State.UP, max(other.rtt_s, rtt), shut)
         return ret
 
     @staticmethod

@@ -409,10 +409,10 @@ class Daemon:
             level = logging.WARNING if event.a else logging.INFO
             log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
         elif event.kind == EventKind.VIOLATION:
-            log.error("protocol violated job=%s host=%d", name, event.host, extra=about(name, event.host))
-            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol", name, "error")
-            if job is not None:
-                self.jobs.fellows.violated(job, event.host)
+            wait = self.jobs.fellows.violated(job, event.host) if job is not None else None
+            then = "" if wait is None else f"; next path in {wait:g} s"
+            log.error("protocol violated job=%s host=%d%s", name, event.host, then, extra=about(name, event.host))
+            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol{then}", name, "error")
 
     def _log_start(self) -> None:
         info = self.engine.info

@@ -198,6 +198,10 @@ def _host_status(job: Job, host: Host, state: State, now: LanesSnapshot) -> admi
             setattr(status, name, getattr(peer, name))
         status.window_bytes = 0 if peer.window_bytes == NEVER else peer.window_bytes
         status.window_cuts_count = peer.window_cuts
+    if job.links is not None and host.index in job.links:
+        link = job.links[host.index]
+        status.violations_count, status.quarantine_s = link.violations, job.quarantine_s(host.index)
+        status.secrets_renewed_count = link.renewed + (link.renewal.count if link.renewal is not None else 0)
     return status
 
 

@@ -187,11 +187,11 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         try:
             name = membership.job_name(request.job)
             since, until = bounds(request.since_ns, request.until_ns)
-            with self.calls.taken(source):
+            node = caller_node(context, self._trust)
+            with self.calls.taken(node or source):
                 found = self._jobs.recorder.of_generation(name, request.generation)
                 if found is None or found[0].life is None:
                     raise NotFound(f"job {name!r}: nothing is recorded of that life")
-                node = caller_node(context, self._trust)
                 if (
                     node not in found[0].life.nodes
                     if self._trust is not None

@@ -64,6 +64,10 @@ class FakePath:
     up: bool = False
     connects: int = 0
     absences: int = 0
+    renewals: list[tuple[bool, Seal]] = field(default_factory=list)
+    """Fresh secrets, and whether they are for packets to the peer."""
+    busy: bool = False
+    """The fresh secret before is not in use yet."""
 
 
 @dataclass
@@ -217,6 +221,15 @@ class FakeEngine:
         path.tx_cid, path.address, path.up = cid, (address, data_port, feedback_port), True
         path.tx_seal = seal
         path.connects += 1
+
+    def peer_renew(self, job: int, host: int, out: bool, cid: int, seal: Seal) -> bool:
+        path = self.path(job, host)
+        self._check_seal(job, seal)
+        if cid != (path.tx_cid if out else path.rx_cid):
+            raise NotFound(f"peer_renew: connection id {cid} is of another path")
+        if not path.busy:
+            path.renewals.append((out, seal))
+        return not path.busy
 
     def peer_absent(self, job: int, host: int) -> None:
         path = self.path(job, host)

@@ -33,12 +33,12 @@ class SecureDaemon(DaemonProcess):
 
 
 @contextmanager
-def secure_hosts(count: int, authority: Authority) -> Iterator[list[SecureDaemon]]:
+def secure_hosts(count: int, authority: Authority, **flags: str) -> Iterator[list[SecureDaemon]]:
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [SecureDaemon(Path(folder) / f"host{index}") for index in range(count)]
         try:
             for index, host in enumerate(hosts):
-                host.environment |= papers(Path(folder), f"n{index}", authority).environment
+                host.environment |= papers(Path(folder), f"n{index}", authority).environment | flags
                 host.launch()
             for host in hosts:
                 host.wait_until_ready()
@@ -62,9 +62,10 @@ def test_allreduce__among_daemons_with_certificates() -> None:
 @pytest.mark.check
 @pytest.mark.timeout(300)
 def test_rotation__a_hundred_changes_under_load_and_no_op_fails() -> None:
-    """Leaves by the old and by a new authority, in turns; a rank leaves and joins again in the middle."""
+    """Leaves by the old and by a new authority, in turns; a rank leaves and joins again in the middle. Meanwhile the
+    packets get a fresh secret every second."""
     old, new = Authority(), Authority()
-    with secure_hosts(2, old) as hosts:
+    with secure_hosts(2, old, ULTIMAD_ENGINE_NEW_SECRET_SECONDS="1") as hosts:
         files = [papers(host.folder.parent, f"n{i}", old) for i, host in enumerate(hosts)]
         believed, stop, counts = (old, new), threading.Event(), [0, 0]
         jobs = connect_all(hosts)
@@ -99,6 +100,8 @@ def test_rotation__a_hundred_changes_under_load_and_no_op_fails() -> None:
             text = host.log()
             assert text.count("new certificate node=") >= 5, text
             assert "host absent" not in text and "peer daemon lost" not in text, text
+            assert text.count("secret renewed job=") >= 10, text
+            assert get_status(str(host.socket)).engine.counters["bad_checksum"] == 0
         print(f"{CHANGES} changes of certificates, {counts[0]} ops, none failed")
         for job in jobs:
             job.close()

@@ -223,6 +223,7 @@ class ConnectRequest(_message.Message):
     DOUBT_FIELD_NUMBER: _builtins.int
     SEAL_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
+    RENEW_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     to_index: _builtins.int
@@ -236,6 +237,10 @@ class ConnectRequest(_message.Message):
     doubt: _builtins.bool
     """Asks for an offer only if the called host has not made the offer with the number `offer`, which somebody else may
     have forged. Only an error says that the called host does not live the life `to_incarnation`.
+    """
+    renew: _builtins.bool
+    """Offers nothing: `seal` is a fresh secret for the path that stands, in the lanes whose ids `connection_ids` names.
+    Idempotent. FAILED_PRECONDITION: there is no such path, or it has not begun with the fresh secret before.
     """
     @_builtins.property
     def caller(self) -> _types_pb2.Host:
@@ -273,10 +278,11 @@ class ConnectRequest(_message.Message):
         doubt: _builtins.bool = ...,
         seal: _types_pb2.SealOffer | None = ...,
         proof: _types_pb2.JobProof | None = ...,
+        renew: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -298,7 +304,7 @@ class ConnectResponse(_message.Message):
     @_builtins.property
     def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The ids that the caller must put on packets to the called host, one per lane. There are none in the answer to a
-        request for an offer; the offer follows in a call of its own.
+        request for an offer, as the offer follows in a call of its own, and none where the call only renews a secret.
         """
 
     @_builtins.property

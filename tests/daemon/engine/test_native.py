@@ -21,12 +21,13 @@ from tests.daemon.fake_engine import FakeEngine
 from tests.daemon.helpers import ChildDaemon, House, eventually, rendezvous, status
 from tests.daemon.observe.test_recorder import receipts
 from tests.e2e.hosts import free_port
-from ultima._native import ffi
+from ultima._native import ffi, lib
 from ultima.cli.explain import decoded
 from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, Limits
 from ultima.daemon.base.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, StartupError
 from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
+from ultima.daemon.engine.structs import job_config
 from ultima.daemon.observe.progress import judge
 from ultima.daemon.trainers.attach import create_memfd, make_bell
 
@@ -124,9 +125,7 @@ def test_job_config__every_option_reaches_its_field() -> None:
         policy=5, quorum=3, probes=4, tau=255, eta=6, policy_seed=2**64 - 1, policy_from=2**40, t_b_ns=-1, incast=2
     )
     config = replace(JOB, hosts=3, world=7, ranks_of=(1, 2, 4), options=options)
-    native = object.__new__(NativeEngine)
-    native._ffi = ffi
-    raw = native._job_config(config)
+    raw = job_config(ffi, lib, config)
     assert list(raw.ranks_of) == [1, 2, 4] + [0] * 61 and (raw.hosts, raw.world, raw.local_ranks) == (3, 7, 1)
     for name in ("policy", "quorum", "probes", "tau", "eta", "policy_seed", "policy_from", "incast"):
         assert getattr(raw.options, name) == getattr(options, name), name

@@ -451,13 +451,14 @@ async def test_status__shows_ops_hosts_and_limits(house: House) -> None:
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     fake.emit(EventKind.VIOLATION, 0, host=1)
     fake.emit(EventKind.PATH, 0, host=1, a=1)
-    await eventually(lambda: fake.events_waiting == 0, "events are drained")
+    await eventually(lambda: fake.events_waiting == 0 and wired(daemons), "events are drained, and the path is new")
     answer = await status(daemons[0])
     job = answer.jobs[0]
     assert (job.ops_complete_count, job.ops_partial_count, job.ops_failed_count) == (100, 1, 1)
     assert (job.missing_bytes, job.op_p50_us, job.op_p99_us, job.next_op_seq) == (500, 51, 1000, 102)
     assert job.hosts[1].window_bytes == 64 << 10
     assert job.hosts[1].srtt_us == 1500 and job.hosts[1].state == types_pb2.HOST_STATE_UP
+    assert job.hosts[1].violations_count == 1 and job.hosts[1].quarantine_s == 0
     assert job.hosts[0].state == types_pb2.HOST_STATE_UP and list(job.hosts[0].host.ranks) == [0]
     assert answer.version == "1.2.3" and answer.engine.simd == "plain" and answer.incarnation
     assert answer.limits["limits.jobs"] == 16 and answer.limits["hosts_per_job"] == 64

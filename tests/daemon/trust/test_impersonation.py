@@ -17,6 +17,8 @@ from grpc.experimental import session_cache
 from tests.daemon.helpers import House, eventually, peer, rendezvous, wired
 from tests.daemon.trust.papers import Authority, Papers, papers
 from tests.daemon.trust.secure import SECRET, channel, refused, secure, trust_in
+from ultima.daemon.hosts import coordinator as coordinators
+from ultima.daemon.jobs import watchers
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 from ultima.v1.limits import WIRE_VERSION
 
@@ -56,6 +58,9 @@ def impersonations(job: Any, fellow: Any) -> Iterator[tuple[str, Any, str]]:
             peer_pb2.ConnectRequest(**lives, caller=told, to_index=0, connection_ids=ids, offer=5, doubt=doubt),
             "PERMISSION_DENIED",
         )
+    seal = types_pb2.SealOffer(suite=b"aes-128-gcm", secret=bytes(32))
+    renews = dict(to_index=0, connection_ids=[77], seal=seal, renew=True)
+    yield "Connect", peer_pb2.ConnectRequest(**lives, caller=told, **renews), "PERMISSION_DENIED"
     yield "ApplyOptions", peer_pb2.ApplyOptionsRequest(**lives, options=types_pb2.JobOptions(revision=9)), "PERMISSION"
     yield "Probe", peer_pb2.ProbeRequest(**lives, op_seq=0, rank=0), "PERMISSION_DENIED"
     yield "Activate", peer_pb2.ActivateRequest(**lives, op_seq=0), "PERMISSION_DENIED"
@@ -161,6 +166,44 @@ async def test_quota__is_each_nodes_own(house: House, authority: Authority, monk
                 await stub.Activate(peer_pb2.ActivateRequest(job="x"), timeout=5)
             assert error.value.code().name == code, error.value
         held.cancel()
+
+
+async def test_quota__of_watches_and_forming_jobs_is_each_nodes_own(
+    house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above: all nodes have one address, and the shares of what they may have open are theirs."""
+    monkeypatch.setattr(watchers, "WATCHERS_MAX", 8)  # one for each
+    monkeypatch.setattr(coordinators, "FORMING_MAX", 8)
+    daemon = await secure(house, authority, "n0")
+    host = types_pb2.Host(grpc_port=1, lanes=[types_pb2.Lane(data_port=1, feedback_port=1)], incarnation=1, ranks=[0],
+                          packet_bytes=1472, wire_version=WIRE_VERSION)  # fmt: skip
+
+    async def watch(stub: Any) -> Any:
+        stream = stub.Watch(peer_pb2.WatchRequest(grpc_port=5))
+        await stream.read()
+        return stream
+
+    async def form(stub: Any, name: str) -> None:
+        await stub.Register(peer_pb2.RegisterRequest(job=name, world_size=2, bucket_bytes_max=1, host=host), timeout=9)
+
+    trusts = [trust_in(papers(house.folder, node, authority)) for node in ("greedy", "modest")]
+    async with channel(daemon, trusts[0], "n0") as one, channel(daemon, trusts[1], "n0") as other:
+        greedy, modest = (peer_pb2_grpc.PeerServiceStub(each) for each in (one, other))
+        held = [await watch(greedy)]
+        forming = [asyncio.ensure_future(form(greedy, "g"))]
+        await eventually(lambda: "g" in daemon._coordinator._forming, "its one job forms")
+        for more in (watch(greedy), form(greedy, "more")):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await more
+            refused(error.value, grpc.StatusCode.RESOURCE_EXHAUSTED, "greedy has 1 already: allowed: 1 each")
+        held.append(await watch(modest))
+        forming.append(asyncio.ensure_future(form(modest, "m")))
+        await eventually(lambda: "m" in daemon._coordinator._forming, "the other one's job forms")
+        for task in forming:
+            task.cancel()
+        for stream in held:
+            stream.cancel()
+        await asyncio.gather(*forming, return_exceptions=True)
 
 
 async def test_call__to_a_place_where_another_node_answers(house: House, authority: Authority) -> None:
