@@ -38,7 +38,7 @@ help:
 	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
 	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
 	@echo "make reproduce-deepreduce  DeepReduce's claims: containers, codecs, toy training, a slow link (root, 3 minutes)"
-	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, when it pays (half a minute)"
+	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, 13 real daemons (3 minutes)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 

@@ -32,6 +32,10 @@ OTHERS: dict[str, dict[str, Any]] = {
 CRITERIA = ((MASTER, TREE, 2.4), (CODING, TREE, 1.15), (MASTER, STAR, 3.0))
 
 
+class Refused(RuntimeError):
+    """The daemons will not run the scheme."""
+
+
 def expected(name: str, steps: int = STEPS, seed: int = SEED) -> float:
     """Milliseconds of a step in virtual time: an op takes none, and a stall ends with its step."""
     drawn = np.array([stalls(seed, rank, steps, PROBABILITY) for rank in range(WORKERS + 1)]).T
@@ -65,9 +69,11 @@ def run(steps: int = STEPS) -> Study:
     grid = Grid("Milliseconds of a step", ("scheme", "virtual time", "real", "looks only after a stall"))
     found: dict[str, float] = {}
     failed: dict[str, str] = {}
-    for count, names in ((WORKERS, (UNCODED, STAR)), (WORKERS + 1, (MASTER, CODING, TREE))):
-        _measure(grid, found, failed, count, names, steps)
-    study.grids.append(grid)
+    _measure(grid, found, failed, WORKERS, (STAR,), steps)
+    if found:  # else there is nothing to compare
+        _measure(grid, found, failed, WORKERS, (UNCODED,), steps)
+        _measure(grid, found, failed, WORKERS + 1, (MASTER, CODING, TREE), steps)
+        study.grids.append(grid)
     study.rows += judge(found)
     study.rows += [Row(f"Real: {name}", "-", why[:400], "-", None) for name, why in failed.items()]
     return study
@@ -82,6 +88,9 @@ def _measure(grid: Grid, found: dict[str, float], failed: dict[str, str], count:
                 name = waiting.pop(0)
                 try:
                     told = [ask(gang, name, steps, looks) for looks in ((True, False) if name in PLANS else (True,))]
+                except Refused as error:
+                    failed[name] = str(error)
+                    continue
                 except RuntimeError as error:
                     failed[name] = _last_line(str(error))
                     break
@@ -91,11 +100,14 @@ def _measure(grid: Grid, found: dict[str, float], failed: dict[str, str], count:
 
 
 def ask(gang: Trainers, name: str, steps: int, looks: bool = True) -> float:
-    """Milliseconds of a step. Raises RuntimeError for a sum that is not that of all data."""
+    """Milliseconds of a step. Raises Refused, and RuntimeError for a sum that is not that of all data."""
     request = {"steps": steps, "seed": SEED, "probability": PROBABILITY, "stall_s": STALL_S, "all_s": ALL_S,
                "elements": ELEMENTS, "looks": looks}  # fmt: skip
     more = {"do": "coded", "plan": PLANS[name]} if name in PLANS else {"do": "plain", **OTHERS[name]}
     answers = gang.ask({**request, **more}, steps * (2 * ALL_S + STALL_S) + 60)
+    refused = [one["refused"] for one in answers if "refused" in one]
+    if refused:
+        raise Refused(refused[0])
     wrong = sum(one.get("wrong", 0) for one in answers)
     if wrong:
         raise RuntimeError(f"{wrong} sums were not those of all data")

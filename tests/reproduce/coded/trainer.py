@@ -17,6 +17,7 @@ import numpy as np
 
 from tests.reproduce.partial import trainer
 from tests.reproduce.partial.trainer import sleep_until
+from ultima import Unsupported
 from ultima.coded import Plan
 
 POINTS = 60_000
@@ -42,7 +43,11 @@ class Rank(trainer.Rank):
         wrong, late, given = 0, 0, 0
         stalled = stalls(request["seed"], self.rank, request["steps"], request["probability"])
         begun = 0.0
-        with self.join(request["job"], **plan.options()) as job:
+        try:
+            joined = self.join(request["job"], **plan.options())
+        except Unsupported as error:
+            return {"refused": str(error)}
+        with joined as job:
             coded = job.coded(plan)
             mine, found = (job.empty(request["elements"], "float32") for _ in range(2))
             mine[:] = sum(coefficient * (stop - start) for start, stop, coefficient in rows)
