@@ -18,7 +18,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch])
 
-.PHONY: help setup demo test check prove test-long torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab clean
+.PHONY: help setup demo test check prove test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -40,6 +40,10 @@ help:
 	@echo "make reproduce-deepreduce  DeepReduce's claims: containers, codecs, toy training, a slow link (root, 3 minutes)"
 	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, 13 real daemons (3 minutes)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
+	@echo "make deb        the Debian package, in build/deb: service, tool, manual pages, completion (2 minutes)"
+	@echo "make deb-test   the package on fresh roots: install, train, break, upgrade, purge (root, debootstrap, 5 minutes)"
+	@echo "make image      a container image of the daemon, in build/image, without a registry (root, buildah, debootstrap)"
+	@echo "make docs       the site of the documents, in build/docs/site; it asks nothing of other hosts"
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
 setup: $(VENV)/.installed
@@ -122,6 +126,18 @@ reproduce-coded: setup
 
 lab: setup
 	@$(PY) -m tests.lab.lab $(ARGS)
+
+deb: setup
+	@deploy/deb/build $(ARGS)
+
+deb-test: setup
+	@$(PYTEST) -q -m long tests/packages $(ARGS)
+
+image: setup
+	@deploy/image/build $(ARGS)
+
+docs: setup
+	@$(PY) deploy/site/build.py build/docs
 
 clean:
 	rm -rf build dist *.egg-info client/*.so transport_c/build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -36,8 +36,9 @@ Found = dict[str, tuple[str, set[str]]]
 
 
 def wanted() -> list[str]:
-    """The requirements at run time that pyproject.toml names."""
-    return list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    """The requirements at run time that pyproject.toml names, those of the status page among them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["web"]]
 
 
 def resolve(requirements: list[str], python: str, machine: str) -> Found:

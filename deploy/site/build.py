@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the site of the documents into FOLDER/site: `make docs`, or python deploy/site/build.py FOLDER
+
+The documents stay where they are; here they are put side by side with the README, the protocol, the changelog and the
+manual pages, and mkdocs makes the site in strict mode: a link that leads nowhere is an error. So is a script, a style,
+a font or an image of another host, for clusters are often cut off from the world.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Use": ("install", "recipes", "pytorch", "pytorch_hooks", "slow_trainers", "partial", "sparse", "coded"),
+    "Operate": ("operations", "failures", "security"),
+    "How it works": ("transport", "protocol", "decisions", "performance"),
+    "Reproductions": (),  # docs/reproduction
+    "Manual pages": (),
+    "Project": ("torch_compliance", "changelog"),
+}
+LOADS = {"script": ("src",), "img": ("src",), "iframe": ("src",), "source": ("src", "srcset"), "use": ("href",)}
+LINKS_THAT_LOAD = ("stylesheet", "icon", "preload", "prefetch", "preconnect", "modulepreload", "manifest")
+
+
+def collect(source: Path) -> None:
+    """Puts all pages below |source|, with links as they must be there."""
+    shutil.copytree(ROOT / "docs", source)
+    (source / "index.md").write_text(re.sub(r"(\]\(|src=\")docs/", r"\1", (ROOT / "README.md").read_text()))
+    shutil.copy(ROOT / "transport_c/PROTOCOL.md", source / "protocol.md")
+    shutil.copy(ROOT / "CHANGELOG.md", source / "changelog.md")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, str(ROOT / "deploy/man/pages.py"), folder], check=True)
+        (source / "man").mkdir()
+        for page in sorted(Path(folder).iterdir()):
+            shown = subprocess.run(["mandoc", "-Tmarkdown", str(page)], capture_output=True, text=True, check=True)
+            name, section = page.stem, page.suffix[1:]
+            body = "\n".join(shown.stdout.splitlines()[1:])  # without the line of name and section
+            (source / "man" / f"{name}.{section}.md").write_text(f"---\ntitle: {name}({section})\n---\n{body}\n")
+
+
+def navigation(source: Path) -> str:
+    """The part of mkdocs.yml that names the pages. Raises ValueError for a page that has no place in it."""
+    lines = ["nav:", "  - Ultima: index.md"]
+    known = {"index.md"}
+    for title, names in SECTIONS.items():
+        pages = [f"{name}.md" for name in names if (source / f"{name}.md").exists()]
+        if folder := {"Reproductions": "reproduction", "Manual pages": "man"}.get(title):
+            pages += sorted(str(page.relative_to(source)) for page in (source / folder).glob("*.md"))
+        lines.append(f"  - {title}:")
+        lines.extend(f"    - {page}" for page in pages)
+        known.update(pages)
+    if lost := {str(page.relative_to(source)) for page in source.rglob("*.md")} - known:
+        raise ValueError(f"pages without a place in SECTIONS: {', '.join(sorted(lost))}")
+    return "\n".join(lines) + "\n"
+
+
+class Outside(HTMLParser):
+    """Finds what a page would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        loads = [given[name] for name in LOADS.get(tag, ()) if name in given]
+        if tag == "link" and any(word in given.get("rel", "").split() for word in LINKS_THAT_LOAD):
+            loads.append(given.get("href", ""))
+        self.found += [address for address in loads if re.match(r"(?i)\s*(https?:)?//", address)]
+
+
+def outside(page: Path) -> list[str]:
+    """What a page, or a style, loads from other hosts."""
+    text = page.read_text()
+    if page.suffix == ".css":
+        return re.findall(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""", text)
+    parser = Outside()
+    parser.feed(text)
+    return parser.found
+
+
+def main() -> None:
+    """Builds and checks the site."""
+    folder = Path(sys.argv[1]).resolve()
+    for old in ("source", "site"):
+        shutil.rmtree(folder / old, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    collect(folder / "source")
+    settings = (ROOT / "deploy/site/mkdocs.yml").read_text() + navigation(folder / "source")
+    (folder / "mkdocs.yml").write_text(settings)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "--config-file",
+        str(folder / "mkdocs.yml"),
+    ]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    if subprocess.run(command, check=False, env=quiet).returncode:
+        sys.exit("the site was not built: see above")
+    pages = [page for kind in ("*.html", "*.css") for page in (folder / "site").rglob(kind)]
+    if loads := [f"{page.name} loads {address}" for page in pages for address in outside(page)]:
+        sys.exit("\n".join(loads))
+    print(
+        f"{os.path.relpath(folder)}/site/index.html: {len(pages)} pages and styles, none asks another host for anything"
+    )
+
+
+if __name__ == "__main__":
+    main()
