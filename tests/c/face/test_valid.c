@@ -138,7 +138,8 @@ static void options__end_where_their_numbers_do(void)
     OPTION(hadamard, UT_HADAMARD_END, false);
     OPTION(timer_start, UT_TIMER_END - 1, true);
     OPTION(timer_start, UT_TIMER_END, false);
-    OPTION(policy, UT_POLICIES_END - 1, true);
+    OPTION(policy, UT_POLICY_CODED - 1, true);
+    OPTION(policy, UT_POLICY_CODED, false); /* of which the engine knows the number alone */
     OPTION(policy, UT_POLICIES_END, false);
     OPTION(early_percent, 100, true);
     OPTION(early_percent, 101, false);
@@ -162,7 +163,7 @@ static void options__end_where_their_numbers_do(void)
 /* A partial job is Transpose AllReduce without a transform: anything else forwards or mixes what may not be there. */
 static void options__policies_and_what_they_exclude(void)
 {
-    for (unsigned policy = 0; policy < UT_POLICIES_END; policy++) {
+    for (unsigned policy = 0; policy < UT_POLICY_CODED; policy++) {
         bool ordinary = policy <= UT_POLICY_NONE;
         for (unsigned algorithm = 0; algorithm < UT_ALGORITHMS_END; algorithm++) {
             ut_job_options o = {.policy = (uint8_t)policy, .algorithm = (uint8_t)algorithm};
