@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/cipher/*.[ch] \
-	transport_c/udp/*.[ch])
+	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
 .PHONY: help setup demo test check prove test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab clean
 

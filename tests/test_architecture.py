@@ -86,6 +86,8 @@ def test_arrows__one_file_a_side_imports_the_extension() -> None:
     for folder, door in (("daemon", "daemon/engine/engine.py"), ("client", "client/base/native.py")):
         users = _who_imports(ROOT / folder, ("ultima._native",))
         assert set(users) == {door}, users
+    assert set(_who_imports(ROOT / "client", ("ultima._simulator",))) == {"client/admin/simulator.py"}
+    assert _who_imports(ROOT / "daemon", ("ultima._simulator",)) == {}
 
 
 def test_arrows__client_and_daemon_meet_only_in_proto() -> None:
@@ -125,7 +127,7 @@ def _arrows(folder: Path) -> set[tuple[Path, Path]]:
     """File -> file, for all imports inside |folder|, wherever in a file they stand."""
     modules = {_module_name(path): path for path in folder.rglob("*.py")}
     package, arrows = _module_name(folder / "__init__.py"), set()
-    elsewhere = tuple({"ultima.daemon.", "ultima.v1.", "ultima._native."} - {f"{package}."})
+    elsewhere = tuple({"ultima.daemon.", "ultima.v1.", "ultima._native.", "ultima._simulator."} - {f"{package}."})
     for path in modules.values():
         for _, name in _imports(path):
             while name not in modules and name.startswith(package) and not f"{name}.".startswith(elsewhere):

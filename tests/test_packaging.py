@@ -51,10 +51,12 @@ def test_version__is_the_same_everywhere() -> None:
 
 
 def test_extension__is_one_stable_abi_module() -> None:
-    """abi3: the one wheel serves every CPython from 3.11 on."""
+    """abi3: the one wheel serves every CPython from 3.11 on. So with the simulator, which has a module of its own."""
     import ultima._native
+    import ultima._simulator
 
     assert Path(ultima._native.__file__).name == "_native.abi3.so"
+    assert Path(ultima._simulator.__file__).name == "_simulator.abi3.so"
 
 
 @pytest.mark.check
@@ -70,5 +72,5 @@ def test_wheel__holds_every_package(tmp_path: Path) -> None:
     assert wheel.name.startswith("ultima-") and "-cp311-abi3-" in wheel.name
     inside = set(ZipFile(wheel).namelist())
     assert {f"{name.replace('.', '/')}/__init__.py" for name in FOLDERS} <= inside
-    assert "ultima/_native.abi3.so" in inside
+    assert {"ultima/_native.abi3.so", "ultima/_simulator.abi3.so", "ultima/daemon/web/page.html"} <= inside
     assert not [name for name in inside if not name.startswith("ultima")]

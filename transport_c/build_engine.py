@@ -3,7 +3,7 @@
 against the stable ABI, so one wheel serves every CPython from 3.11 on. setup.py names `ffibuilder`; nothing runs this
 file by hand.
 
-The simulator (sim/) is a test's shell around the same core and no part of the extension.
+The simulator (sim/) is another shell around the same core and no part of the extension; build_simulator.py builds it.
 """
 
 from __future__ import annotations

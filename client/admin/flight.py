@@ -15,6 +15,7 @@ from ultima.base.words import COLLECTIVE_BY_CODE, CULPRIT_NOBODY, DTYPE_BY_CODE,
 from ultima.session.decode import decode_receipt, status_of
 from ultima.v1 import records_pb2
 
+ROWS_MAX, PEER_TRACKS = 100, 10_000  # tracks of one lane or peer; the number of the first track of peers
 FR_VERSION = "2.10"
 FR_PREFIX = "ultima_rank_"
 GROUP = "0"
@@ -148,34 +149,40 @@ def chrome_trace(lives: Sequence[records_pb2.JobLife]) -> dict[str, Any]:
         events.append(_named("process_name", pid, 0, f"host {pid} at {host.address} (ranks {ranks})"))
         receipts = {receipt.op_seq: receipt for receipt in life.receipts}
         rows: dict[int, list[int]] = {}
+        peers: dict[int, list[int]] = {}
         lanes = max(life.lanes, 1)
         for op in sorted(life.ops, key=lambda op: op.ended_ns - op.elapsed_ns):
             lane = op.op_seq % lanes
             began = op.ended_ns - op.elapsed_ns - life.clock_offset_ns
             row = _free_row(rows.setdefault(lane, []), began, op.elapsed_ns)
-            track = 1 + lane * 100 + row
+            track = 1 + lane * ROWS_MAX + row
             facts = op_facts(life, op)
             events.append(_named("thread_name", pid, track, f"lane {lane}" + (f" ({row})" if row else "")))
             name = f"op {op.op_seq} {facts['collective']}" + ("" if op.status == 1 else f": {facts['status']}")
             events.append(_stretch(name, pid, track, began, op.elapsed_ns, facts))
             if op.op_seq in receipts:
-                events += _peers(receipts[op.op_seq], hosts, pid, began)
+                events += _peers(receipts[op.op_seq], hosts, pid, began, peers)
     names = {(event["pid"], event["tid"], event["name"]): event for event in events if event["ph"] == "M"}
     stretches = [event for event in events if event["ph"] != "M"]
     return {"traceEvents": [*names.values(), *stretches], "displayTimeUnit": "ms"}
 
 
-def _peers(receipt: records_pb2.OpReceipt, hosts: Sequence[Host], pid: int, began: int) -> Iterator[dict[str, Any]]:
-    """From the first to the last byte of each peer's data in an op."""
+def _peers(
+    receipt: records_pb2.OpReceipt, hosts: Sequence[Host], pid: int, began: int, rows: dict[int, list[int]]
+) -> Iterator[dict[str, Any]]:
+    """From the first to the last byte of each peer's data in an op. |rows| are taken, by peer, as those of lanes are:
+    ops of two lanes overlap, and a track holds what is nested or apart alone."""
     for index, row in enumerate(receipt.peer[: len(hosts)]):
         if index == receipt.self or not row.last_us:
             continue
-        track = 10_000 + index
+        length = max(row.last_us - row.first_us, 0) * 1000
+        number = _free_row(rows.setdefault(index, []), began + row.first_us * 1000, length)
+        track = PEER_TRACKS + index * ROWS_MAX + number
         missing = sum(row.missing)
         facts = {"missing_bytes": missing, "lost_packets": row.lost, "repaired_bytes": row.repaired}
         name = f"op {receipt.op_seq}" + (f": {missing} B missing" if missing else "")
-        yield _named("thread_name", pid, track, f"from host {index} at {hosts[index].address}")
-        length = max(row.last_us - row.first_us, 0) * 1000
+        where = f"from host {index} at {hosts[index].address}" + (f" ({number})" if number else "")
+        yield _named("thread_name", pid, track, where)
         yield _stretch(name, pid, track, began + row.first_us * 1000, length, facts)
 
 
@@ -194,5 +201,7 @@ def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 
 def _stretch(name: str, pid: int, tid: int, began: int, length: int, facts: dict[str, Any]) -> dict[str, Any]:
-    return {"ph": "X", "cat": "op", "name": name, "pid": pid, "tid": tid, "ts": began / 1e3, "dur": length / 1e3,
-            "args": facts}  # fmt: skip
+    """Both ends in whole microseconds: of times since 1970 a double holds no more than quarters of them, by which two
+    that only touch could overlap."""
+    ts, end = began // 1000, (began + length) // 1000
+    return {"ph": "X", "cat": "op", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": end - ts, "args": facts}

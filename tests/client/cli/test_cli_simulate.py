@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ultima simulate`: the core in virtual time, through the module that a wheel brings."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.client.cli import golden
+from ultima.admin import simulator
+from ultima.base.errors import UltimaError
+from ultima.cli import main, simulate
+
+runner = CliRunner()
+SMALL = ["simulate", "--hosts", "3", "--bucket", "200K", "--ops", "28"]
+
+
+def told(*more: str) -> dict[str, object]:
+    result = runner.invoke(main.build(), [*SMALL, "--json", *more])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.output)
+    (facts["row"],) = facts["rows"]
+    return facts["row"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.check
+def test_simulate__predicts_and_stays_above_the_wire() -> None:
+    clean, lossy, slow = told(), told("--loss", "2%"), told("--slow-host", "10")
+    for row in (clean, lossy, slow):
+        assert row["ops"] == 28 and row["bound_us"] < row["p50_us"] <= row["p99_us"]  # type: ignore[operator]
+    assert clean["lost_share"] == 0 and 0.01 < lossy["lost_share"] < 0.03  # type: ignore[operator]
+    assert slow["p50_us"] > 5 * clean["p50_us"] and slow["bound_us"] == pytest.approx(10 * clean["bound_us"], 0.01)  # type: ignore[operator]
+    assert told("--loss", "2%") == lossy, "virtual time: the same seed gives the same figures"
+    assert told("--loss", "2%", "--seed", "2") != lossy
+
+
+def test_simulate__for_people_and_for_scripts() -> None:
+    result = runner.invoke(main.build(), [*SMALL, "--bucket", "4K"])
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0 and len(lines) == 4 and all(len(line) <= 80 for line in lines), result.output
+    assert lines[2].split()[:3] == ["200", "KiB", "28"] and lines[3].split()[:2] == ["4", "KiB"]
+    facts = json.loads(runner.invoke(main.build(), [*SMALL, "--json"]).output)
+    kinds = {key: type(value).__name__ for key, value in facts["rows"][0].items()}
+    golden.check("simulate", {"schema": facts["schema"], "network": sorted(facts["network"]), "row": kinds})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--hosts", "1"),
+        ("--hosts", "65"),
+        ("--rate", "10"),
+        ("--rate", "200Gbit"),
+        ("--rate", "0Mbit"),
+        ("--delay", "2s"),
+        ("--buffer", "1"),
+        ("--loss", "0.1"),
+        ("--loss", "101%"),
+        ("--bucket", "65M"),
+        ("--slow-host", "0"),
+        ("--mode", "swift"),
+        ("--jobs", "3"),
+        ("--ops", "0"),
+        ("--seed", "-1"),
+    ],
+)
+def test_simulate__what_cannot_be_is_named(wrong: tuple[str, str]) -> None:
+    result = runner.invoke(main.build(), ["simulate", *wrong])
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert wrong[0] in result.stderr and wrong[1] in result.stderr and "allowed" in result.stderr
+
+
+def test_world__that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UltimaError, match=r"bogus=1 seed=1 failed: study: bogus=1 is neither"):
+        simulator.predict({"bogus": 1}, 1, 1)
+    monkeypatch.setattr(simulator, "WORLD_S", 0.001)
+    with pytest.raises(UltimaError, match="longer than 0 s"):
+        simulator.predict({"hosts": 3}, 1, 1)
+
+
+def test_summed__takes_the_slowest_host_and_leaves_out_the_warm_up() -> None:
+    def op(*us: float, status: int = 1, missing: int = 0) -> dict[str, object]:
+        return {"hosts": [{"elapsed_us": each, "expected": 10, "missing": missing, "status": status} for each in us]}
+
+    world = {"sent": 100, "lost": 3, "judged": {"bound_us": 1.5}}
+    warm = [op(1e6)] * simulator.WARM_EACH
+    one = world | {"ops": [*warm, op(1.0, 4.0), op(2.0, 1.0)]}
+    two = world | {"ops": [*warm, op(9.0, 1.0, status=2, missing=5)]}
+    found = simulator.summed([one, two])
+    assert found == simulator.Predicted(3, 4.0, 9.0, 1.5, 10 / 60, 0.03, 1)
+    assert "33%" not in simulate.line(1 << 20, found) and " 67%" in simulate.line(1 << 20, found)
