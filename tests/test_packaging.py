@@ -60,6 +60,7 @@ def test_extension__is_one_stable_abi_module() -> None:
 
 
 @pytest.mark.check
+@pytest.mark.timeout(400)  # two extensions are compiled
 def test_wheel__holds_every_package(tmp_path: Path) -> None:
     """Built from a copy, as a source archive would hold it: a build in the tree would leave its own behind."""
     tree = tmp_path / "tree"

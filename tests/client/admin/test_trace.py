@@ -89,7 +89,7 @@ def test_trace__breaks_no_rule_of_its_format(seed: int) -> None:
     trace = chrome_trace([life(rng, host) for host in range(3)])
     assert broken(json.loads(json.dumps(trace, allow_nan=False))) == []
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert len([event for event in slices if event["tid"] < 10_000]) == 3 * 60 and len(slices) > 300
+    assert len([event for event in slices if event["tid"] < 10_000]) == 3 * 60 and len(slices) > 220
 
 
 GOOD = [
