@@ -21,6 +21,7 @@ import typer
 
 from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
 from ultima.cli import (
+    bench_cluster,
     bugreport,
     ca,
     completion,
@@ -60,6 +61,7 @@ class Verb(NamedTuple):
 WRAPS = {"allow_interspersed_args": False}
 
 VERBS = (
+    Verb("bench-cluster", bench_cluster.bench_cluster, "Time ops between every two hosts, and name the worst link."),
     Verb("bugreport", bugreport.bugreport, "Pack into one archive what is needed to find out what went wrong."),
     Verb("completion", completion.completion, "Print what bash, zsh or fish needs to complete verbs and options."),
     Verb("config", daemon_verbs.config, "Show the daemon's options, and where each comes from."),

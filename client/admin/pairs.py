@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times all-reduce between every two hosts of a cluster: `ultima perf` with two ranks, pair after pair.
+
+One pair at a time, so that none shares its link or the switch with another. The hosts are reached as an operator would
+reach them, by ssh or within an allocation of Slurm; nothing is installed there but Ultima, and no file is left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ultima.base.errors import UltimaError
+
+PORT_FIRST, PORTS = 20_000, 8_000  # for names of jobs: each pair's is another
+SAID_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What came of one pair. Times in us, of the slower rank."""
+
+    a: str
+    b: str
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+    loss: float = 0.0
+    """Share of the bytes that were missing at the end of ops."""
+    bus_gbs: float = 0.0
+    error: str = ""
+    """Why there are no figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is run on every pair."""
+
+    via: Sequence[str]
+    """The command that runs a shell's line on a host: its words, with "{host}" for the host, before the line itself."""
+    size: str
+    iterations: int
+    seconds: float
+    ultima: str = "ultima"
+    """The command there."""
+
+
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "{host}")
+SLURM = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist={host}", "sh", "-c")
+
+
+def line_of(ask: Ask, a: str, rank: int, port: int) -> str:
+    """What the shell of one of the two hosts is told. Rank 0 prints the report as JSON, and nothing else."""
+    variables = {
+        "RANK": rank,
+        "WORLD_SIZE": 2,
+        "LOCAL_RANK": 0,
+        "LOCAL_WORLD_SIZE": 1,
+        "MASTER_ADDR": a,
+        "MASTER_PORT": port,
+    }
+    said = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items())
+    perf = f"{said} {ask.ultima} perf -b {shlex.quote(ask.size)} -n {ask.iterations} --loss-columns"
+    if rank:
+        return f"{perf} >/dev/null"
+    return f'd=$(mktemp -d) && {perf} -J "$d/report" >/dev/null && cat "$d/report"; s=$?; rm -rf "$d"; exit $s'
+
+
+def all_pairs(hosts: Sequence[str], ask: Ask, tell: Callable[[Pair], None] = lambda pair: None) -> list[Pair]:
+    """Every pair in order; `tell` hears of each when it is done."""
+    found = []
+    for number, (a, b) in enumerate(itertools.combinations(hosts, 2)):
+        found.append(one_pair(a, b, ask, PORT_FIRST + number % PORTS))
+        tell(found[-1])
+    return found
+
+
+def one_pair(a: str, b: str, ask: Ask, port: int) -> Pair:
+    """Runs both ranks to their end."""
+    runs = []
+    try:
+        for rank, host in enumerate((a, b)):
+            command = [word.replace("{host}", host) for word in ask.via] + [line_of(ask, a, rank, port)]
+            runs.append(
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            )
+        told = [run.communicate(timeout=ask.seconds) for run in runs]
+    except subprocess.TimeoutExpired:
+        return Pair(a, b, error=f"no end within {ask.seconds:.0f} s")
+    except OSError as error:
+        raise UltimaError(f"{ask.via[0]}: {error.strerror}") from None
+    finally:
+        for run in runs:
+            if run.poll() is None:
+                run.kill()
+                run.wait()
+    for host, run, (_, said) in zip((a, b), runs, told, strict=True):
+        if run.returncode:
+            lines = said.decode(errors="replace").strip().splitlines()
+            why = lines[-1][:SAID_MAX] if lines else f"status {run.returncode}"
+            return Pair(a, b, error=f"{host}: {why}")
+    try:
+        return read(a, b, json.loads(told[0][0]))
+    except (ValueError, KeyError, IndexError, TypeError):
+        return Pair(a, b, error=f"{a}: printed no report; does an older version run there?")
+
+
+def read(a: str, b: str, report: dict[str, Any]) -> Pair:
+    """The figures in what perf wrote, of the in-place half: it is how trainers call."""
+    half = report["results"][0]["in_place"]
+    loss = float(half["loss_percent"]) / 100
+    return Pair(a, b, float(half["p50_us"]), float(half["p99_us"]), loss, float(half["bus_bw"]))
+
+
+def worst(pairs: Sequence[Pair]) -> tuple[Pair, float] | None:
+    """The pair that took longest, and how many times the median of all that is; one without figures, and infinity, goes
+    before any. None if there are no pairs."""
+    broken = next((pair for pair in pairs if pair.error), None)
+    if broken is not None or not pairs:
+        return (broken, float("inf")) if broken is not None else None
+    slowest = max(pairs, key=lambda pair: pair.p50_us)
+    return slowest, slowest.p50_us / statistics.median(pair.p50_us for pair in pairs)
+
+
+def common_host(pairs: Sequence[Pair], slow: float) -> str:
+    """The one host whose pairs are all `slow` times slower than the median of the others, or have failed, if there is
+    just one: then it is the host, or its link, and no path between two. Empty otherwise."""
+    hosts = sorted({host for pair in pairs for host in (pair.a, pair.b)})
+    found = []
+    for host in hosts:
+        own = [pair for pair in pairs if host in (pair.a, pair.b)]
+        other = [pair.p50_us for pair in pairs if pair not in own and not pair.error]
+        if len(own) > 1 and other and all(p.error or p.p50_us > slow * statistics.median(other) for p in own):
+            found.append(host)
+    return found[0] if len(found) == 1 else ""
