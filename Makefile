@@ -18,14 +18,14 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab clean
+.PHONY: help setup demo test check prove test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       the tests of all that a user is promised, two at a time (6 minutes on two cores); ARGS=\"-k desync\""
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (15 minutes)"
-	@echo "make prove      forged datagrams against whole engines, and nonces of simulated worlds, with figures; ARGS=\"FORGED=1e9 SEEDS=100000\""
+	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 SEEDS=100000\""
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -44,6 +44,7 @@ help:
 	@echo "make deb-test   the package on fresh roots: install, train, break, upgrade, purge (root, debootstrap, 5 minutes)"
 	@echo "make image      a container image of the daemon, in build/image, without a registry (root, buildah, debootstrap)"
 	@echo "make docs       the site of the documents, in build/docs/site; it asks nothing of other hosts"
+	@echo "make release    archives, bill of materials, hashes and their signature in dist/; ARGS=\"--key ~/.ssh/release\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
 setup: $(VENV)/.installed
@@ -138,6 +139,9 @@ image: setup
 
 docs: setup
 	@$(PY) deploy/site/build.py build/docs
+
+release: setup
+	@$(PY) deploy/release.py make $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info client/*.so transport_c/build .mypy_cache .pytest_cache .ruff_cache .hypothesis
