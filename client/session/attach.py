@@ -60,14 +60,24 @@ NOTES_LOOK_S = 0.5
 _TRANSIENT_ERRNOS = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE}
 
 
+def _check_coded(settings: Settings) -> None:
+    """Raises Unsupported for codes that the engine does not have."""
+    rows = job_options.BY_NAME
+    for name in ("children", "code"):
+        row = rows[name].row
+        number = settings.options.get(row.field, row.default)
+        if number != row.default:
+            text = f"the engine of this release has {rows[name].write(row.default)} alone, not {name} "
+            raise Unsupported("policy coded", text + rows[name].write(number))
+
+
 class DaemonConnector:
     """Connector for `ultimad`."""
 
     def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
         """See Connector.attach."""
         if settings.options.get("policy") == POLICY_CODED:
-            text = "the engine of this release has no coded jobs; the fake of ultima.testing has"
-            raise Unsupported("policy coded", text)
+            _check_coded(settings)
         pause = RETRY_FIRST_S
         while True:
             try:

@@ -18,6 +18,7 @@ from ultima.daemon.base.errors import InvalidArgument
 from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
 from ultima.v1 import types_pb2
 from ultima.v1.job_options import BY_FIELD, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
+from ultima.v1.limits import HOSTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ def _allowed(row: Row) -> str:
 
 def check_job(options: Options, world_size: int) -> None:
     """Raises InvalidArgument for what no job of so many ranks can have."""
+    if options.coded:
+        _check_code(options, world_size)
     for row in OPTIONS:
         name, value = row.field, getattr(options, row.field)
         if row.of_ranks and value > world_size:
@@ -147,6 +150,22 @@ def check_job(options: Options, world_size: int) -> None:
                 f"{name} = {word(name, value)}: allowed: {word(name, row.default)}: "
                 f"the job is partial, policy = {word('policy', options.policy)}"
             )
+
+
+def _check_code(options: Options, world_size: int) -> None:
+    """What the engine can run of coded jobs."""
+    for name in ("children", "code"):
+        row, value = BY_FIELD[name], getattr(options, name)
+        if value != row.default:
+            raise InvalidArgument(f"{name} = {word(name, value)}: allowed: {word(name, row.default)} in this release")
+    if world_size > HOSTS_MAX:
+        raise InvalidArgument(
+            f"world_size = {world_size}: allowed: 1 to {HOSTS_MAX} in a coded job, a rank on each host"
+        )
+    if world_size % (options.stragglers + 1):
+        raise InvalidArgument(
+            f"stragglers = {options.stragglers}: allowed: one less than a divisor of the {world_size} ranks"
+        )
 
 
 def check_change(before: Options, after: Options) -> None:

@@ -123,12 +123,16 @@ def check_options(job: str, rank: int, options: Options, asked: Options) -> None
 def form(registrations: Iterable[Registration]) -> list[Host]:
     """The hosts of a complete set of registrations, in order. Raises ResourceExhausted over the engine's limits."""
     places: dict[Place, Host] = {}
+    ranks_most = LOCAL_RANKS_MAX
     for registration in registrations:
+        ranks_most = 1 if registration.options.coded else LOCAL_RANKS_MAX  # agreed by now: the same in all
         known = places.get(registration.host.place, replace(registration.host, ranks=()))
         places[registration.host.place] = replace(known, ranks=tuple(sorted({*known.ranks, registration.rank})))
     if len(places) > HOSTS_MAX:
         raise ResourceExhausted(f"hosts_per_job = {HOSTS_MAX}: the ranks have joined on {len(places)} hosts")
     for host in places.values():
-        if len(host.ranks) > LOCAL_RANKS_MAX:
-            raise ResourceExhausted(f"ranks_per_host = {LOCAL_RANKS_MAX}: ranks {numbers(host.ranks)} are on one host")
+        if len(host.ranks) > ranks_most:
+            where = " in a coded job" if ranks_most == 1 else ""
+            text = f"ranks_per_host = {ranks_most}{where}: ranks {numbers(host.ranks)} are on one host"
+            raise ResourceExhausted(text)
     return order(places.values())

@@ -53,8 +53,6 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         raise InvalidArgument(f"secret: {len(request.secret)} bytes: allowed: {SECRET_BYTES}, or none")
     options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
     check_job(options, request.world_size)
-    if options.coded:
-        raise InvalidArgument("policy = coded: allowed: any other: this release's engine has no coded jobs")
     return JoinSpec(
         job=request.job,
         rank=request.rank,

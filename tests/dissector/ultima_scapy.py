@@ -49,7 +49,7 @@ COLLECTIVES = {
 }
 ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7, 64
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
-POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded"}
+POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded", 8: "coded"}
 TAR, SUM, AVG = 1, 1, 2
 CODECS = {0: "none", 1: "hadamard"}
 

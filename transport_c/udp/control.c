@@ -71,6 +71,11 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
         snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
     else if (partial && o->hadamard > UT_HADAMARD_OFF)
         snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
+    else if (o->policy != UT_POLICY_CODED && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
+        snprintf(ret, len, "stragglers, children, code, exact: must be 0 in a job that is not coded");
+    else if (o->children || o->code > UT_CODE_GROUPS || o->exact >= UT_EXACT_END)
+        snprintf(ret, len, "children %u, code %u, exact %u: must be 0, 0 or %d, 0 to %d", o->children, o->code,
+                 o->exact, UT_CODE_GROUPS, UT_EXACT_END - 1);
     else
         return false;
     return true;

@@ -138,8 +138,8 @@ static void options__end_where_their_numbers_do(void)
     OPTION(hadamard, UT_HADAMARD_END, false);
     OPTION(timer_start, UT_TIMER_END - 1, true);
     OPTION(timer_start, UT_TIMER_END, false);
-    OPTION(policy, UT_POLICY_CODED - 1, true);
-    OPTION(policy, UT_POLICY_CODED, false); /* of which the engine knows the number alone */
+    OPTION(policy, UT_POLICY_SEEDED, true);
+    OPTION(policy, UT_POLICY_CODED, false); /* of four hosts with eight ranks */
     OPTION(policy, UT_POLICIES_END, false);
     OPTION(early_percent, 100, true);
     OPTION(early_percent, 101, false);
@@ -163,7 +163,7 @@ static void options__end_where_their_numbers_do(void)
 /* A partial job is Transpose AllReduce without a transform: anything else forwards or mixes what may not be there. */
 static void options__policies_and_what_they_exclude(void)
 {
-    for (unsigned policy = 0; policy < UT_POLICY_CODED; policy++) {
+    for (unsigned policy = 0; policy <= UT_POLICY_SEEDED; policy++) {
         bool ordinary = policy <= UT_POLICY_NONE;
         for (unsigned algorithm = 0; algorithm < UT_ALGORITHMS_END; algorithm++) {
             ut_job_options o = {.policy = (uint8_t)policy, .algorithm = (uint8_t)algorithm};
@@ -178,6 +178,30 @@ static void options__policies_and_what_they_exclude(void)
     }
 }
 
+/* A coded job has one rank a host, whole groups, and what the core can decode. */
+static void options__codes(void)
+{
+    static const struct {
+        ut_job_options options;
+        uint32_t hosts, world;
+        bool right;
+    } rows[] = {
+        {{.policy = UT_POLICY_CODED, .stragglers = 1}, 4, 4, true},
+        {{.policy = UT_POLICY_CODED, .stragglers = 3, .exact = UT_EXACT_NO}, 4, 4, true},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1}, 4, 8, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 2}, 4, 4, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 4}, 4, 4, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1, .children = 3}, 4, 4, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1, .code = UT_CODE_LINEAR}, 4, 4, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1, .exact = UT_EXACT_END}, 4, 4, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1, .algorithm = UT_RING}, 4, 4, false},
+        {{.policy = UT_POLICY_SOLO, .stragglers = 1}, 4, 4, false},
+        {{.exact = UT_EXACT_NO}, 4, 4, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_MSG(ut_job_options_valid(&rows[i].options, rows[i].hosts, rows[i].world) == rows[i].right, "row %zu", i);
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -187,5 +211,6 @@ int main(int argc, char **argv)
     RUN(job__ranks_of_hosts_add_up);
     RUN(options__end_where_their_numbers_do);
     RUN(options__policies_and_what_they_exclude);
+    RUN(options__codes);
     return check_end();
 }

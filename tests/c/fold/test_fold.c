@@ -187,7 +187,8 @@ static size_t code_finish(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t 
     return 0;
 }
 
-static const ut_fold_rule two_of_three = {code_open, code_arrive, code_enough, code_finish};
+static const ut_fold_rule two_of_three = {
+    .open = code_open, .arrive = code_arrive, .enough = code_enough, .finish = code_finish};
 
 static void fold__a_rule_decodes_each_slot_from_whoever_came(void)
 {

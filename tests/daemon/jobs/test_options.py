@@ -101,6 +101,9 @@ def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
         (Options(policy=3, algorithm=2), "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
         (Options(policy=7, hadamard=3), "hadamard = auto: allowed: off: the job is partial, policy = seeded"),
         (Options(policy=2, stragglers=1), "stragglers = 1: allowed: 0: the job is not coded, policy = full"),
+        (Options(policy=8, children=3), "children = 3: allowed: 0 in this release"),
+        (Options(policy=8, code=2), "code = linear: allowed: groups in this release"),
+        (Options(policy=8, stragglers=2), "stragglers = 2: allowed: one less than a divisor of the 4 ranks"),
         (Options(exact=2), "exact = no: allowed: yes: the job is not coded, policy = none"),
     ],
 )

@@ -130,9 +130,8 @@ enum ut_policy {
     UT_POLICY_QUORUM,   /* k ranks that have given */
     UT_POLICY_PROBE,    /* the first of q ranks that the job's controller, a daemon, finds ready */
     UT_POLICY_SEEDED,   /* the first ready of q ranks drawn from the job's seed; no controller */
-    UT_POLICIES_END,
-    UT_POLICY_CODED = UT_POLICIES_END /* not yet in the core: the first rank that has given; who gives while the op runs
-                                         is in, until the sum can be had */
+    UT_POLICY_CODED,    /* the first rank that has given; who gives while the op runs is in, until the sum can be had */
+    UT_POLICIES_END
 };
 /* How the ranks of a coded job share its data: each rank of a group computes the same, or each sends a combination. */
 enum ut_code { UT_CODE_GROUPS = 1, UT_CODE_LINEAR, UT_CODES_END };

@@ -14,6 +14,7 @@ typedef struct ut_op_what {
     uint8_t root;       /* of a broadcast */
     uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
     uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
+    uint32_t step;      /* coded jobs: the trainers' number of the step that the op is for; else 0 */
     uint64_t count;     /* elements of the bucket */
     uint64_t bytes;
     size_t element, acc_element; /* bytes */

@@ -25,15 +25,30 @@ static uint64_t early_of(const ut_engine_config *engine, const ut_job_config *co
 }
 
 /* Lays the job out in |at|, or only counts when |at| is NULL. */
-static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, ut_job **ret,
-                      ut_partial **ret_partial, ut_op_partial **ret_of_op)
+typedef struct layout {
+    ut_job *job;
+    ut_partial *partial;
+    ut_op_partial *of_op;
+    struct ut_coded *coded;
+    uint64_t *parts;
+} layout;
+
+static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, layout *ret)
 {
     ut_carver c = {at, 0};
     bool partial = config->options.policy > UT_POLICY_NONE;
-    *ret =
+    bool coded = config->options.policy == UT_POLICY_CODED;
+    *ret = (layout){0};
+    ret->job =
         ut_job_lay_out(&c, config, early_of(engine, config), partial ? &ut_gathering_partial : &ut_gathering_ordinary);
-    *ret_partial = partial ? ut_carve(&c, sizeof **ret_partial) : NULL;
-    *ret_of_op = partial ? ut_carve(&c, sizeof **ret_of_op * UT_OPS_MAX) : NULL;
+    if (partial) {
+        ret->partial = ut_carve(&c, sizeof *ret->partial);
+        ret->of_op = ut_carve(&c, sizeof *ret->of_op * UT_OPS_MAX);
+    }
+    if (coded) {
+        ret->coded = ut_carve(&c, sizeof *ret->coded);
+        ret->parts = ut_carve(&c, ut_job_slots(config) * sizeof *ret->parts);
+    }
     return c.used;
 }
 
@@ -44,12 +59,10 @@ size_t ut_engine_bytes(const ut_engine_config *config)
 
 size_t ut_job_bytes(const ut_engine_config *engine, const ut_job_config *config)
 {
-    ut_job *j;
-    ut_partial *partial;
-    ut_op_partial *of_op;
+    layout l;
     if (!ut_engine_config_valid(engine) || !ut_job_config_valid(engine, config))
         return 0;
-    return lay_out(engine, config, NULL, &j, &partial, &of_op);
+    return lay_out(engine, config, NULL, &l);
 }
 
 /* ---- what jobs ask and tell (core/base/host.h) ---- */
@@ -143,14 +156,14 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
         return UT_ERR_ARGUMENT;
     if (e->job[job])
         return UT_ERR_EXISTS;
-    ut_job *j;
-    ut_partial *partial;
-    ut_op_partial *of_op;
-    lay_out(&e->config, config, mem, &j, &partial, &of_op);
-    ut_job_init(j, job, config, &e->host);
-    if (partial)
-        ut_partial_init(j, partial, of_op);
-    e->job[job] = j;
+    layout l;
+    lay_out(&e->config, config, mem, &l);
+    ut_job_init(l.job, job, config, &e->host);
+    if (l.partial)
+        ut_partial_init(l.job, l.partial, l.of_op);
+    if (l.coded)
+        ut_coded_init(l.job, l.coded, l.parts);
+    e->job[job] = l.job;
     e->stats.progress++;
     return UT_OK;
 }
@@ -174,6 +187,12 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
         return UT_ERR_UNKNOWN;
     ut_job_options before = j->config.options, next = *options;
     next.algorithm = before.algorithm;
+    if (j->partial && (next.policy == UT_POLICY_CODED) != (before.policy == UT_POLICY_CODED))
+        return UT_ERR_ARGUMENT;
+    next.stragglers = before.stragglers;
+    next.children = before.children;
+    next.code = before.code;
+    next.exact = before.exact;
     if (!ut_job_options_valid(&next, j->config.hosts, j->world) ||
         (next.policy > UT_POLICY_NONE) != (j->partial != NULL))
         return UT_ERR_ARGUMENT;

@@ -80,6 +80,19 @@ static int check_partial(const ut_submission *x)
     return x->redop > UT_AVG ? UT_ERR_REDOP : UT_OK;
 }
 
+/* Coded jobs: what is given and asked for is a step's. */
+static int check_coded(const ut_submission *x)
+{
+    bool give = x->flags & UT_SUBMIT_GIVE;
+    uint64_t step = give ? x->wanted : 0;
+    if ((x->flags & ~UT_SUBMIT_GIVE) || x->collective != UT_ALLREDUCE || x->mode != UT_BOUNDED ||
+        x->wanted > UINT32_MAX || x->oldest_step != step || x->newest_step != step)
+        return UT_ERR_ARGUMENT;
+    if (x->dtype != UT_FLOAT32 && x->dtype != UT_FLOAT64)
+        return UT_ERR_DTYPE;
+    return x->redop != UT_SUM ? UT_ERR_REDOP : UT_OK;
+}
+
 static int check_full(const ut_submission *x)
 {
     bool partial = x->wanted || x->oldest_step || x->newest_step;
@@ -97,7 +110,7 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_REDOP;
     if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
         return UT_ERR_ARGUMENT;
-    int error = j->partial ? check_partial(x) : check_full(x);
+    int error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
     if (error)
         return error;
     if (x->collective != UT_ALLREDUCE || x->root)

@@ -16,15 +16,24 @@ bool ut_engine_config_valid(const ut_engine_config *c)
 static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
     bool partial = o->policy > UT_POLICY_NONE;
-    return o->policy < UT_POLICY_CODED && o->quorum <= world && o->probes <= world &&
+    return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
            (!partial || (ut_options_algorithm(o) == UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+}
+
+/* A star with groups, one rank a host. Trees and linear codes are numbers that the options have room for. */
+static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
+{
+    if (o->policy != UT_POLICY_CODED)
+        return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
+    return world == hosts && hosts % (o->stragglers + 1u) == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS &&
+           o->exact < UT_EXACT_END;
 }
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
-    return policy_valid(o, world) && o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END &&
-           o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX && o->incast <= UT_MAX2(hosts - 1, 1) &&
-           o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
+    return policy_valid(o, world) && code_valid(o, hosts, world) && o->algorithm < UT_ALGORITHMS_END &&
+           o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX &&
+           o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
 }
 
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid

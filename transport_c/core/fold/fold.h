@@ -22,6 +22,9 @@ typedef struct ut_op_fold ut_op_fold;
  * this host folds contributions into. It keeps what it needs in memory of its own (ut_op_fold.rule_memory), by slot of
  * the bucket, and begins anew with each op. */
 typedef struct ut_fold_rule {
+    /* A slot is finished when it has enough, and not because nothing more comes: it then waits for ut_fold_join or for
+     * ut_op_fold.forced. */
+    bool strict;
     /* An op begins. */
     void (*open)(ut_op_fold *f);
     /* A contribution of |ranks| ranks to |slot| of |s|->chunk came from |s|->peer, once: takes it in. False: it adds
@@ -66,6 +69,8 @@ struct ut_op_fold {
     uint32_t weight_min;              /* ranks in the least covered slot of the result */
     uint32_t least_of[UT_HOSTS_MAX];  /* and in the least covered one that came straight from its owner */
     uint64_t short_hosts;             /* owners whose shard came straight from them with ranks missing in some slot */
+    bool forced;       /* of a strict rule: slots that have not enough are finished with what they have */
+    uint64_t moot;     /* bytes of contributions that came when their slot, or all slots, needed no more */
     uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
     uint32_t fill_chunk, fill_slot; /* where holes are being filled; UINT32_MAX: nowhere yet */
 };
@@ -91,6 +96,11 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
 const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, unsigned *ret_ranks);
 /* One host less will contribute to |chunk|, of which nothing came. */
 void ut_fold_fewer(ut_op_fold *f, uint32_t chunk);
+/* This host's own contribution has come while the op runs, from |ranks| ranks: `memory.src` holds it. The rule looks
+ * again at what has enough. */
+void ut_fold_join(ut_op_fold *f, uint16_t ranks);
+/* All slots of the own chunk are finished, or there is none. */
+bool ut_fold_own_done(const ut_op_fold *f);
 /* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
  * more is sent up. False if the turn does not allow all of it. */
 bool ut_fold_settle(ut_op_fold *f, bool ending);

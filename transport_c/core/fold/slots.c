@@ -89,6 +89,8 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     f->nonfinite = f->digest = f->short_hosts = 0;
     f->weight_min = f->world;
     f->fewer_at = f->fill_chunk = UINT32_MAX;
+    f->forced = false;
+    f->moot = 0;
     f->first[0] = 0;
     for (uint32_t c = 0; c < s->chunks; c++)
         f->first[c + 1] = f->first[c] + ut_slots(s->from[c + 1] - s->from[c], f->payload);
@@ -167,7 +169,8 @@ static void close_receives(ut_op_fold *f, uint32_t chunk)
 {
     for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
         const ut_step *s = &f->plan->schedule.step[i];
-        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && s->chunk == chunk)
+        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && s->chunk == chunk &&
+            !ut_transfer_over(&f->plan->transfer[i]))
             f->plan->transfer[i].closed = 1;
     }
 }
@@ -178,7 +181,7 @@ static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const ui
     uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
     if (f->rule->arrive(f, s, slot, payload, len, ranks))
         f->weight[g] = (uint16_t)(f->weight[g] + ranks);
-    bool last = (++f->state[g] & FOLDS) == f->due[chunk];
+    bool last = (++f->state[g] & FOLDS) == f->due[chunk] && !f->rule->strict;
     if (!last && !f->rule->enough(f, chunk, slot))
         return;
     end_slot(f, chunk, slot);
@@ -283,6 +286,27 @@ void ut_fold_fewer(ut_op_fold *f, uint32_t chunk)
     f->fewer_at = 0; /* some of its slots may be complete with what they have */
 }
 
+void ut_fold_join(ut_op_fold *f, uint16_t ranks)
+{
+    f->ranks = ranks;
+    if (f->plan->schedule.own != UT_CHUNK_NONE)
+        f->fewer_at = 0;
+}
+
+bool ut_fold_own_done(const ut_op_fold *f)
+{
+    uint32_t chunk = f->plan->schedule.own;
+    return chunk == UT_CHUNK_NONE || f->ready[0][chunk] == slots_of(f, chunk);
+}
+
+/* Nothing more is to be folded into a slot of the own chunk. */
+static bool is_complete(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
+{
+    if (f->rule && f->rule->strict)
+        return f->rule->enough(f, chunk, slot);
+    return (f->state[f->first[chunk] + slot] & FOLDS) == f->due[chunk];
+}
+
 static bool may_pass(const ut_op_fold *f)
 {
     return ut_work_pass(f->turn, f->what->bytes, f->payload);
@@ -293,14 +317,15 @@ static bool end_complete_slots(ut_op_fold *f)
 {
     uint32_t chunk = f->plan->schedule.own, *slot = &f->fewer_at;
     for (; *slot < slots_of(f, chunk); ++*slot) {
-        uint8_t state = f->state[f->first[chunk] + *slot];
-        if ((state & SUMMED) || (state & FOLDS) != f->due[chunk])
+        if ((f->state[f->first[chunk] + *slot] & SUMMED) || !is_complete(f, chunk, *slot))
             continue;
         if (!may_pass(f))
             return false;
         end_slot(f, chunk, *slot);
     }
     *slot = UINT32_MAX;
+    if (f->rule && f->ready[0][chunk] == slots_of(f, chunk))
+        close_receives(f, chunk);
     return true;
 }
 
@@ -382,6 +407,8 @@ bool ut_fold_settle(ut_op_fold *f, bool ending)
         if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && !ut_transfer_over(&f->plan->transfer[i]))
             folding |= 1ULL << s->chunk;
     }
+    if (f->rule && f->rule->strict && !f->forced && !ut_fold_own_done(f))
+        folding |= 1ULL << f->plan->schedule.own;
     for (uint32_t c = 0; c < f->plan->schedule.chunks; c++) {
         uint64_t bit = 1ULL << c;
         uint32_t down = f->down[c];

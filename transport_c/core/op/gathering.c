@@ -29,7 +29,7 @@ static void place(ut_job *j, ut_op *op)
         memset(op->memory.dst, 0, op->what.bytes);
 }
 
-static void announce(ut_job *j, const ut_op *op, ut_ns now)
+static void announce(ut_job *j, ut_op *op, ut_ns now)
 {
     (void)op;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
@@ -50,6 +50,17 @@ static uint32_t whole(const ut_job *j, const ut_op *op)
 {
     (void)op;
     return j->world;
+}
+
+int ut_gathering_lacks_nothing(const ut_job *j, ut_op *op, enum ut_sum_over over)
+{
+    (void)j, (void)op, (void)over;
+    return 0;
+}
+
+void ut_gathering_counts_all(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    (void)j, (void)op, (void)r;
 }
 
 static void recount(const ut_job *j, ut_op *op)
@@ -106,9 +117,11 @@ const ut_gathering ut_gathering_ordinary = {.encodes = true,
                                             .announce = announce,
                                             .record = record,
                                             .whole = whole,
+                                            .lacks = ut_gathering_lacks_nothing,
                                             .recount = recount,
                                             .contributors = contributors,
                                             .account = account,
+                                            .count = ut_gathering_counts_all,
                                             .ended = ended,
                                             .tell = tell,
                                             .readiness = readiness,

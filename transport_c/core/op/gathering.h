@@ -13,13 +13,17 @@
 
 struct ut_job;
 
+/* Why it is asked whether stage 1 has what it needs: it goes on, everything has come that will, or its time is over. */
+enum ut_sum_over { UT_SUM_GOES_ON, UT_SUM_ALL_CAME, UT_SUM_IS_CUT };
+
 typedef struct ut_gathering {
     uint8_t
         record_flags; /* flags of a peer's record once its op has started there; before, ranks there are only ready */
-    bool starts_together; /* an op starts on all hosts at once, so that t_B runs from its start here */
-    bool encodes;         /* contributions may travel encoded */
-    bool keeps;           /* results lie in memory of the job, and an op outlives the trainers that gave to it */
-    uint64_t early;       /* early data is kept for so many ops, from the next one on */
+    bool starts_together;     /* an op starts on all hosts at once, so that t_B runs from its start here */
+    const ut_fold_rule *rule; /* how contributions are folded; NULL: as the op's codec says */
+    bool encodes;             /* contributions may travel encoded */
+    bool keeps;               /* results lie in memory of the job, and an op outlives the trainers that gave to it */
+    uint64_t early;           /* early data is kept for so many ops, from the next one on */
 
     /* ---- an op opens ---- */
     /* Returns how many contributions this host's ranks have, and in |ret|, which holds UT_LOCAL_MAX, where they lie. */
@@ -28,13 +32,18 @@ typedef struct ut_gathering {
      * in the contribution (`local.weight`). Several sources were combined into `memory.bucket`. */
     void (*place)(struct ut_job *j, ut_op *op);
     /* The op runs: lets the peers hear of it. */
-    void (*announce)(struct ut_job *j, const ut_op *op, ut_ns now);
+    void (*announce)(struct ut_job *j, ut_op *op, ut_ns now);
 
     /* ---- it runs ---- */
     /* |host|'s record of a running op was taken, and agrees. This may end the op. */
     void (*record)(struct ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now);
     /* Returns how many ranks a slot holds from which no rank is missing. */
     uint32_t (*whole)(const struct ut_job *j, const ut_op *op);
+    /* Whether the own shard lacks something without which there is no result: an error with which the op fails; 1 if
+     * stage 1 is to go on although it could end; 0 if there is nothing of the sort. */
+    int (*lacks)(const struct ut_job *j, ut_op *op, enum ut_sum_over over);
+    /* `time.hold_until` has come. */
+    void (*held)(struct ut_job *j, ut_op *op, ut_ns now);
     /* What `whole` returns may have changed: finds anew which owners' shards lack a rank (`fold.short_hosts`). */
     void (*recount)(const struct ut_job *j, ut_op *op);
     /* Returns the mask of the hosts that contribute, as far as is known; 0 if nothing is known. */
@@ -43,6 +52,8 @@ typedef struct ut_gathering {
     /* ---- it ends ---- */
     /* Adds to the op's receipt what no other part of the op knows. */
     void (*account)(const struct ut_job *j, const ut_op *op, ut_receipt *r);
+    /* Takes apart what the receipt's sums of bytes say of used bytes. */
+    void (*count)(const struct ut_job *j, const ut_op *op, ut_receipt *r);
     /* The op has ended and its receipt is kept. Returns whether a rank here has the result, if there is a result. */
     bool (*ended)(struct ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now);
 
@@ -60,6 +71,10 @@ typedef struct ut_gathering {
     void (*gone)(struct ut_job *j, uint32_t session, ut_ns now);
 } ut_gathering;
 
+/* For `lacks`, where each sum is a result. */
+int ut_gathering_lacks_nothing(const struct ut_job *j, ut_op *op, enum ut_sum_over over);
+/* For `count`, where all that came was needed. */
+void ut_gathering_counts_all(const struct ut_job *j, const ut_op *op, ut_receipt *r);
 /* The table of ordinary jobs. */
 extern const ut_gathering ut_gathering_ordinary;
 

@@ -7,6 +7,12 @@
 
 /* ---- memory ---- */
 
+size_t ut_job_slots(const ut_job_config *config)
+{
+    uint32_t payload = ut_wire_payload(config->packet_bytes, ut_seal_overhead(config->cipher));
+    return (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
+}
+
 ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early, const ut_gathering *gathering)
 {
     bool at = c->at != NULL;
@@ -21,7 +27,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
      * touched costs addresses alone. */
     unsigned algorithm = ut_options_algorithm(&config->options);
     bool whole = algorithm == UT_TAR || algorithm == UT_PS;
-    size_t slots = (size_t)(config->bucket_bytes_max / payload + config->hosts + 1);
+    size_t slots = ut_job_slots(config);
     size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
     size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
     if (at) {

@@ -68,6 +68,8 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
     return ut_options_algorithm(&j->config.options);
 }
 
+/* Slots that the largest bucket has at most, however it is cut. */
+size_t ut_job_slots(const ut_job_config *config);
 /* Lays out a job of |config|, which was checked, in |c|'s memory; contributions to its ops come together as |gathering|
  * says. |early| bytes of early packets of each peer are kept. Returns NULL while |c| only counts. */
 ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early, const ut_gathering *gathering);

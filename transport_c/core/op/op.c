@@ -61,6 +61,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->account.field = UT_FIELD_NONE;
     op->account.value_here = op->account.value_there = 0;
     op->account.replica = (ut_replica){0};
+    op->what.step = 0;
     op->what.by_world = !!(s->flags & UT_SUBMIT_WORLD);
     j->heard_seq = UT_MAX2(j->heard_seq, op->seq + 1);
     return op;
@@ -233,6 +234,8 @@ void ut_op_tick(ut_job *j, ut_op *op, ut_ns now)
     }
     if (op->state == UT_OP_RUNNING)
         tick_stage(j, op, now);
+    if (op->state == UT_OP_RUNNING && now >= op->time.hold_until)
+        j->gathering->held(j, op, now);
     if (op->state == UT_OP_RUNNING && now >= ut_op_round_cut_at(op))
         ut_op_cut_round(j, op, now);
     if (op->state == UT_OP_LINGERING)
@@ -249,7 +252,7 @@ ut_ns ut_op_next_wake(const ut_op *op)
     case UT_OP_ENDING:
         return UT_NEVER; /* the engine goes on with its work in any case */
     case UT_OP_RUNNING:
-        return UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op));
+        return UT_MIN2(UT_MIN2(ut_op_stage_due(op, &how), ut_op_round_cut_at(op)), op->time.hold_until);
     case UT_OP_LINGERING:
         return op->time.linger_until;
     default:

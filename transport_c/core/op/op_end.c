@@ -8,6 +8,12 @@
 
 static void end_op(ut_job *j, ut_op *op, ut_ns now);
 
+/* All that was needed of it has come. */
+static bool has_all(const ut_transfer *t)
+{
+    return ut_transfer_complete(t) || ut_transfer_moot(t);
+}
+
 static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
 {
     *ret_complete = true;
@@ -17,7 +23,7 @@ static bool all_over(const ut_op *op, unsigned stage, bool *ret_complete)
             continue;
         if (!ut_transfer_over(&op->plan.transfer[i]))
             return false;
-        *ret_complete = *ret_complete && ut_transfer_complete(&op->plan.transfer[i]);
+        *ret_complete = *ret_complete && has_all(&op->plan.transfer[i]);
     }
     return true;
 }
@@ -58,7 +64,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
         const ut_transfer *t = &op->plan.transfer[i];
         if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->chunk != op->plan.schedule.own)
             continue;
-        if (ut_transfer_complete(t) && (t->slots || !t->closed))
+        if (has_all(t) && (t->slots || !t->closed))
             op->peers.full_mask |= ut_bit(s->peer);
         if (t->done || (t->slots == 0 && !t->closed))
             op->peers.any_mask |= ut_bit(s->peer);
@@ -69,7 +75,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     }
     op->peers.complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (!op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
+    if (!op->fold.rule && !op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
         op->fold.weight_min == j->gathering->whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
@@ -133,14 +139,29 @@ static bool is_broken(const ut_op *op)
            (op->time.stage_end[0] > UT_END_COMPLETE || op->time.stage_end[1] > UT_END_COMPLETE);
 }
 
+/* Whether stage 1 may end now, for a reason of |over|. If it must not, because what its host makes of it would be no
+ * result, the op may have failed. */
+static bool may_end_stage1(ut_job *j, ut_op *op, enum ut_sum_over over, ut_ns now)
+{
+    int error = j->gathering->lacks(j, op, over);
+    if (error < 0)
+        ut_op_fail(j, op, error, now);
+    return error == 0;
+}
+
 void ut_op_check(ut_job *j, ut_op *op, ut_ns now)
 {
     bool complete;
     if (op->state != UT_OP_RUNNING)
         return;
     op->work.unsettled = !ut_fold_settle(&op->fold, false);
-    if (op->time.stage_end[0] == UT_END_NONE && all_over(op, 1, &complete))
-        end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
+    if (op->time.stage_end[0] == UT_END_NONE) {
+        bool over = all_over(op, 1, &complete);
+        if (!may_end_stage1(j, op, over ? UT_SUM_ALL_CAME : UT_SUM_GOES_ON, now))
+            return;
+        if (over)
+            end_stage1(j, op, complete ? UT_END_COMPLETE : incomplete_end(op, 1), now);
+    }
     if (op->time.stage_end[0] == UT_END_NONE)
         return;
     if (op->time.stage_end[1] == UT_END_NONE && all_over(op, 2, &complete)) {
@@ -381,6 +402,8 @@ static bool fails_for_holes(ut_job *j, ut_op *op, ut_ns now)
 
 void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 {
+    if (op->time.stage_end[0] == UT_END_NONE && !may_end_stage1(j, op, UT_SUM_IS_CUT, now))
+        return;
     if (op->time.stage_end[0] == UT_END_NONE)
         end_stage1(j, op, how, now);
     else
@@ -392,6 +415,8 @@ void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now)
 {
+    if (op->time.stage_end[0] == UT_END_NONE && !may_end_stage1(j, op, UT_SUM_IS_CUT, now))
+        return;
     if (op->time.stage_end[0] == UT_END_NONE)
         end_stage1(j, op, UT_END_DEADLINE, now);
     if (op->time.stage_end[1] == UT_END_NONE) {

@@ -137,7 +137,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
-    op->fold.rule = op->codec->rule;
+    op->fold.rule = j->gathering->rule ? j->gathering->rule : op->codec->rule;
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {

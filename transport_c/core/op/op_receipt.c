@@ -65,6 +65,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->peer[j->config.self].weight = op->local.weight;
     ut_account_facts f = facts_of(j, op, now);
     ut_receipt_rows(&op->account, &f, r);
+    j->gathering->count(j, op, r);
     r->bytes_repaired = op->account.bytes_repaired;
     r->bytes_duplicate = op->account.bytes_duplicate;
     r->nonfinite = op->fold.nonfinite;

@@ -53,10 +53,13 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
-    if (t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE))
+    bool needed = !(t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE));
+    if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
+        needed = !ut_fold_moot(&op->fold, s, slot);
+    if (!needed) {
+        op->fold.moot += s->stage == 1 ? len : 0;
         return UT_TAKEN_LATE;
-    if (s->stage == 1 && !ut_transfer_has(t, slot) && ut_fold_moot(&op->fold, s, slot))
-        return UT_TAKEN_LATE;
+    }
     bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_fold_moot(&op->fold, s, slot);
     if (!ut_transfer_mark(t, slot) && !folds_again) {
         op->account.bytes_duplicate += len;

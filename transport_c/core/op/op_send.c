@@ -14,7 +14,7 @@
 
 static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer *t)
 {
-    uint32_t there = op->fold.ready[s->stage - 1][s->chunk];
+    uint32_t there = UT_MIN2(op->fold.ready[s->stage - 1][s->chunk], t->stop);
     return there > t->next ? there - t->next : 0;
 }
 
@@ -29,9 +29,10 @@ static uint32_t allowance(ut_job *j, const ut_conn *c, ut_ns now)
 
 static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
 {
-    if (slot + 1 == t->slots)
+    uint32_t nth = slot >= t->start ? slot - t->start : slot + t->slots - t->start;
+    if (nth + 1 == t->slots)
         return 15;
-    return slot >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
+    return nth >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
 }
 
 static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
@@ -96,7 +97,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         } else {
             if (fresh_slots(op, s, t) == 0)
                 break;
-            slot = t->next++;
+            slot = ut_transfer_nth(t, t->next++);
             if (ut_transfer_has(t, slot))
                 continue; /* its result came back before it went */
         }

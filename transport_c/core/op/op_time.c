@@ -67,6 +67,7 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     const ut_times *t = &op->time.learnt;
     bool known = op->what.mode == UT_BEST_EFFORT && t->t_b != 0;
     op->time.opened = now;
+    op->time.hold_until = UT_NEVER;
     op->plan.incast = ut_job_incast(j);
     j->incast.stale = true;
     op->time.timeout_heard[0] = op->time.timeout_heard[1] = 0;

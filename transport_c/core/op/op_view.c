@@ -9,6 +9,10 @@
 /* The largest value of each option: what another host says beyond it is not believed. */
 static const uint16_t most[UT_VIEW_OPTIONS] = {[UT_VIEW_CODEC] = UT_CODECS_END - 1};
 
+/* Packets that were made for different steps of a coded job do not go together. An odd factor, so that steps less than
+ * 65,536 apart have different tags. */
+enum { STEP_SPREAD = 40503 };
+
 /* What this host would choose for each option, where |now| holds. */
 static void choose(const ut_job *j, const uint16_t now[UT_VIEW_OPTIONS], uint16_t ret[UT_VIEW_OPTIONS])
 {
@@ -55,5 +59,5 @@ void ut_op_view_tag(ut_job *j, ut_op *op)
 {
     ut_view_state used = {.owners = op->plan.owners};
     used.option[UT_VIEW_CODEC] = ut_planted(UT_PLANT_HOSTILE_CODEC_UNTAGGED) ? 0 : op->codec->id;
-    op->plan.view_tag = ut_view_tag(&j->view, &used);
+    op->plan.view_tag = (uint16_t)(ut_view_tag(&j->view, &used) ^ op->what.step * STEP_SPREAD);
 }

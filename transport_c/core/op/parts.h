@@ -35,6 +35,7 @@ typedef struct ut_op_time {
     ut_ns cut;           /* when stage 1 gives up on what is missing; UT_NEVER in reliable mode */
     uint16_t rounds_cut; /* where sums are forwarded: how many rounds of stage 1 have been given up */
     ut_ns linger_until;
+    ut_ns hold_until;          /* when ut_gathering.held is called next; UT_NEVER: not */
     ut_ns stage_at[2];         /* when each stage ended */
     uint8_t stage_end[2];      /* enum ut_stage_end */
     ut_times learnt;           /* t_B and t_C in force */

@@ -9,7 +9,7 @@
  */
 #include "core/base/mix.h"
 #include "core/base/plant.h"
-#include "core/partial/part.h"
+#include "core/partial/coded.h"
 #include "core/partial/picks.h"
 
 /* ---- pure functions ---- */
@@ -118,6 +118,8 @@ static bool starts_here(const ut_job *j, uint64_t seq, const ut_policy_set *set)
     case UT_POLICY_MAJORITY:
     case UT_POLICY_SEEDED:
         return ready && is_picked(j, seq, set->probes, ready);
+    case UT_POLICY_CODED:
+        return ut_coded_ready(j);
     case UT_POLICY_QUORUM:
         return is_quorum(j, seq, set->quorum, ready);
     default: /* PROBE: the daemon decides */
@@ -135,6 +137,8 @@ static bool is_joinable(const ut_job *j, const ut_claims *c, unsigned k, ut_ns n
         r->mode >= UT_MODES_END || r->collective != UT_ALLREDUCE ||
         r->count > j->config.bucket_bytes_max / ut_dtype_bytes(r->dtype))
         return false;
+    if (j->partial->coded && r->oldest_step < j->partial->coded->next)
+        return false; /* somebody makes a result once more that is here */
     return r->time_left_us == UINT32_MAX || now < c->at[k] + r->time_left_us * UT_US;
 }
 
@@ -223,6 +227,7 @@ static ut_submission shape_of(const ut_job *j, uint32_t host, uint64_t seq)
                            .dtype = r->dtype,
                            .redop = r->redop,
                            .mode = r->mode,
+                           .oldest_step = r->oldest_step,
                            .flags = r->submitted & (UT_SUBMIT_WORLD | UT_SUBMIT_ADAPTIVE)};
 }
 
@@ -242,6 +247,8 @@ void ut_partial_look(ut_job *j, ut_ns now)
     ut_partial *p = j->partial;
     p->stale = false;
     p->look_at = UT_NEVER;
+    if (p->coded)
+        ut_coded_look(j, now);
     while (!ut_partial_busy(j)) {
         uint64_t seq = 0;
         uint32_t from = j->config.self;
@@ -263,7 +270,8 @@ void ut_partial_look(ut_job *j, ut_ns now)
         else
             shape = shape_of(j, from, seq);
         shape.op_seq = seq;
-        p->look_at = waits_until(j, set.tau, p->due_at, shape.deadline_ns);
+        p->look_at = p->coded ? ut_coded_waits_until(j, p->due_at, shape.deadline_ns)
+                              : waits_until(j, set.tau, p->due_at, shape.deadline_ns);
         if (now < p->look_at)
             return;
         p->look_at = UT_NEVER;

@@ -115,7 +115,7 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
         take_back(r, x);
     }
     ut_receipt receipt = ut_answer_brief(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
-    if (x->mode == UT_RELIABLE) {
+    if (x->mode == UT_RELIABLE || j->partial->coded) {
         receipt.status = UT_FAILED;
         receipt.error = UT_ERR_TIMEOUT;
     } else if (w->own) {
@@ -156,7 +156,7 @@ void ut_gifts_answer(ut_job *j, ut_ns now)
     j->partial->answering = !all;
 }
 
-static void owe(const ut_job *j, const ut_rank_gifts *r, ut_waiting *w, uint64_t answer)
+void ut_gift_owe(const ut_job *j, const ut_rank_gifts *r, ut_waiting *w, uint64_t answer)
 {
     const ut_submission *x = &w->submission;
     bool failed = kept(j, answer)->status == UT_FAILED;
@@ -174,7 +174,7 @@ void ut_gifts_owe(ut_job *j, uint64_t op_seq, uint64_t answer)
         for (uint32_t k = 0; k < calls->count; k++) {
             ut_waiting *w = ut_calls_at(calls, k);
             if (w->submission.wanted <= op_seq && !w->answer && !w->late)
-                owe(j, &j->partial->rank[i], w, answer);
+                ut_gift_owe(j, &j->partial->rank[i], w, answer);
         }
     }
 }
@@ -183,7 +183,7 @@ void ut_gift_wait(ut_job *j, ut_rank_gifts *r, const ut_waiting *call, uint64_t 
 {
     ut_waiting *w = ut_calls_add(r->calls, call);
     if (answer)
-        owe(j, r, w, answer);
+        ut_gift_owe(j, r, w, answer);
 }
 
 /* When a call is answered at the latest. */

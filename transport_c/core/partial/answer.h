@@ -26,6 +26,8 @@ void ut_answer(ut_job *j, uint32_t session, const ut_submission *x, ut_receipt *
 /* Lets the call of |r|'s trainer wait for an answer. |answer| is the number, among the kept receipts, of the one that
  * answers it, plus one; 0: an op to come answers it. */
 void ut_gift_wait(ut_job *j, ut_rank_gifts *r, const ut_waiting *call, uint64_t answer);
+/* |answer|, not 0, answers the call |w|. */
+void ut_gift_owe(const ut_job *j, const ut_rank_gifts *r, ut_waiting *w, uint64_t answer);
 /* |answer| (as above) answers all calls that wait for op |op_seq| or an earlier one. */
 void ut_gifts_owe(ut_job *j, uint64_t op_seq, uint64_t answer);
 

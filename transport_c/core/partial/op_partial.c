@@ -5,7 +5,7 @@
  * result should hold is then not all ranks of the job, but all that were announced.
  */
 #include "core/base/plant.h"
-#include "core/partial/part.h"
+#include "core/partial/coded.h"
 
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
 {
@@ -87,8 +87,12 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->heard_from = a->from;
     op->partial->waited = now - UT_MIN2(a->since, now);
     memset(op->partial->said, 0, sizeof op->partial->said);
+    if (j->partial->coded) {
+        op->what.step = a->shape.oldest_step;
+        op->what.agree = 1; /* a shard that did not come has nothing in its place */
+    }
     ut_op_time_call(j, op, &a->shape, true);
-    const ut_submission *other = ut_gifts_take(j, op);
+    const ut_submission *other = j->partial->coded ? ut_coded_take(j, op) : ut_gifts_take(j, op);
     const ut_part *own = &op->partial->said[j->config.self];
     j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_ACTIVATED,
                                                 .job = j->number,
@@ -118,7 +122,7 @@ static void place(ut_job *j, ut_op *op)
 }
 
 /* All peers are told, the activation tree's first. */
-static void announce(ut_job *j, const ut_op *op, ut_ns now)
+static void announce(ut_job *j, ut_op *op, ut_ns now)
 {
     uint64_t children = ut_activation_children(j->config.hosts, j->config.self, op->partial->heard_from);
     for (uint32_t h = 0; h < j->config.hosts; h++) {
@@ -206,9 +210,11 @@ const ut_gathering ut_gathering_partial = {.keeps = true,
                                            .announce = announce,
                                            .record = record,
                                            .whole = whole,
+                                           .lacks = ut_gathering_lacks_nothing,
                                            .recount = recount,
                                            .contributors = contributors,
                                            .account = account,
+                                           .count = ut_gathering_counts_all,
                                            .ended = ended,
                                            .tell = tell,
                                            .readiness = readiness,

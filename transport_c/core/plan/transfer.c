@@ -6,6 +6,7 @@ void ut_transfer_init(ut_transfer *t, uint64_t bytes, uint32_t payload, uint64_t
     memset(t, 0, sizeof *t);
     t->slots = ut_slots(bytes, payload);
     t->bytes_last = t->slots ? (uint32_t)(bytes - (uint64_t)(t->slots - 1) * payload) : 0;
+    t->stop = t->slots;
     t->bits = bits;
     t->again = again;
     memset(bits, 0, ut_transfer_words(t->slots) * 8);
@@ -58,6 +59,11 @@ bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot)
 }
 
 uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload)
+{
+    return ut_transfer_moot(t) ? 0 : ut_transfer_outstanding(t, payload);
+}
+
+uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
 {
     uint32_t absent = t->slots - t->done;
     if (absent == 0)

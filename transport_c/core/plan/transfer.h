@@ -13,7 +13,9 @@
 typedef struct ut_transfer {
     uint32_t slots;      /* 0 for an empty range */
     uint32_t done;       /* bits set in `bits`: came, or acknowledged */
-    uint32_t next;       /* send: the next slot that was never sent */
+    uint32_t next;       /* send: slots that were sent for the first time, of which `start` was the first */
+    uint32_t start;      /* send: the slot with which it begins; after the last one it goes on with slot 0 */
+    uint32_t stop;       /* send: how many slots may be sent for the first time as yet */
     uint32_t lost;       /* send: bits set in `again` */
     uint32_t lost_first; /* send: no bit below it is set in `again` */
     uint8_t closed;      /* 1: nothing more will come or go; what is missing stays missing */
@@ -36,6 +38,19 @@ static inline size_t ut_transfer_words(uint32_t slots)
 static inline uint32_t ut_slots(uint64_t bytes, uint32_t payload)
 {
     return (uint32_t)((bytes + payload - 1) / payload);
+}
+
+/* The |n|-th slot that is sent for the first time. */
+static inline uint32_t ut_transfer_nth(const ut_transfer *t, uint32_t n)
+{
+    uint32_t slot = t->start + n;
+    return slot < t->slots ? slot : slot - t->slots;
+}
+
+/* It was closed because what it still would bring is not needed: nothing of it is missing. */
+static inline bool ut_transfer_moot(const ut_transfer *t)
+{
+    return t->closed && t->why == UT_MISSING_NOTHING;
 }
 
 /* |bits| (and |again| for a sender, else NULL) hold ut_transfer_words(slots) each and are cleared here. */
@@ -68,7 +83,8 @@ bool ut_transfer_mark(ut_transfer *t, uint32_t slot);
 void ut_transfer_lose(ut_transfer *t, uint32_t slot);
 /* Send: takes the lowest slot that must be sent again. False if there is none. */
 bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot);
-/* Bytes of the slots that are missing. */
+/* Bytes of the slots that have not come, moot or not; and of those that are missing. */
+uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload);
 uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload);
 
 #endif

@@ -42,6 +42,9 @@ enum ut_record_flag {
     UT_RECORD_ACTIVE = 0x40,  /* partial jobs: the op has started here; without it: the ranks are ready for the op */
 };
 
+/* Coded jobs, in a record's `submitted`: of stage 1 the sender needs nothing more. */
+enum { UT_RECORD_ENOUGH = 0x08 };
+
 /* The ULTIMA header: the paper's nine bytes (SPEC 1a.1). */
 typedef struct ut_ultima {
     uint16_t bucket;  /* op_seq mod 65536 */
@@ -104,7 +107,7 @@ typedef struct ut_record {
     uint32_t oldest_step; /* the oldest step in what these ranks contribute */
     uint16_t initiator;   /* host that started the op; 0xffff: none known */
     uint8_t policy;       /* enum ut_policy in force for this op */
-    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if the contribution was given with them */
+    uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH */
     uint16_t attached;    /* mask of the ranks of the sender's host whose trainer has not left */
     uint16_t view;        /* of all jobs: tag of the view under which the sender opened the op */
     /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the

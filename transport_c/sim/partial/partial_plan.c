@@ -26,7 +26,7 @@ static void draw_trainers(const sim_plan *p, sim_job_plan *j, uint32_t ranks, si
 
 static void draw_policy(ut_job_options *o, uint32_t ranks, sim_rng *rng)
 {
-    o->policy = (uint8_t)sim_between(rng, UT_POLICY_FULL, UT_POLICY_CODED - 1);
+    o->policy = (uint8_t)sim_between(rng, UT_POLICY_FULL, UT_POLICY_SEEDED);
     o->tau = (uint8_t)(sim_chance(rng, 500000) ? 0 : 1 + sim_below(rng, 4));
     o->quorum = (uint32_t)(sim_chance(rng, 300000) ? 0 : 1 + sim_below(rng, ranks));
     o->probes = (uint32_t)(sim_chance(rng, 300000) ? 0 : 1 + sim_below(rng, ranks));

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coded jobs over real daemons: the sum over all data is exact although a rank is late, stalls, or its host is killed.
+
+The gradient of part k is 4^k, so that the digits of a sum in base 4 say how often each part is in it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import Hosts, connect_all, everywhere, ranks
+from ultima import DeadlineExceeded, Job, Options, RanksGone, Receipt, Slot
+from ultima.coded import Plan
+
+Daemons = Callable[[int], Hosts]
+COUNT = 40_000
+PLAN = Plan(4, stragglers=1)
+
+
+def mine(rank: int, step: int) -> Any:
+    points = 4.0 ** np.arange(4) + step
+    return np.full(COUNT, sum(row[2] * points[row[0] : row[1]].sum() for row in PLAN.allocation(rank, 4)))
+
+
+def give(job: Job, step: int, **options: Any) -> Receipt:
+    """One step; its result must be the sum over all parts, in all elements."""
+    array = mine(job.rank, step)
+    receipt = job.coded(PLAN).reduce(array, step, **options)
+    assert set(array.tolist()) == {float((4.0 ** np.arange(4) + step).sum())}, receipt
+    assert receipt.exact and receipt.step == step and receipt.complete, receipt
+    return receipt
+
+
+def patient(job: Job, step: int) -> int:
+    """The same gradient again until the step has its result. How often it failed."""
+    for failed in range(40):
+        try:
+            give(job, step, deadline=2)
+        except (RanksGone, DeadlineExceeded) as error:
+            assert error.receipt is not None and error.receipt.policy == "coded"
+        else:
+            return failed
+    raise AssertionError(f"step {step} has no result")
+
+
+def outcomes(found: list[Any]) -> list[Any]:
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return found
+
+
+def test_coded__a_rank_is_late_and_gets_the_result(four: Hosts) -> None:
+    with ranks(four, options=Options(**PLAN.options())) as jobs:
+        for step in range(3):
+            for receipt in outcomes(everywhere(jobs[:3], lambda _, job, step=step: give(job, step))):
+                assert receipt.policy == "coded" and 3 in receipt.late and receipt.residual == 0
+                spent = receipt.bytes_used + receipt.redundant_bytes + receipt.bytes_missing
+                assert receipt.bytes_expected == spent and receipt.bytes_missing == 0
+            late = jobs[3].coded()
+            result = late.wait(step, out=np.zeros(COUNT))
+            assert late.over(step) and result.array[0] == 85.0 + 4 * step
+            assert give(jobs[3], step).slot is Slot.NULL, "the step went on without it"
+
+
+def test_coded__both_replicas_are_late_and_the_same_gradient_is_given_again(four: Hosts) -> None:
+    with ranks(four, options=Options(**PLAN.options())) as jobs:
+        failed = everywhere(jobs[:2], lambda _, job: give(job, 0, deadline=0.4))
+        for error in failed:
+            assert isinstance(error, (DeadlineExceeded, RanksGone)), error
+            assert "coded, step 0" in str(error)
+        outcomes(everywhere(jobs[:3], lambda _, job: give(job, 0)))
+
+
+def test_coded__a_host_is_killed_and_then_the_other_of_its_group(daemons: Daemons) -> None:
+    hosts = daemons(4)
+    jobs = connect_all(hosts, options=Options(**PLAN.options()), reconnect=False)
+    try:
+        outcomes(everywhere(jobs, lambda _, job: give(job, 0)))
+        hosts[3].kill()
+        for step in range(1, 4):
+            outcomes(everywhere(jobs[:3], lambda _, job, step=step: patient(job, step)))
+        hosts[2].kill()
+        for error in everywhere(jobs[:2], lambda _, job: give(job, 4, deadline=3)):
+            assert isinstance(error, (DeadlineExceeded, RanksGone)), error
+    finally:
+        for job in jobs:
+            job.close()
+
+
+def test_coded__plans_that_cannot_be(four: Hosts) -> None:
+    with pytest.raises(ultima.InvalidArgument, match="stragglers = 1: allowed: one less than a divisor of the 3 ranks"):
+        connect_all(four[:3], options=Options(policy="coded", stragglers=1))
+    with pytest.raises(ultima.UltimaError, match="ranks_per_host = 1 in a coded job"):
+        connect_all([four[0], four[0]], options=Options(policy="coded", stragglers=1))

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Coded sums by groups (fractional repetition): the hosts of a group compute the same part of the data, so a slot takes
+ * one contribution of each group, whoever's comes first, and has enough when all groups are in it. What comes again
+ * from another host of the group is redundant. The own contribution may come while the op runs (ut_fold_join).
+ */
+#ifndef UT_FOLD_CODED_H
+#define UT_FOLD_CODED_H
+
+#include "core/fold/fold.h"
+
+typedef struct ut_coded_sums {
+    /* Given once. */
+    uint32_t replicas; /* hosts of a group */
+    uint32_t self;
+    uint64_t all;    /* bit per group */
+    uint64_t *parts; /* per slot of the own chunk: the groups that were folded into it */
+
+    /* From ut_fold_open on. */
+    uint64_t used;      /* hosts of which something was folded */
+    uint64_t redundant; /* bytes that came though what they hold was there, of slots that had not enough yet */
+    uint64_t lacking;   /* groups that are missing from some slot that was finished */
+} ut_coded_sums;
+
+/* The rule of such sums; its memory is a ut_coded_sums. It finishes slots that lack groups only after
+ * ut_op_fold.forced; what is there then stands for all. */
+extern const ut_fold_rule ut_fold_coded;
+/* Groups that are missing from some slot of the own chunk. */
+uint64_t ut_coded_lacking(const ut_op_fold *f);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Coded jobs: partial jobs with the policy CODED, one rank a host. They differ in four things. A gift is for one step,
+ * and an op takes gifts of one step alone. Who gives while the op runs is still in. The call gets the result of the
+ * step that it names, of which the last three stay. And the op ends when the sum over all data can be had from those
+ * that have given (core/fold/coded.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op.
+ */
+#ifndef UT_CODED_H
+#define UT_CODED_H
+
+#include "core/fold/coded.h"
+#include "core/partial/part.h"
+
+/* A result that still lies in the memory of the op that made it. */
+typedef struct ut_step_result {
+    bool there;
+    bool had; /* the rank here has had it, or asks for it no more */
+    uint32_t step;
+    uint64_t receipt; /* number of the op's receipt among those kept, plus one */
+} ut_step_result;
+
+struct ut_coded {
+    ut_coded_sums sums;
+    bool exact;
+    uint64_t next;                     /* the step after the newest with a result here */
+    uint64_t elsewhere;                /* the step after the newest with a result on some host */
+    uint64_t elsewhere_op;             /* the op that had it there */
+    ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
+
+    /* Of the op that runs. */
+    uint64_t enough; /* hosts that need nothing more of stage 1 */
+    bool released;   /* this host sends what others of its group should have sent, too */
+};
+
+/* coded_gift.c */
+/* Takes a rank's call, which was checked. */
+void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now);
+/* Like ut_gifts_take: only what was given for the op's step. */
+const ut_submission *ut_coded_take(ut_job *j, ut_op *op);
+/* |op| has ended; its receipt is kept. */
+void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
+/* The rank has gone: nobody here asks for the results that are there. */
+void ut_coded_asks_no_more(const ut_job *j);
+/* Answers those that ask for what is over and not here. */
+void ut_coded_answer_behind(ut_job *j, ut_ns now);
+/* The op that runs here; NULL for none. */
+ut_op *ut_coded_running(ut_job *j);
+/* What waits here is for a step that is still to come. */
+bool ut_coded_ready(const ut_job *j);
+/* Until when the next op waits, which is due since |since| and has until |end|: its memory holds a result that the rank
+ * here has not had. 0: it need not wait. */
+ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
+
+/* op_coded.c */
+/* Something has changed: a gift, a peer's record, a peer. */
+void ut_coded_look(ut_job *j, ut_ns now);
+/* Makes a partial job a coded one. |parts| has an entry for each slot of the largest bucket. */
+void ut_coded_init(ut_job *j, struct ut_coded *c, uint64_t *parts);
+extern const ut_gathering ut_gathering_coded;
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Coded jobs: what the rank of this host gives to a step, and how its calls for the results of steps are answered.
+ */
+#include "core/partial/answer.h"
+#include "core/partial/coded.h"
+
+static ut_rank_gifts *rank_of(const ut_job *j)
+{
+    return &j->partial->rank[0];
+}
+
+ut_op *ut_coded_running(ut_job *j)
+{
+    ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
+    bool open = op->state == UT_OP_OPENING || op->state == UT_OP_RUNNING || op->state == UT_OP_ENDING;
+    return open && op->seq == j->next_open - 1 ? op : NULL;
+}
+
+bool ut_coded_ready(const ut_job *j)
+{
+    const ut_gift *g = &rank_of(j)->waiting;
+    const struct ut_coded *c = j->partial->coded;
+    return g->there && g->said.oldest_step >= UT_MAX2(c->next, c->elsewhere);
+}
+
+ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end)
+{
+    const ut_step_result *r = &j->partial->coded->result[j->next_open % UT_OPS_MAX];
+    if (!r->there || r->had || rank_of(j)->session == UINT32_MAX)
+        return 0;
+    return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
+}
+
+static ut_step_result *result_of(const ut_job *j, uint64_t step)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_step_result *r = &j->partial->coded->result[k];
+        if (r->there && r->step == step)
+            return r;
+    }
+    return NULL;
+}
+
+/* The rank has gone on to |step|: it asks for nothing older any more. */
+static void has_come_to(const ut_job *j, uint64_t step)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (j->partial->coded->result[k].step < step)
+            j->partial->coded->result[k].had = true;
+}
+
+void ut_coded_asks_no_more(const ut_job *j)
+{
+    has_come_to(j, UINT64_MAX);
+}
+
+static void drop_gift(ut_rank_gifts *r, const ut_submission *x)
+{
+    if (r->waiting.there && r->waiting.number == x->op_seq)
+        r->waiting.there = false;
+}
+
+static ut_receipt behind(const ut_job *j, const ut_submission *x)
+{
+    const struct ut_coded *c = j->partial->coded;
+    ut_receipt receipt = ut_answer_brief(j, x, UT_BEHIND, UT_OK);
+    receipt.step = (uint32_t)(UT_MAX2(c->next, c->elsewhere) - 1);
+    receipt.exact = UT_EXACT_NO;
+    return receipt;
+}
+
+/* The result of |step| is over and neither here nor coming. */
+static bool is_behind(ut_job *j, uint64_t step)
+{
+    const struct ut_coded *c = j->partial->coded;
+    const ut_op *op = ut_coded_running(j);
+    return step < UT_MAX2(c->next, c->elsewhere) && !result_of(j, step) && !(op && op->what.step == step);
+}
+
+void ut_coded_submit(ut_job *j, uint32_t session, const ut_waiting *call, ut_ns now)
+{
+    const ut_submission *x = &call->submission;
+    ut_rank_gifts *r = ut_gift_of(j, session);
+    j->partial->stale = true;
+    has_come_to(j, x->wanted);
+    if (x->flags & UT_SUBMIT_GIVE) {
+        r->given = x->op_seq + 1;
+        r->waiting = (ut_gift){.there = true,
+                               .number = x->op_seq,
+                               .given_for = x->wanted,
+                               .arrived = UINT64_MAX,
+                               .at = now,
+                               .src = call->src,
+                               .said = *x};
+    }
+    ut_step_result *result = result_of(j, x->wanted);
+    if (result) {
+        result->had = true;
+        drop_gift(r, x);
+        ut_gift_wait(j, r, call, result->receipt);
+        ut_gifts_answer(j, now);
+    } else if (is_behind(j, x->wanted)) {
+        ut_receipt receipt = behind(j, x);
+        drop_gift(r, x);
+        ut_answer(j, session, x, &receipt, now, now);
+    } else {
+        ut_gift_wait(j, r, call, 0);
+        r->waiting.calls = r->waiting.there;
+        ut_gift_tell_numbers(j, r);
+    }
+}
+
+void ut_coded_answer_behind(ut_job *j, ut_ns now)
+{
+    ut_rank_gifts *r = rank_of(j);
+    for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count;) {
+        ut_waiting *w = ut_calls_at(r->calls, i);
+        if (w->answer || w->late || !is_behind(j, w->submission.wanted)) {
+            i++;
+            continue;
+        }
+        ut_waiting gone = ut_calls_remove(r->calls, i);
+        ut_receipt receipt = behind(j, &gone.submission);
+        drop_gift(r, &gone.submission);
+        ut_answer(j, r->session, &gone.submission, &receipt, gone.since, now);
+    }
+}
+
+const ut_submission *ut_coded_take(ut_job *j, ut_op *op)
+{
+    ut_part *part = &op->partial->said[j->config.self];
+    ut_rank_gifts *r = rank_of(j);
+    *part = (ut_part){.heard = true};
+    j->partial->announce = false;
+    j->partial->coded->result[op->seq % UT_OPS_MAX].there = false; /* its memory is the new op's */
+    r->state = UT_SLOT_NULL;
+    bool its = r->waiting.said.oldest_step == op->what.step;
+    if (!r->waiting.there || !its)
+        return NULL;
+    r->in_op = r->waiting;
+    r->waiting.there = false;
+    r->taken = UT_MAX2(r->taken, r->in_op.number + 1);
+    r->state = UT_SLOT_FRESH;
+    *part = (ut_part){.heard = true, .weight = 1, .fresh = 1, .oldest_step = op->what.step};
+    ut_gift_tell_numbers(j, r);
+    const ut_submission *said = &r->in_op.said;
+    bool same = said->dtype == op->what.dtype && said->redop == op->what.redop && said->count == op->what.count &&
+                said->mode == op->what.mode;
+    return same ? NULL : said;
+}
+
+void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now)
+{
+    ut_partial *p = j->partial;
+    struct ut_coded *c = p->coded;
+    ut_rank_gifts *r = rank_of(j);
+    bool ok = receipt->status != UT_FAILED;
+    p->stale = true;
+    if (ok) {
+        c->next = UT_MAX2(c->next, (uint64_t)op->what.step + 1);
+        c->result[op->seq % UT_OPS_MAX] = (ut_step_result){
+            .there = true, .had = r->session == UINT32_MAX, .step = op->what.step, .receipt = j->account.kept_count};
+        p->results = c->next;
+        p->dtype = op->what.dtype;
+        p->count = op->what.count;
+        r->result = r->state;
+    }
+    for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count; i++) {
+        ut_waiting *w = ut_calls_at(r->calls, i);
+        const ut_submission *x = &w->submission;
+        bool was_in = (x->flags & UT_SUBMIT_GIVE) && r->in_op.there && r->in_op.number == x->op_seq;
+        if (w->answer || w->late || !(ok ? x->wanted == op->what.step : was_in))
+            continue;
+        if (ok)
+            c->result[op->seq % UT_OPS_MAX].had = true;
+        drop_gift(r, x);
+        ut_gift_owe(j, r, w, j->account.kept_count);
+    }
+    r->in_op.there = false;
+    ut_gift_tell_numbers(j, r);
+    ut_gifts_answer(j, now);
+}

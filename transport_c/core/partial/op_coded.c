@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An op of a coded job. The bucket goes as in TAR, each host owns a shard. A host takes one copy of each group's part,
+ * of any slot from whichever host of the group it comes first. So that the hosts of a group send one copy together and
+ * not one each, host k of s + 1 begins at k / (s + 1) of its slots and goes round. After its own part it holds for as
+ * long as that took, if another host of its group has given: that one is sending the rest. An owner that has every slot
+ * says so in its record (ENOUGH), and what was still to be sent to it is not. To a parent of the own group a host sends
+ * only if the parent itself has given nothing.
+ */
+#include "core/base/bits.h"
+#include "core/partial/coded.h"
+
+enum { HOLD_LEAST_NS = 1000 * 1000 };
+
+static uint32_t group_of(const ut_job *j, uint32_t host)
+{
+    return host / j->partial->coded->sums.replicas;
+}
+
+/* ---- what is sent ---- */
+
+/* The slots, of |slots|, that come before those with which |host| begins. */
+static uint32_t begins_at(const ut_job *j, uint32_t host, uint32_t slots)
+{
+    uint32_t replicas = j->partial->coded->sums.replicas;
+    return (uint32_t)((uint64_t)slots * (host % replicas) / replicas);
+}
+
+static uint32_t own_part(const ut_job *j, uint32_t slots)
+{
+    uint32_t self = j->config.self, replicas = j->partial->coded->sums.replicas;
+    uint32_t end = (self + 1) % replicas ? begins_at(j, self + 1, slots) : slots;
+    return end - begins_at(j, self, slots);
+}
+
+/* Another host of this one's group is in the op. */
+static bool is_shared(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (h != j->config.self && group_of(j, h) == group_of(j, j->config.self) && ut_job_host_is_up(j, h) &&
+            op->partial->said[h].weight)
+            return true;
+    return false;
+}
+
+static bool sends_sums(const ut_op *op, uint32_t i)
+{
+    const ut_step *s = &op->plan.schedule.step[i];
+    return s->kind == UT_STEP_SEND && s->stage == 1 && !op->plan.transfer[i].closed;
+}
+
+/* This host's own part has gone to all parents of other groups. */
+static bool own_part_sent(const ut_job *j, const ut_op *op)
+{
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_transfer *t = &op->plan.transfer[i];
+        bool same = group_of(j, op->plan.schedule.step[i].peer) == group_of(j, j->config.self);
+        if (sends_sums(op, i) && !same && t->next < own_part(j, t->slots))
+            return false;
+    }
+    return true;
+}
+
+/* How much of stage 1 may be sent by now. */
+static void release(ut_job *j, ut_op *op, ut_ns now)
+{
+    struct ut_coded *c = j->partial->coded;
+    if (op->local.weight && !c->released && own_part_sent(j, op)) {
+        if (!is_shared(j, op) || now >= op->time.hold_until) {
+            c->released = true;
+            op->time.hold_until = UT_NEVER;
+        } else if (op->time.hold_until == UT_NEVER) {
+            op->time.hold_until = now + UT_MAX2(now - op->time.opened, (ut_ns)HOLD_LEAST_NS);
+        }
+    }
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        ut_transfer *t = &op->plan.transfer[i];
+        uint32_t peer = op->plan.schedule.step[i].peer;
+        const ut_part *said = &op->partial->said[peer];
+        if (!sends_sums(op, i))
+            continue;
+        if (group_of(j, peer) != group_of(j, j->config.self))
+            t->stop = c->released ? t->slots : own_part(j, t->slots);
+        else if (said->weight)
+            t->closed = 1;
+        else
+            t->stop = c->released && said->heard ? t->slots : 0;
+    }
+}
+
+static void begin_sends(ut_job *j, ut_op *op, ut_ns now)
+{
+    struct ut_coded *c = j->partial->coded;
+    c->enough = 0;
+    c->released = false;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        ut_transfer *t = &op->plan.transfer[i];
+        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
+            t->start = begins_at(j, j->config.self, t->slots);
+    }
+    release(j, op, now);
+}
+
+static void announce(ut_job *j, ut_op *op, ut_ns now)
+{
+    begin_sends(j, op, now);
+    ut_gathering_partial.announce(j, op, now);
+}
+
+static void held(ut_job *j, ut_op *op, ut_ns now)
+{
+    release(j, op, now);
+    op->time.hold_until = now < op->time.hold_until ? op->time.hold_until : UT_NEVER;
+}
+
+/* ---- what comes ---- */
+
+/* The rank of |host| may still give: it has a trainer, as far as is known. */
+static bool may_give(const ut_job *j, uint32_t host)
+{
+    if (host == j->config.self)
+        return ut_gifts_present(j);
+    return ut_job_host_is_up(j, host) && (j->partial->present_of[host] & ut_job_places_of(j, host));
+}
+
+/* Something of |host|'s contribution may still come. */
+static bool may_come(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    uint32_t i = op->plan.rx_of[0][host];
+    if (host == j->config.self)
+        return may_give(j, host);
+    if (i == UINT32_MAX || ut_transfer_over(&op->plan.transfer[i]))
+        return false;
+    return ut_job_host_is_up(j, host) && (op->partial->said[host].weight || may_give(j, host));
+}
+
+static uint64_t hosts_of(const ut_job *j, uint64_t groups)
+{
+    uint64_t hosts = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        hosts |= groups >> group_of(j, h) & 1 ? ut_bit(h) : 0;
+    return hosts;
+}
+
+/* Groups of which nothing more can come. */
+static uint64_t hopeless(const ut_job *j, const ut_op *op)
+{
+    uint64_t groups = j->partial->coded->sums.all;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (may_come(j, op, h))
+            groups &= ~ut_bit(group_of(j, h));
+    return groups;
+}
+
+/* The op ends without a result: what it did not need is not missing, and peers are told whom to blame. */
+static int give_up(const ut_job *j, ut_op *op, uint64_t groups)
+{
+    uint64_t blamed = hosts_of(j, groups), gone = 0;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        ut_transfer *t = &op->plan.transfer[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || ut_transfer_complete(t))
+            continue;
+        if (!(blamed & ut_bit(s->peer)))
+            t->why = UT_MISSING_NOTHING;
+        else if (!t->closed)
+            t->why = t->done ? UT_MISSING_LOST : UT_MISSING_SILENT;
+        t->closed = 1;
+    }
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        gone |= !may_give(j, h) && !op->partial->said[h].weight ? ut_bit(h) : 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        gone |= h != j->config.self && !ut_job_host_is_up(j, h) ? ut_bit(h) : 0;
+    op->peers.full_mask = op->peers.any_mask = ut_bits_below(j->config.hosts) & ~blamed;
+    op->peers.complete_masks = 1;
+    return (blamed & ~gone) ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
+}
+
+static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
+{
+    if (ut_fold_own_done(&op->fold))
+        return 0;
+    uint64_t never = over == UT_SUM_IS_CUT ? UINT64_MAX : hopeless(j, op);
+    uint64_t lacking = never ? ut_coded_lacking(&op->fold) & never : 0;
+    if (j->partial->coded->elsewhere > op->what.step && j->partial->coded->elsewhere_op < op->seq)
+        return UT_ERR_ABSENT; /* the step was over before this host began it */
+    if (!j->partial->coded->exact) {
+        op->fold.forced = over == UT_SUM_IS_CUT || (over == UT_SUM_ALL_CAME && lacking);
+        if (op->fold.forced)
+            op->work.unsettled = !ut_fold_settle(&op->fold, false);
+        return over == UT_SUM_ALL_CAME && !op->fold.forced ? 1 : 0;
+    }
+    if (lacking)
+        return give_up(j, op, lacking);
+    return over == UT_SUM_ALL_CAME ? 1 : 0;
+}
+
+static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)
+{
+    ut_part *part = &op->partial->said[host];
+    struct ut_coded *c = j->partial->coded;
+    uint16_t fresh = r->fresh & ut_job_places_of(j, host);
+    if (!part->heard || (part->weight == 0 && fresh))
+        *part = (ut_part){.heard = true,
+                          .weight = UT_MIN2(r->weight, (uint16_t)__builtin_popcount(fresh)),
+                          .fresh = fresh,
+                          .oldest_step = r->oldest_step};
+    if ((r->submitted & UT_RECORD_ENOUGH) && !(c->enough & ut_bit(host))) {
+        c->enough |= ut_bit(host);
+        for (uint32_t i = op->plan.tx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
+            op->plan.transfer[i].closed = 1;
+    }
+    release(j, op, now);
+}
+
+static bool hear(ut_job *j, uint32_t host, const ut_record *r)
+{
+    struct ut_coded *c = j->partial->coded;
+    uint64_t here = UT_MAX2(c->next, c->elsewhere), there = (uint64_t)r->oldest_step + 1;
+    bool told = (r->flags & UT_RECORD_DIGEST) && (here == 0 || there <= here + UT_LAG_MAX);
+    if (told && there > c->elsewhere) {
+        c->elsewhere = there;
+        c->elsewhere_op = r->op_seq;
+    }
+    return ut_gathering_partial.hear(j, host, r);
+}
+
+static void tell(const ut_job *j, const ut_op *op, ut_record *r)
+{
+    ut_gathering_partial.tell(j, op, r);
+    r->oldest_step = op->what.step;
+    if (ut_op_sends(op) && op->plan.schedule.steps && ut_fold_own_done(&op->fold))
+        r->submitted |= UT_RECORD_ENOUGH;
+}
+
+/* ---- the rank of this host ---- */
+
+/* The rank gives to the op that runs. */
+static void join(ut_job *j, ut_op *op, ut_ns now)
+{
+    struct ut_coded *c = j->partial->coded;
+    const ut_step_result kept = c->result[op->seq % UT_OPS_MAX];
+    const ut_submission *other = ut_coded_take(j, op);
+    c->result[op->seq % UT_OPS_MAX] = kept;
+    if (!op->partial->said[j->config.self].weight)
+        return;
+    if (other && !ut_op_agrees_here(j, op, other, now))
+        return;
+    const void *from[UT_LOCAL_MAX];
+    (void)ut_gifts_sources(j, from);
+    op->memory.src = op->memory.own = from[0];
+    op->local.weight = 1;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
+        const ut_step *s = &op->plan.schedule.step[i];
+        uint64_t no_more = op->peers.rx_done | c->enough;
+        if (s->kind == UT_STEP_SEND && s->stage == 1 && ut_job_host_is_up(j, s->peer) && !(no_more & ut_bit(s->peer)))
+            op->plan.transfer[i].closed = 0;
+    }
+    ut_fold_join(&op->fold, 1);
+    release(j, op, now);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        ut_claims_hurry(&j->claims[h]);
+    ut_job_speak(j, now);
+}
+
+void ut_coded_look(ut_job *j, ut_ns now)
+{
+    ut_op *op = ut_coded_running(j);
+    const ut_gift *g = &j->partial->rank[0].waiting;
+    if (op && op->state == UT_OP_RUNNING) {
+        if (op->local.weight == 0 && g->there && g->said.oldest_step == op->what.step)
+            join(j, op, now);
+        if (op->state == UT_OP_RUNNING)
+            release(j, op, now);
+        ut_op_check(j, op, now);
+    }
+    ut_coded_answer_behind(j, now);
+}
+
+/* ---- the rest of the table ---- */
+
+static uint32_t whole(const ut_job *j, const ut_op *op)
+{
+    (void)op;
+    return j->world;
+}
+
+static uint64_t contributors(const ut_job *j, const ut_op *op)
+{
+    uint64_t hosts;
+    ut_op_announced(j, op, &hosts);
+    return hosts;
+}
+
+static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    const ut_coded_sums *c = &j->partial->coded->sums;
+    ut_gathering_partial.account(j, op, r);
+    r->eta = 0;
+    r->step = op->what.step;
+    r->exact = op->account.failed ? UT_EXACT_NO : UT_EXACT_YES;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        bool gave = op->partial->said[h].weight;
+        bool other = group_of(j, h) != group_of(j, j->config.self);
+        r->late_mask |= !gave && may_give(j, h) ? ut_bit(h) : 0;
+        r->unused_mask |= gave && other && !(c->used & ut_bit(h)) && op->plan.schedule.own_bytes ? ut_bit(h) : 0;
+    }
+    unsigned all = (unsigned)__builtin_popcountll(c->all), present = op->fold.weight_min / c->replicas;
+    if (present >= all || op->account.failed)
+        return;
+    r->exact = UT_EXACT_NO;
+    double over = present ? (double)all / present - 1 : 0;
+    r->residual_squared = c->replicas * (present * over * over + (all - present));
+}
+
+static void count_redundant(const ut_job *j, const ut_op *op, ut_receipt *r)
+{
+    uint64_t folded = UT_MIN2(j->partial->coded->sums.redundant, r->bytes_used);
+    r->bytes_redundant = folded + op->fold.moot;
+    r->bytes_expected += op->fold.moot;
+    r->bytes_used -= folded;
+}
+
+static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
+{
+    ut_coded_ended(j, op, r, now);
+    return true;
+}
+
+static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
+{
+    (void)op;
+    return ut_gifts_sources(j, ret);
+}
+
+static void place(ut_job *j, ut_op *op)
+{
+    ut_gathering_partial.place(j, op);
+}
+
+static void recount(const ut_job *j, ut_op *op)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (op->fold.least_of[h] < j->world)
+            op->fold.short_hosts |= ut_bit(h);
+}
+
+static bool readiness(const ut_job *j, ut_record *ret)
+{
+    return ut_gathering_partial.readiness(j, ret);
+}
+
+static void gone(ut_job *j, uint32_t session, ut_ns now)
+{
+    ut_gift_gone(j, session, now);
+    ut_coded_asks_no_more(j);
+    ut_coded_look(j, now);
+}
+
+void ut_coded_init(ut_job *j, struct ut_coded *c, uint64_t *parts)
+{
+    const ut_job_options *o = &j->config.options;
+    uint32_t replicas = o->stragglers + 1u, groups = j->config.hosts / replicas;
+    c->sums = (ut_coded_sums){.replicas = replicas,
+                              .self = j->config.self,
+                              .all = groups == 64 ? UINT64_MAX : ut_bits_below(groups),
+                              .parts = parts};
+    c->exact = o->exact != UT_EXACT_NO;
+    j->partial->coded = c;
+    j->gathering = &ut_gathering_coded;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        j->op[k].fold.rule_memory = &c->sums;
+}
+
+const ut_gathering ut_gathering_coded = {.keeps = true,
+                                         .record_flags = UT_RECORD_ACTIVE,
+                                         .starts_together = true,
+                                         .early = UT_LAG_MAX + 1,
+                                         .rule = &ut_fold_coded,
+                                         .sources = sources,
+                                         .place = place,
+                                         .announce = announce,
+                                         .held = held,
+                                         .lacks = lacks,
+                                         .record = record,
+                                         .whole = whole,
+                                         .recount = recount,
+                                         .contributors = contributors,
+                                         .account = account,
+                                         .count = count_redundant,
+                                         .ended = ended,
+                                         .tell = tell,
+                                         .readiness = readiness,
+                                         .hear = hear,
+                                         .heard = ut_partial_look,
+                                         .gone = gone};
