@@ -156,7 +156,8 @@ static void partial__check_and_say(void)
                                        .bucket_bytes_max = 1 << 20,
                                        .options.policy = UT_POLICY_PROBE};
     ut_driver *d = open_driver();
-    BAD_JOB(options.policy, 8, "policy 8: must be 0 to 7");
+    BAD_JOB(options.policy, 9, "policy 9: must be 0 to 8");
+    BAD_JOB(options.stragglers, 1, "stragglers, children, code, exact: must be 0 in a job that is not coded");
     BAD_JOB(options.quorum, 4, "quorum 4: must be 0 (half) or 1 to the job's ranks, which are 3");
     BAD_JOB(options.probes, 4, "probes 4: must be 0 (2) or 1 to the job's ranks, which are 3");
     BAD_JOB(options.algorithm, UT_RING, "algorithm 2: must be 0 or 1 (TAR) in a job with a policy");

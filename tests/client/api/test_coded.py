@@ -186,5 +186,5 @@ def test_coded__ranks_that_name_other_plans() -> None:
 
 @pytest.mark.parametrize("plan", [Plan(5, stragglers=2), Plan(12, stragglers=1, children=3)])
 def test_coded__what_the_engine_of_this_release_lacks(plan: Plan) -> None:
-    with pytest.raises(Unsupported, match="the engine of this release has (groups|star) alone"):
+    with pytest.raises(Unsupported, match=r"the engine of this release has (groups|star) alone"):
         ultima.connect("job", 0, plan.hosts, "/nowhere/ultima.sock", options=Options(**plan.options()), timeout=1)
