@@ -21,6 +21,7 @@ from ultima.admin.operate import open_page
 JOB = '<script>document.title="taken"</script><img src=x onerror=alert(1)>'
 WAIT_MS = 20_000
 
+expect.set_options(timeout=WAIT_MS)
 pytestmark = [pytest.mark.check, pytest.mark.timeout(120)]
 
 
