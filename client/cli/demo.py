@@ -54,6 +54,12 @@ def demo(
         Policy,
         typer.Option(help="Which ranks a step waits for; none: all. docs/slow_trainers.md says which to use when."),
     ] = Policy.NONE,
+    coded: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="S", help="Coded gradients: exact although S ranks of each S + 1 are late. docs/coded.md."
+        ),
+    ] = None,
     slow_rank: Annotated[
         str | None, typer.Option(metavar="RANK:TIME", help="A rank that sleeps in each step, as in 1:200ms.")
     ] = None,
@@ -67,7 +73,7 @@ def demo(
 
     if find_spec("torch") is None:
         raise DemoFailed("torch is not installed: pip install 'ultima[demo]'")
-    extra = _who_is_waited_for(backend, ranks, policy, slow_rank)
+    extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
     try:
         load(data.value)
     except (OSError, ValueError) as error:
@@ -89,7 +95,7 @@ def demo(
                 report.say(
                     console, f"{ranks} daemons on loopback, each with a socket of its own under {cluster.folder}"
                 )
-                if policy is not Policy.NONE:
+                if policy is not Policy.NONE or coded:
                     report.say(console, f"See who is in the rounds, live:  ultima status --socket {cluster.sockets[0]}")
             for seed in range(1, seeds + 1):
                 options = ["--seed", str(seed), "--data", data.value, *extra]
@@ -106,17 +112,25 @@ def demo(
         raise DemoFailed("the replicas differ although every op was complete: please report this")
 
 
-def _who_is_waited_for(backend: Backend, ranks: int, policy: Policy, slow_rank: str | None) -> list[str]:
+def _who_is_waited_for(
+    backend: Backend, ranks: int, policy: Policy, coded: int | None, slow_rank: str | None
+) -> list[str]:
     """Arguments for the training. Raises InvalidArgument."""
+    from ultima.coded import Plan
     from ultima.demo.slow import SlowRank
 
+    if coded:
+        if backend is not Backend.ULTIMA or policy is not Policy.NONE:
+            raise InvalidArgument("--coded", coded, "not with --backend gloo, nor with --policy: it is a policy itself")
+        Plan(ranks, stragglers=coded)
     if policy is not Policy.NONE and backend is not Backend.ULTIMA:
         raise InvalidArgument("--policy", policy.value, "none with --backend gloo, which waits for everybody")
+    said = ["--policy", policy.value, "--coded", str(coded or 0)]
     if slow_rank is None:
-        return ["--policy", policy.value]
+        return said
     if SlowRank.parse(slow_rank).rank >= ranks:
         raise InvalidArgument("--slow-rank", slow_rank, f"a rank from 0 to {ranks - 1}, and a time")
-    return ["--policy", policy.value, "--slow-rank", slow_rank]
+    return [*said, "--slow-rank", slow_rank]
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

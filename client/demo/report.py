@@ -94,6 +94,7 @@ def describe_start(event: dict[str, Any]) -> str:
         f"{event['ranks']} ranks, {event['epochs']} x {event['steps']} steps of {event['batch']} images a rank, "
         f"backend {event['backend']}, seed {event['seed']}"
         + ("" if event.get("policy", "none") == "none" else f", policy {event['policy']}")
+        + (f", coded: {event['coded']} of each {event['coded'] + 1} may be late" if event.get("coded") else "")
     )
 
 
@@ -146,6 +147,9 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
         if run.start.get("policy", "none") != "none":
             console.print(_rank_table(run))
             say(console, rates_text(run))
+        if run.start.get("coded"):
+            console.print(_late_table(run))
+            say(console, exact_text(run))
     summaries = receipts_of(runs)
     if summaries:
         total = add_up(summaries)
@@ -181,6 +185,30 @@ def _rank_table(run: Run) -> Table:
             str(rank), f"{each['steps']:,}", f"{rate:.1f}", f"{fresh + stale:.0%}", f"{fresh:.0%}", f"{stale:.0%}"
         )
     return table
+
+
+def _late_table(run: Run) -> Table:
+    """Who was waited for in the steps, by the rank that was late least often itself."""
+    ranks = run.result["ranks"]
+    watcher = min(ranks, key=lambda each: int(each["over"]))
+    table = _table(f"Who was waited for (coded, seed {run.seed})")
+    for name in ("rank", "steps", "computed to the end", "not waited for"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for rank, each in enumerate(ranks):
+        late = int(watcher["late"].get(str(rank), 0))  # keys became text on their way here
+        steps = int(each["steps"])
+        table.add_row(str(rank), f"{steps:,}", f"{steps - each['over']:,}", f"{late:,} ({late / max(1, steps):.0%})")
+    return table
+
+
+def exact_text(run: Run) -> str:
+    """Whether the gradients were exact, and how fast the steps were."""
+    ranks = run.result["ranks"]
+    steps, exact = (min(int(each[name]) for each in ranks) for name in ("steps", "exact"))
+    seconds = max(each["seconds"] for each in ranks)
+    told = "in every step" if exact == steps else f"in {exact:,} of {steps:,} steps"
+    rate = steps / seconds if seconds else 0.0
+    return f"The gradient was the exact one of all images {told}; {rate:.1f} steps a second."
 
 
 def rates_text(run: Run) -> str:

@@ -43,8 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     if options.backend == "ultima":
         import ultima.torch  # noqa: F401  # registers the backend
-    elif options.policy != "none":
-        raise SystemExit("--policy: only with --backend ultima")
+    elif options.policy != "none" or options.coded:
+        raise SystemExit("--policy, --coded: only with --backend ultima")
     dist.init_process_group(options.backend)
     try:
         result = train(options)
@@ -66,6 +66,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", default="none", help="which ranks a step waits for; none: all, by plain DDP")
+    parser.add_argument("--coded", type=int, default=0, help="coded gradients: ranks of each group that may be late")
     parser.add_argument("--slow-rank", type=SlowRank.parse, metavar="RANK:TIME", help="a rank that sleeps in each step")
     parser.add_argument("--events", action="store_true", help="JSON lines on rank 0, for a program that reads them")
     return parser.parse_args(arguments)
@@ -89,10 +90,10 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     rank, world = dist.get_rank(), dist.get_world_size()
     images = data.load(options.data)
     torch.manual_seed(options.seed)
-    trainer = trainer_of(options.policy, LeNet5(), options.learning_rate)
+    epochs, share = options.epochs or images.epochs, options.batch or images.batch
+    trainer = trainer_of(options.policy, LeNet5(), options.learning_rate, options.coded, share)
     model, optimizer = trainer.model, trainer.optimizer
     loss_of = nn.CrossEntropyLoss()
-    epochs, share = options.epochs or images.epochs, options.batch or images.batch
     batch = share * world
     steps = len(images.train_labels) // batch
     if not steps:
@@ -101,6 +102,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         options, "start", backend=options.backend, data=images.source, ranks=world, seed=options.seed,
         train_images=len(images.train_labels), test_images=len(images.test_labels), epochs=epochs, steps=steps,
         batch=share, parameters=sum(p.numel() for p in model.parameters()), policy=options.policy,
+        coded=options.coded,
     )  # fmt: skip
     # A linear decay to nothing: the accuracy at the end depends less on the last few batches.
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=epochs * steps)
@@ -113,16 +115,16 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         started = time.perf_counter()
         epoch, step = divmod(len(times), steps)
         if step == 0:
-            # The same order on every rank; each takes its own slice of every batch.
+            # The same order on every rank; each takes its part of every batch.
             order = np.random.default_rng((options.seed, epoch)).permutation(len(images.train_labels))
-        mine = order[step * batch + rank * share :][:share]
-        pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
-        time.sleep(sleep_s)
-        optimizer.zero_grad()
-        loss = loss_of(model(pixels), labels)
-        loss.backward()
-        optimizer.step()
-        trainer.stepped()
+        trainer.sleep(sleep_s)
+        if not options.coded:
+            optimizer.zero_grad()
+        for mine, counts in trainer.shares(order[step * batch :][:batch]):
+            pixels, labels = to_batch(images, images.train_images[mine], images.train_labels[mine])
+            loss = loss_of(model(pixels), labels)
+            (counts * loss).backward()
+        trainer.step()
         for _ in range(min(trainer.rounds, epochs * steps) - rounds):
             schedule.step()
         now = time.perf_counter()

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's choice of who is waited for: plain DDP, DDP with eager-SGD's hook, or RNA's optimizer."""
+"""The demo's choice of who is waited for: plain DDP, DDP with eager-SGD's hook, RNA's optimizer, or coded gradients."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
-    from ultima.torch import PartialState, ReceiptSummary
+    from ultima.torch import RNA, CodedGradient, CodedSampler, PartialState, ReceiptSummary
     from ultima.torch.partial.rounds import PartialSummary
 
 MOMENTUM = 0.9
 RNA_POLICIES = ("probe", "seeded")
+Points = npt.NDArray[np.int64]
+# How often a rank that sleeps in a coded step looks whether the step is over.
+LOOK_S = 0.01
 
 
 class Trainer(Protocol):
@@ -30,7 +38,14 @@ class Trainer(Protocol):
     @property
     def rounds(self) -> int: ...
 
-    def stepped(self) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """What makes this rank slow."""
+
+    def shares(self, points: Points) -> Iterator[tuple[Points, float]]:
+        """What this rank computes of a step's points, and what the mean loss of each of its batches counts for."""
+
+    def step(self) -> None:
+        """All gradients are there."""
 
     def finish(self) -> None: ...
 
@@ -39,8 +54,12 @@ class Trainer(Protocol):
     def account(self, seconds: float) -> dict[str, Any]: ...
 
 
-def trainer_of(policy: str, model: nn.Module, learning_rate: float) -> Trainer:
-    """The trainer for a policy; "none" for plain DDP. Raises InvalidArgument."""
+def trainer_of(policy: str, model: nn.Module, learning_rate: float, coded: int, share: int) -> Trainer:
+    """The trainer for a policy; "none" for plain DDP. |coded|: ranks of each group that may be late, 0 for no coded
+    gradients; |share|: points of a step for each rank. Raises InvalidArgument.
+    """
+    if coded:
+        return Coded(model, learning_rate, coded, share)
     if policy == "none":
         return Plain(model, learning_rate)
     if policy in RNA_POLICIES:
@@ -48,7 +67,23 @@ def trainer_of(policy: str, model: nn.Module, learning_rate: float) -> Trainer:
     return Eager(model, learning_rate, policy)
 
 
-class Plain:
+class OwnShare:
+    """A rank computes its own slice of each step's points."""
+
+    optimizer: torch.optim.Optimizer
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def shares(self, points: Points) -> Iterator[tuple[Points, float]]:
+        share = len(points) // dist.get_world_size()
+        yield points[dist.get_rank() * share :][:share], 1.0
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+class Plain(OwnShare):
     """Every rank in every round."""
 
     def __init__(self, model: nn.Module, learning_rate: float) -> None:
@@ -56,7 +91,8 @@ class Plain:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate, momentum=MOMENTUM)
         self.rounds = 0
 
-    def stepped(self) -> None:
+    def step(self) -> None:
+        super().step()
         self.rounds += 1
 
     def finish(self) -> None: ...
@@ -71,7 +107,7 @@ class Plain:
         return {"steps": self.rounds, "seconds": seconds, "averaged": self.rounds, "fresh": everybody, "stale": {}}
 
 
-class Eager:
+class Eager(OwnShare):
     """DDP as it is, and a hook."""
 
     def __init__(self, model: nn.Module, learning_rate: float, policy: str) -> None:
@@ -86,8 +122,6 @@ class Eager:
     def rounds(self) -> int:
         return self.state.rounds
 
-    def stepped(self) -> None: ...
-
     def finish(self) -> None:
         self.state.finish()
 
@@ -98,8 +132,10 @@ class Eager:
         return account_of(self.state.summary(), seconds)
 
 
-class Rna:
+class Rna(OwnShare):
     """No DDP: nobody waits for an average."""
+
+    optimizer: RNA
 
     def __init__(self, model: nn.Module, learning_rate: float, policy: str) -> None:
         from ultima.torch import RNA
@@ -113,8 +149,6 @@ class Rna:
     def rounds(self) -> int:
         return self.optimizer.rounds
 
-    def stepped(self) -> None: ...
-
     def finish(self) -> None:
         self.optimizer.finish()
 
@@ -123,6 +157,48 @@ class Rna:
 
     def account(self, seconds: float) -> dict[str, Any]:
         return account_of(self.optimizer.summary(), seconds)
+
+
+class Coded:
+    """No DDP: each rank computes more than its share, so that the sum is exact without the late ones."""
+
+    def __init__(self, model: nn.Module, learning_rate: float, stragglers: int, share: int) -> None:
+        from ultima.coded import Plan
+        from ultima.torch import CodedGradient, CodedSampler
+
+        world = dist.get_world_size()
+        plan = Plan(world, stragglers)
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM)
+        self.coded: CodedGradient = CodedGradient(model, plan, share * world)
+        self.sampler: CodedSampler = CodedSampler(share * world, plan, dist.get_rank(), batch=share)
+
+    @property
+    def rounds(self) -> int:
+        return self.coded.number
+
+    def sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self.coded.over():
+            time.sleep(min(LOOK_S, left))
+
+    def shares(self, points: Points) -> Iterator[tuple[Points, float]]:
+        for indices, coefficient in self.sampler.batches(points):
+            if self.coded.over():
+                return
+            yield indices.numpy(), coefficient * len(indices)  # gradients are those of sums here
+
+    def step(self) -> None:
+        self.coded.step(self.optimizer)
+
+    def finish(self) -> None:
+        self.coded.finish()
+
+    def receipts(self) -> ReceiptSummary:
+        return self.coded.log.summary()
+
+    def account(self, seconds: float) -> dict[str, Any]:
+        return {"seconds": seconds, **asdict(self.coded.summary())}
 
 
 def account_of(summary: PartialSummary, seconds: float) -> dict[str, Any]:

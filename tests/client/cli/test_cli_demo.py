@@ -299,6 +299,20 @@ def test_demo__with_a_policy_says_who_was_in_the_rounds(forked: None, policy: st
     assert "ultima status --socket /" in result.stderr
 
 
+@pytest.mark.check
+@needs_torch
+@pytest.mark.timeout(150)
+def test_demo__coded_says_who_was_not_waited_for(forked: None) -> None:
+    """A rank that sleeps in each step is over in nearly all, and every step has the exact gradient."""
+    result = runner.invoke(main.build(), ["demo", *QUICK, "--coded", "1", "--slow-rank", "1:300ms", "--json"])
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads(result.stdout)["runs"]
+    assert run["coded"] == 1 and run["replicas_equal"] is True and run["rounds"] == 74
+    first, slow = run["ranks"]
+    assert first["exact"] == first["steps"] == slow["exact"] == slow["steps"] == 74
+    assert slow["over"] > first["over"] and first["late"]["1"] > 37
+
+
 def test_report__says_who_was_in_the_rounds() -> None:
     ranks = [
         {
@@ -322,6 +336,21 @@ def test_report__says_who_was_in_the_rounds() -> None:
     assert "100 rounds, 10.0 a second; 0.4 s in meetings that average the models." in lines
 
 
+def test_report__says_who_was_not_waited_for() -> None:
+    rank = {"seconds": 10.0, "steps": 100, "exact": 100, "over": 0, "again": 0, "late": {"1": 90, "0": 2}, "waiting": 8}
+    slow = {**rank, "over": 90, "late": {"1": 88}}
+    run = a_run(1, 0.5, [summary()])
+    run.start["coded"] = 1
+    run.result.update(ranks=[rank, slow], rounds=100)
+    for exact, told in ((100, "in every step"), (97, "in 97 of 100 steps")):
+        slow["exact"] = exact
+        console = Console(width=90, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        report.print_summary(console, [run], 12.0)
+        lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+        assert "0 100 100 2 (2%)" in lines and "1 100 10 90 (90%)" in lines
+        assert f"The gradient was the exact one of all images {told}; 10.0 steps a second." in lines
+
+
 @needs_torch
 @pytest.mark.parametrize(
     ("options", "complaint"),
@@ -330,6 +359,9 @@ def test_report__says_who_was_in_the_rounds() -> None:
         (["--slow-rank", "fast"], "RANK:TIME"),
         (["--slow-rank", "1:soon"], "slow-rank"),
         (["--policy", "solo", "--backend", "gloo"], "waits for everybody"),
+        (["--coded", "1", "--backend", "gloo"], "not with --backend gloo"),
+        (["--coded", "1", "--policy", "solo"], "it is a policy itself"),
+        (["--coded", "2"], "one of the 2 workers must be in time"),
     ],
 )
 def test_demo__refuses_what_cannot_be(options: list[str], complaint: str) -> None:

@@ -17,12 +17,14 @@ import numpy as np
 
 from tests.reproduce.partial import trainer
 from tests.reproduce.partial.trainer import sleep_until
-from ultima import Unsupported
+from ultima import Coded, DeadlineExceeded, RanksGone, Receipt, Unsupported
 from ultima.coded import Plan
 
 POINTS = 60_000
 WARM = 3
 """Steps without stalls before those that count: ranks do not join at the same moment."""
+TRIES = 200
+"""Attempts at a step: the first ones may find that not all ranks have joined."""
 LOOK_S = 0.005
 """How often a rank that computes looks whether its step is over."""
 
@@ -30,6 +32,16 @@ LOOK_S = 0.005
 def stalls(seed: int, rank: int, steps: int, probability: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """In which steps |rank| stalls: the same for all schemes."""
     return np.random.default_rng((seed, rank)).random(steps) < probability
+
+
+def give(coded: Coded, mine: Any, step: int, found: Any) -> tuple[Receipt, int]:
+    """Gives to a step until its sum can be had, and says how often it could not."""
+    for tries in range(TRIES):
+        try:
+            return coded.reduce(mine, step, out=found), tries
+        except (DeadlineExceeded, RanksGone):
+            time.sleep(LOOK_S)
+    return coded.reduce(mine, step, out=found), TRIES
 
 
 class Rank(trainer.Rank):
@@ -40,7 +52,7 @@ class Rank(trainer.Rank):
         plan = Plan(**request["plan"])
         rows = plan.allocation(self.rank, POINTS)
         compute_s = sum(stop - start for start, stop, _ in rows) / POINTS * request["all_s"]
-        wrong, late, given = 0, 0, 0
+        wrong, late, given, again = 0, 0, 0, 0
         stalled = stalls(request["seed"], self.rank, request["steps"], request["probability"])
         begun = 0.0
         try:
@@ -48,6 +60,8 @@ class Rank(trainer.Rank):
         except Unsupported as error:
             return {"refused": str(error)}
         with joined as job:
+            with self.join(f"{request['job']}-meet") as meeting:
+                meeting.barrier(deadline=60)  # who is not there yet when a step ends may miss its result
             coded = job.coded(plan)
             mine, found = (job.empty(request["elements"], "float32") for _ in range(2))
             mine[:] = sum(coefficient * (stop - start) for start, stop, coefficient in rows)
@@ -63,12 +77,13 @@ class Rank(trainer.Rank):
                 if coded.over(step):
                     receipt = coded.wait(step, out=found).receipt
                 else:
-                    receipt, given = coded.reduce(mine, step, out=found), given + 1
+                    receipt, tries = give(coded, mine, step, found)
+                    given, again = given + 1, again + tries
                 wrong += not (receipt.exact and np.allclose(found, POINTS, rtol=1e-4))
                 late += bool(receipt.late)
             took = time.monotonic() - begun
             sleep_until(time.monotonic() + 1.0)  # nobody leaves before all have the last result
-        return {"seconds": took, "wrong": wrong, "late": late, "given": given}
+        return {"seconds": took, "wrong": wrong, "late": late, "given": given, "again": again}
 
     def plain(self, request: dict[str, Any]) -> dict[str, Any]:
         """Steps that wait for all. With |first| 1 rank 0 is the master, without data."""
