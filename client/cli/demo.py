@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from enum import StrEnum
 from importlib.util import find_spec
+from itertools import product
 from types import FrameType
 from typing import Annotated, Any
 
@@ -63,6 +64,10 @@ def demo(
     slow_rank: Annotated[
         str | None, typer.Option(metavar="RANK:TIME", help="A rank that sleeps in each step, as in 1:200ms.")
     ] = None,
+    sparse: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Train once more with this share of the gradients sent, as in 1%."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
     from rich.console import Console
@@ -74,6 +79,9 @@ def demo(
     if find_spec("torch") is None:
         raise DemoFailed("torch is not installed: pip install 'ultima[demo]'")
     extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
+    ways = [extra]
+    if sparse is not None:
+        ways.append([*extra, "--sparse", _share(sparse, backend, policy, coded)])
     try:
         load(data.value)
     except (OSError, ValueError) as error:
@@ -97,8 +105,8 @@ def demo(
                 )
                 if policy is not Policy.NONE or coded:
                     report.say(console, f"See who is in the rounds, live:  ultima status --socket {cluster.sockets[0]}")
-            for seed in range(1, seeds + 1):
-                options = ["--seed", str(seed), "--data", data.value, *extra]
+            for seed, way in product(range(1, seeds + 1), ways):
+                options = ["--seed", str(seed), "--data", data.value, *way]
                 options += [] if epochs is None else ["--epochs", str(epochs)]
                 runs.append(_run(cluster, watcher, backend, ranks, seed, options))
         except ChildFailed as error:
@@ -131,6 +139,15 @@ def _who_is_waited_for(
     if SlowRank.parse(slow_rank).rank >= ranks:
         raise InvalidArgument("--slow-rank", slow_rank, f"a rank from 0 to {ranks - 1}, and a time")
     return [*said, "--slow-rank", slow_rank]
+
+
+def _share(text: str, backend: Backend, policy: Policy, coded: int | None) -> str:
+    """As the ranks take it. Raises InvalidArgument."""
+    from ultima.demo.share import share_of
+
+    if backend is not Backend.ULTIMA or policy is not Policy.NONE or coded:
+        raise InvalidArgument("--sparse", text, "none with --backend gloo, with a --policy or with --coded")
+    return str(share_of(text))
 
 
 def _run(cluster: Any, watcher: Any, backend: Backend, ranks: int, seed: int, options: list[str]) -> Any:

@@ -95,7 +95,16 @@ def describe_start(event: dict[str, Any]) -> str:
         f"backend {event['backend']}, seed {event['seed']}"
         + ("" if event.get("policy", "none") == "none" else f", policy {event['policy']}")
         + (f", coded: {event['coded']} of each {event['coded'] + 1} may be late" if event.get("coded") else "")
+        + ("" if event.get("sparse") is None else f", {event['sparse']:.2%} of the gradients")
     )
+
+
+def ways_of(runs: list[Run]) -> dict[float | None, list[Run]]:
+    """The runs by the share of the gradients that was sent; None for all of them."""
+    found: dict[float | None, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.start.get("sparse"), []).append(run)
+    return found
 
 
 def accuracy_mean(runs: list[Run]) -> float:
@@ -130,19 +139,28 @@ def add_up(summaries: list[dict[str, Any]]) -> dict[str, Any]:
 def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     """The end of the demo: accuracy and step time per seed, then what the receipts say."""
     table = _table("Training")
-    for name in ("seed", "accuracy", "step p50", "training", "replicas"):
+    for name in ("seed", "gradients", "accuracy", "step p50", "training", "replicas"):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
             str(run.seed),
+            gradients_text(run.start.get("sparse")),
             f"{run.result['accuracy']:.2%}",
             f"{run.result['step_ms']:.1f} ms",
             f"{run.result['train_s']:.1f} s",
             "equal" if run.result["replicas_equal"] else "differ",
         )
     console.print(table)
-    if len(runs) > 1:
-        say(console, f"Mean accuracy of {len(runs)} seeds: {accuracy_mean(runs):.2%}")
+    ways = ways_of(runs)
+    if len(runs) > len(ways):
+        for share, each in ways.items():
+            what = "" if len(ways) == 1 else f", {gradients_text(share)}"
+            say(console, f"Mean accuracy of {len(each)} seeds{what}: {accuracy_mean(each):.2%}")
+    if len(ways) > 1:
+        console.print(_ways_table(ways))
+        for run in runs:
+            if "summary" in run.result["ranks"][0]:
+                say(console, f"Seed {run.seed}, rank 0: {run.result['ranks'][0]['summary']}")
     for run in runs:
         if run.start.get("policy", "none") != "none":
             console.print(_rank_table(run))
@@ -168,6 +186,29 @@ def print_summary(console: Console, runs: list[Run], wall_s: float) -> None:
     else:
         say(console, "No receipts: this backend keeps no account of its ops.")
     say(console, f"Took {wall_s:.0f} s in all.")
+
+
+def gradients_text(share: float | None) -> str:
+    """What was sent of them."""
+    return "dense" if share is None else f"{100 * share:g} % of them"
+
+
+def _ways_table(ways: dict[float | None, list[Run]]) -> Table:
+    """Accuracy, bytes and time beside each other, as means over the seeds."""
+    table = _table("Dense and sparse gradients")
+    for name in ("gradients", "accuracy", "sent by a rank", "to dense", "step p50", "training"):
+        table.add_column(name, justify="right", no_wrap=True)
+    sent = {share: mean(float(run.result["ranks"][0]["sent_bytes"]) for run in each) for share, each in ways.items()}
+    for share, each in ways.items():
+        table.add_row(
+            gradients_text(share),
+            f"{accuracy_mean(each):.2%}",
+            f"{sent[share] / 1e6:.1f} MB",
+            f"{sent[share] / sent[None]:.3f}" if sent.get(None) else "-",
+            f"{mean(float(run.result['step_ms']) for run in each):.1f} ms",
+            f"{mean(float(run.result['train_s']) for run in each):.1f} s",
+        )
+    return table
 
 
 def _rank_table(run: Run) -> Table:

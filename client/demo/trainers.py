@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's choice of who is waited for: plain DDP, DDP with eager-SGD's hook, RNA's optimizer, or coded gradients."""
+"""The demo's choice of what is sent and who is waited for: plain DDP, DDP with sparse gradients or with eager-SGD's
+hook, RNA's optimizer, or coded gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
-    from ultima.torch import RNA, CodedGradient, CodedSampler, PartialState, ReceiptSummary
+    from ultima.torch import RNA, CodedGradient, CodedSampler, PartialState, ReceiptSummary, SparseState
     from ultima.torch.partial.rounds import PartialSummary
 
 MOMENTUM = 0.9
@@ -54,12 +55,17 @@ class Trainer(Protocol):
     def account(self, seconds: float) -> dict[str, Any]: ...
 
 
-def trainer_of(policy: str, model: nn.Module, learning_rate: float, coded: int, share: int) -> Trainer:
+def trainer_of(
+    policy: str, model: nn.Module, learning_rate: float, coded: int, share: int, sparse: float | None = None
+) -> Trainer:
     """The trainer for a policy; "none" for plain DDP. |coded|: ranks of each group that may be late, 0 for no coded
-    gradients; |share|: points of a step for each rank. Raises InvalidArgument.
+    gradients; |share|: points of a step for each rank; |sparse|: share of each gradient that is sent, None for all of
+    it. Raises InvalidArgument.
     """
     if coded:
         return Coded(model, learning_rate, coded, share)
+    if sparse is not None:
+        return Sparse(model, learning_rate, sparse)
     if policy == "none":
         return Plain(model, learning_rate)
     if policy in RNA_POLICIES:
@@ -104,7 +110,29 @@ class Plain(OwnShare):
 
     def account(self, seconds: float) -> dict[str, Any]:
         everybody = dict.fromkeys(range(dist.get_world_size()), 1.0)
-        return {"steps": self.rounds, "seconds": seconds, "averaged": self.rounds, "fresh": everybody, "stale": {}}
+        told = {"steps": self.rounds, "seconds": seconds, "averaged": self.rounds, "fresh": everybody, "stale": {}}
+        return {**told, "sent_bytes": self.rounds * dense_bytes(self.model)}
+
+
+class Sparse(Plain):
+    """DDP as it is, and a hook that sends the largest entries. Momentum moves from the optimizer to the ranks."""
+
+    def __init__(self, model: nn.Module, learning_rate: float, ratio: float) -> None:
+        from ultima.torch import SparseState, sparse_hook
+
+        self.model = DistributedDataParallel(model)
+        self.state: SparseState = SparseState(ratio=ratio, momentum=MOMENTUM)
+        self.model.register_comm_hook(self.state, sparse_hook)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate)
+        self.rounds = 0
+
+    def account(self, seconds: float) -> dict[str, Any]:
+        told = self.state.summary()
+        base = super().account(seconds)
+        # The averages under way are those of whole models; those of which entries went are counted by themselves.
+        whole = base["sent_bytes"] - told.dense_bytes
+        sent = {"sent_bytes": whole + told.sparse_bytes, "ratio": told.ratio, "summary": str(told)}
+        return {**base, **sent}
 
 
 class Eager(OwnShare):
@@ -199,6 +227,13 @@ class Coded:
 
     def account(self, seconds: float) -> dict[str, Any]:
         return {"seconds": seconds, **asdict(self.coded.summary())}
+
+
+def dense_bytes(model: nn.Module) -> int:
+    """What a rank sends for an average of all gradients: its share of the model to each owner, and back."""
+    whole = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    world = dist.get_world_size()
+    return 2 * whole * (world - 1) // world
 
 
 def account_of(summary: PartialSummary, seconds: float) -> dict[str, Any]:

@@ -198,6 +198,40 @@ def test_demo__with_ultima_says_what_the_receipts_say(forked: None) -> None:
 
 
 @needs_torch
+@pytest.mark.check
+@pytest.mark.timeout(150)
+def test_demo__trains_dense_and_sparse(forked: None) -> None:
+    """The same net twice; what a rank sent is told beside each other."""
+    result = runner.invoke(main.build(), ["demo", *QUICK, "--sparse", "1%", "--json"])
+    assert result.exit_code == 0, result.output
+    dense, sparse = json.loads(result.stdout)["runs"]
+    assert (dense["sparse"], sparse["sparse"]) == (None, 0.01)
+    assert dense["replicas_equal"] and sparse["replicas_equal"]
+    whole, part = (run["ranks"][0]["sent_bytes"] for run in (dense, sparse))
+    assert whole == 74 * 61706 * 4
+    # Ten of 74 steps are dense. Of the others goes 1 % of four matrices, and the rest of the parameters whole.
+    assert 10 / 74 < part / whole < 0.25
+    assert 0.03 < sparse["ranks"][0]["ratio"] < 0.035 and "buckets sparse, 10 dense" in sparse["ranks"][0]["summary"]
+
+
+def test_report__puts_dense_and_sparse_side_by_side() -> None:
+    runs = []
+    for seed, share, sent in ((1, None, 4e6), (1, 0.01, 1e6), (2, None, 4e6), (2, 0.01, 2e6)):
+        run = a_run(seed, 0.5 if share is None else 0.75, [summary()])
+        run.start["sparse"] = share
+        told = {} if share is None else {"summary": "9 buckets sparse"}
+        run.result["ranks"] = [{"sent_bytes": sent, **told}]
+        runs.append(run)
+    console = Console(width=90, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    report.print_summary(console, runs, 12.0)
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "dense 50.00% 4.0 MB 1.000 20.0 ms 9.0 s" in lines
+    assert "1 % of them 75.00% 1.5 MB 0.375 20.0 ms 9.0 s" in lines
+    assert "Mean accuracy of 2 seeds, 1 % of them: 75.00%" in lines
+    assert "Seed 2, rank 0: 9 buckets sparse" in lines
+
+
+@needs_torch
 def test_demo__loads_no_torch_before_it_starts_the_ranks() -> None:
     """Each rank loads it, which takes seconds; whoever only starts them must not make a user wait as long again."""
     code = """
@@ -362,6 +396,10 @@ def test_report__says_who_was_not_waited_for() -> None:
         (["--coded", "1", "--backend", "gloo"], "not with --backend gloo"),
         (["--coded", "1", "--policy", "solo"], "it is a policy itself"),
         (["--coded", "2"], "one of the 2 workers must be in time"),
+        (["--sparse", "1%", "--backend", "gloo"], "none with --backend gloo"),
+        (["--sparse", "1%", "--policy", "solo"], "with a --policy"),
+        (["--sparse", "few"], "a share above 0"),
+        (["--sparse", "101%"], "a share above 0"),
     ],
 )
 def test_demo__refuses_what_cannot_be(options: list[str], complaint: str) -> None:
