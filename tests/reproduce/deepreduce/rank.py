@@ -16,6 +16,8 @@ import ultima
 from ultima.sparse import Feedback, encode, exchange
 
 ELEMENTS, RATIO, ROUNDS = 4 << 20, 0.1, 3
+SUMMED = "a sum in the network"
+"""Where the daemons do it."""
 WAYS: dict[str, dict[str, Any]] = {
     "Top-r": {"index": "raw", "value": "raw"},
     "BF-P0": {"index": "bloom-p0", "value": "raw"},
@@ -60,15 +62,35 @@ def _sparse(job: ultima.Job, gradient: Any, memory: Feedback, options: dict[str,
     }
 
 
+def _summed(job: ultima.Job, gradient: Any, memory: Feedback, out: Any) -> dict[str, float]:
+    """The same entries, added up by the daemons."""
+    job.barrier(deadline="60s")
+    begun, worked = time.monotonic(), time.process_time()
+    chosen = memory.select(gradient)
+    selected = time.monotonic()
+    job.allreduce_sparse(
+        chosen.indices, chosen.values, out, hint=int(RATIO * ELEMENTS), mode="reliable", deadline="60s"
+    )
+    took = time.monotonic() - begun
+    return {
+        "step": took, "select": selected - begun, "gather": took - (selected - begun),
+        "cpu": time.process_time() - worked,
+    }  # fmt: skip
+
+
 def main(path: Path) -> None:
     with ultima.connect(timeout=60, arena="64M") as job:
         gradient = np.random.default_rng(job.rank).laplace(size=ELEMENTS).astype(np.float32)
         found: dict[str, list[dict[str, float]]] = {"dense": [], **{name: [] for name in WAYS}}
-        memories = {name: Feedback(ELEMENTS, RATIO) for name in WAYS}
+        memories = {name: Feedback(ELEMENTS, RATIO) for name in (*WAYS, SUMMED)}
+        summed = "allreduce_sparse" in job.collectives
+        bucket = job.empty(ELEMENTS)
         for number in range(ROUNDS):
             found["dense"].append(_dense(job, gradient))
             for name, options in WAYS.items():
                 found[name].append(_sparse(job, gradient, memories[name], options, number))
+            if summed:
+                found.setdefault(SUMMED, []).append(_summed(job, gradient, memories[SUMMED], bucket))
         job.barrier(deadline="60s")
     path.write_text(json.dumps(found))
 

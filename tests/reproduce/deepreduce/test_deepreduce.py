@@ -76,5 +76,8 @@ def test_transfer__verdicts() -> None:
     assert [row.verdict for row in transfer.judge(found)] == ["pass", "pass", "pass", "not tested"]
     found["BF-P0 and QSGD"] = Way(1.1, 0.6, 0.5, 0.2, 5e6)
     assert [row.verdict for row in transfer.judge(found)] == ["FAIL", "FAIL", "pass", "not tested"]
-    assert transfer.not_measured().verdict == "not tested"
+    assert transfer.summed(found).verdict == "not tested"
+    for step, verdict in ((0.2, "pass"), (0.4, "FAIL")):
+        own = {"dense": Way(0.7, 0.7, 0, 0, 2e7), transfer.SUMMED: Way(step, step, 0, 0, 0)}
+        assert transfer.summed(own).verdict == verdict
     assert transfer._way([[{"step": 1.0}, {"step": 5.0}], [{"step": 2.0}, {"step": 3.0}]]).step == 3.5
