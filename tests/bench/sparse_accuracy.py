@@ -49,11 +49,14 @@ class Way:
     ratio: float | None = None
     momentum: bool = False
     start_step: int = 10
+    warmup: float = 0.0
+    """Share of the steps that send more than |ratio|."""
 
 
 WAYS = {
     "dense": Way(),
     "1 %": Way(0.01),
+    "1 % after a warm-up": Way(0.01, warmup=0.2),
     "1 %, momentum corrected": Way(0.01, momentum=True),
     "0.1 %, momentum corrected": Way(0.001, momentum=True),
 }
@@ -68,7 +71,8 @@ def train(name: str, way: Way, seed: int, images: data.Images, steps: int | None
     inner = 0.0 if way.momentum else MOMENTUM
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=inner)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, count))
-    rules = Feedback(0, way.ratio or 1, momentum=MOMENTUM if way.momentum else 0, choose="carried")
+    rules = Feedback(0, way.ratio or 1, momentum=MOMENTUM if way.momentum else 0, choose="carried",
+                     warmup_steps=int(way.warmup * count))  # fmt: skip
     memories = [Memories(rules, DENSE_BELOW, "float32") for _ in range(WORLD)]
     sent = given = 0
     for number, batch in enumerate(batches(len(images.train_labels), seed, count, plan.batch * WORLD)):
