@@ -30,6 +30,10 @@ _STATUS_WITH_POLICY = _STATUS | {
     Status.COMPLETE: "complete: every element holds all that was given for it",
     Status.PARTIAL: "partial: usable, but not all that was given for it is in every element",
 }
+_STATUS_CODED = _STATUS | {
+    Status.COMPLETE: "exact: every element is the sum over all data",
+    Status.PARTIAL: "an estimate: some part of the data is missing from some element",
+}
 _ENDS = {
     StageEnd.NONE: "did not end",
     StageEnd.COMPLETE: "ended complete",
@@ -49,13 +53,16 @@ _WHYS = {
 def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     """Lines of text. |hosts| of the job by index; |here| is the host that made the receipt."""
     with_policy = receipt.policy != "none"
-    status = (_STATUS_WITH_POLICY if with_policy else _STATUS)[receipt.status]
+    coded = receipt.policy == "coded"
+    status = (_STATUS_CODED if coded else _STATUS_WITH_POLICY if with_policy else _STATUS)[receipt.status]
     lines = [
         f"Op {receipt.op_seq}, as host {here} saw it, is {status}. It took {_ms(receipt.elapsed_s)} "
         f"from {'its start' if with_policy else 'the first call'} on this host{_of(receipt.deadline_s)}."
     ]
     if with_policy:
         lines += [_start(receipt, hosts), _slots(receipt)]
+    if coded:
+        lines.append(_code(receipt))
     if receipt.status is not Status.FAILED and not (with_policy and receipt.complete and not receipt.nonfinite):
         lines.append(_contents(receipt))
     if 0 < len(receipt.owners) < receipt.world_size:
@@ -101,6 +108,21 @@ def _slots(receipt: Receipt) -> str:
         f"Included: {len(included)} of {receipt.world_size} ranks. Fresh: {ranks_text(receipt.fresh)}; "
         f"stale: {ranks_text(receipt.stale)}{steps}; absent: {ranks_text(absent)}."
     )
+
+
+def _code(receipt: Receipt) -> str:
+    """Which step of a coded job it was, and whose contribution the sum did without."""
+    text = f"It was step {receipt.step} of a coded job: {_without(receipt.late, 'had given nothing in time')}; "
+    text += f"{_without(receipt.unused, 'gave what this host did not need')}"
+    if receipt.redundant_bytes:
+        text += f"; {size_text(receipt.redundant_bytes)} came that were there from another rank"
+    if receipt.residual:
+        text += f". The least covered element is {receipt.residual:.3g} from the sum of all parts"
+    return text + "."
+
+
+def _without(ranks: Sequence[int], what: str) -> str:
+    return f"{ranks_text(ranks)} {what}" if ranks else f"no rank {what}"
 
 
 def _contents(receipt: Receipt) -> str:

@@ -297,6 +297,30 @@ static void gifts_of_another_step__are_not_taken(void)
     end();
 }
 
+/* Two hosts start the same op for different steps, before either hears of the other: what one sends must not get into
+ * the other's sum. Both fail, and the step that comes next is exact. */
+static void steps_that_meet_in_one_op__do_not_mix(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    give_step(0, 1, 7, 200 * UT_MS);
+    give_step(2, 1, 8, 200 * UT_MS);
+    run(5 * UT_MS);
+    give_step(1, 1, 7, 200 * UT_MS);
+    give_step(3, 1, 8, 200 * UT_MS);
+    run(500 * UT_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        ut_receipt r = receipt(h);
+        CHECK_EQ(r.status, UT_FAILED);
+    }
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 8, UT_SECOND);
+    run(100 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 8);
+    end();
+}
+
 /* Ranks come in any order and at any time, some not at all, while packets are lost: what is said to be exact is. */
 static void whatever_happens__no_part_counts_twice(void)
 {
@@ -351,6 +375,7 @@ int main(int argc, char **argv)
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);
     RUN(gifts_of_another_step__are_not_taken);
+    RUN(steps_that_meet_in_one_op__do_not_mix);
     RUN(whatever_happens__no_part_counts_twice);
     return check_end();
 }

@@ -149,6 +149,33 @@ def test_explain__with_a_policy_says_who_was_in_it_and_who_started_it() -> None:
     assert not any("In the result" in line or "every element of" in line for line in lines)
 
 
+CODED = dataclasses.replace(PARTLY, policy="coded", step=7, exact=True, late=(3,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "Op 41, as host 0 saw it, is exact: every element is the sum over all data."),
+        (
+            {},
+            "It was step 7 of a coded job: rank 3 had given nothing in time; no rank gave what this host did not need.",
+        ),
+        (
+            {"late": (), "unused": (0, 1), "redundant_bytes": 2048},
+            "no rank had given nothing in time; ranks 0-1 gave what this host did not need; 2 KiB came that were there "
+            "from another rank.",
+        ),
+        (
+            {"status": Status.PARTIAL, "exact": False, "residual": 2.0},
+            "is an estimate: some part of the data is missing from some element.",
+        ),
+        ({"exact": False, "residual": 2.0}, "The least covered element is 2 from the sum of all parts."),
+    ],
+)
+def test_explain__a_step_of_a_coded_job(changes: dict[str, Any], words: str) -> None:
+    assert words in "\n".join(explain(dataclasses.replace(CODED, **changes), HOSTS, 0))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -46,7 +46,7 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     uint64_t part = group_of(c, s->peer), own = group_of(c, c->self), *in = &c->parts[slot];
     size_t n = len / f->what->element;
     uint8_t *sum = sum_at(f, s->chunk, slot);
-    if (ranks == 0 || ((there(f, slot) & part))) {
+    if (ranks == 0 || (there(f, slot) & part)) {
         c->redundant += len;
         return false;
     }
