@@ -198,13 +198,14 @@ def _ways_table(ways: dict[float | None, list[Run]]) -> Table:
     table = _table("Dense and sparse gradients")
     for name in ("gradients", "accuracy", "sent by a rank", "to dense", "step p50", "training"):
         table.add_column(name, justify="right", no_wrap=True)
-    sent = {share: mean(float(run.result["ranks"][0]["sent_bytes"]) for run in each) for share, each in ways.items()}
+    sent = {share: [run.result["ranks"][0]["sent_bytes"] for run in each] for share, each in ways.items()}
+    told = {share: mean(map(float, each)) for share, each in sent.items() if None not in each}
     for share, each in ways.items():
         table.add_row(
             gradients_text(share),
             f"{accuracy_mean(each):.2%}",
-            f"{sent[share] / 1e6:.1f} MB",
-            f"{sent[share] / sent[None]:.3f}" if sent.get(None) else "-",
+            f"{told[share] / 1e6:.1f} MB" if share in told else "-",
+            f"{told[share] / told[None]:.3f}" if share in told and told.get(None) else "-",
             f"{mean(float(run.result['step_ms']) for run in each):.1f} ms",
             f"{mean(float(run.result['train_s']) for run in each):.1f} s",
         )

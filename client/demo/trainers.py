@@ -131,7 +131,8 @@ class Sparse(Plain):
         base = super().account(seconds)
         # The averages under way are those of whole models; those of which entries went are counted by themselves.
         whole = base["sent_bytes"] - told.dense_bytes
-        sent = {"sent_bytes": whole + told.sparse_bytes, "ratio": told.ratio, "summary": str(told)}
+        known = told.sparse_bytes or not told.sparse_ops  # sums in the network do not tell theirs
+        sent = {"sent_bytes": whole + told.sparse_bytes if known else None, "ratio": told.ratio, "summary": str(told)}
         return {**base, **sent}
 
 
