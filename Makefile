@@ -38,7 +38,7 @@ help:
 	@echo "make reproduce-eager   eager-SGD's claims: virtual time, the simulator, 8 real daemons and trainers (4 minutes)"
 	@echo "make reproduce-rna     RNA's claims, in the same way (3 minutes)"
 	@echo "make reproduce-deepreduce  DeepReduce's claims: containers, codecs, toy training, a slow link (root, 3 minutes)"
-	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, 13 real daemons (3 minutes)"
+	@echo "make reproduce-coded       CodedReduce's claims: loads, exact sums, virtual time, 13 real daemons (4 minutes)"
 	@echo "make lab        a shell in a lab of four hosts (root); ARGS=\"--rate 1000 --loss 1\""
 	@echo "make deb        the Debian package, in build/deb: service, tool, manual pages, completion (2 minutes)"
 	@echo "make deb-test   the package on fresh roots: install, train, break, upgrade, purge (root, debootstrap, 5 minutes)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of CodedReduce, tested one by one: `make reproduce-coded`, three minutes.
+"""The claims of CodedReduce, tested one by one: `make reproduce-coded`, four minutes.
 
     make reproduce-coded                      all studies; writes docs/reproduction/coded.md and its plots
     make reproduce-coded ARGS="--only speed"  some of them; writes to build/reproduction, the page is not touched
