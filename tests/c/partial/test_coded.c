@@ -6,6 +6,8 @@
  */
 #include "crew.h"
 
+#include "core/face/engine_impl.h"
+
 static ut_job_options coded(uint32_t stragglers)
 {
     return (ut_job_options){.policy = UT_POLICY_CODED, .stragglers = (uint8_t)stragglers};
@@ -321,6 +323,32 @@ static void steps_that_meet_in_one_op__do_not_mix(void)
     end();
 }
 
+/* One host tells of a step that nobody has come to. What it says of the next one is believed, and no more. */
+static void a_host_that_lies_of_steps__sends_nobody_away(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    CHECK_EQ(until_done(1, 0), 1);
+    ut_job *j = hosts[0].engine->job[0];
+    ut_record lie = {.op_seq = 0, .flags = UT_RECORD_DIGEST | UT_RECORD_ACTIVE, .oldest_step = 1000000, .attached = 1};
+    (void)j->gathering->hear(j, 1, &lie);
+    ask_step(0, 1, UT_SECOND);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_BEHIND);
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 2, UT_SECOND);
+    run(50 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 2);
+    (void)j->gathering->hear(j, 2, &lie); /* two that lie alike are believed */
+    ask_step(0, 5, UT_SECOND);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, 1000000);
+    end();
+}
+
 /* Ranks come in any order and at any time, some not at all, while packets are lost: what is said to be exact is. */
 static void whatever_happens__no_part_counts_twice(void)
 {
@@ -376,6 +404,7 @@ int main(int argc, char **argv)
     RUN(results__stay_for_three_steps);
     RUN(gifts_of_another_step__are_not_taken);
     RUN(steps_that_meet_in_one_op__do_not_mix);
+    RUN(a_host_that_lies_of_steps__sends_nobody_away);
     RUN(whatever_happens__no_part_counts_twice);
     return check_end();
 }

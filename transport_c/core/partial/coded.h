@@ -25,6 +25,7 @@ struct ut_coded {
     uint64_t next;                     /* the step after the newest with a result here */
     uint64_t elsewhere;                /* the step after the newest with a result on some host */
     uint64_t elsewhere_op;             /* the op that had it there */
+    uint64_t told[UT_HOSTS_MAX];       /* per host: the step after the newest of which it told a digest */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
     /* Of the op that runs. */

@@ -213,14 +213,28 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
     release(j, op, now);
 }
 
+/* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
+ * one after that needs the shards of all. More than that must be the word of two, if there are as many others: one that
+ * lies must not send everybody away for good. */
+static uint64_t over_elsewhere(const ut_job *j)
+{
+    const struct ut_coded *c = j->partial->coded;
+    uint64_t most = 0, second = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        second = UT_MAX2(second, UT_MIN2(most, c->told[h]));
+        most = UT_MAX2(most, c->told[h]);
+    }
+    return j->config.hosts <= 2 ? most : UT_MAX2(second, UT_MIN2(most, c->next + 1));
+}
+
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
 {
     struct ut_coded *c = j->partial->coded;
-    uint64_t here = UT_MAX2(c->next, c->elsewhere), there = (uint64_t)r->oldest_step + 1;
-    bool told = (r->flags & UT_RECORD_DIGEST) && (here == 0 || there <= here + UT_LAG_MAX);
-    if (told && there > c->elsewhere) {
-        c->elsewhere = there;
-        c->elsewhere_op = r->op_seq;
+    if (r->flags & UT_RECORD_DIGEST) {
+        c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + 1);
+        uint64_t there = over_elsewhere(j);
+        c->elsewhere_op = there > c->elsewhere ? r->op_seq : c->elsewhere_op;
+        c->elsewhere = UT_MAX2(c->elsewhere, there);
     }
     return ut_gathering_partial.hear(j, host, r);
 }
