@@ -105,7 +105,8 @@ class SparseReduce:
         if mode is None:
             mode = "bounded" if lossy == "best_effort" and agree else lossy
         if not self._connection.session.sparse:
-            raise Unsupported("allreduce_sparse", "this daemon sums dense arrays alone; ultima.sparse.exchange works")
+            text = "sparse contributions are summed by algorithm 'tar' alone, and in jobs without a policy"
+            raise Unsupported("allreduce_sparse", text)
         call = SparseCall(entries, group, FORMS[form], hint or 0)
         layout = Layout(COLLECTIVES["allreduce_sparse"], target.nbytes, apart=True, sparse=call)
         adaptive = deadline is None and self._connection.settings.adaptive

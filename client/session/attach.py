@@ -124,6 +124,7 @@ class DaemonConnector:
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
                 options=options,
+                sparse=not partial and options.get("algorithm", "tar") == "tar",
             )
 
 

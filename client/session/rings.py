@@ -73,6 +73,9 @@ class NativeRings:
         entry.root = submission.root
         entry.wanted = submission.wanted
         entry.oldest_step, entry.newest_step = submission.steps
+        if submission.group:  # as ut_submission_entries and its neighbours read them
+            entry.wanted, entry.oldest_step = submission.entries, submission.hint
+            entry.newest_step = submission.group | submission.form << 16
         return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:

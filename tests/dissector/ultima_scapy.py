@@ -46,8 +46,10 @@ COLLECTIVES = {
     3: "broadcast",
     4: "all_to_all",
     5: "barrier",
+    6: "allreduce_sparse",
 }
 ALLREDUCE, REDUCE_SCATTER, BROADCAST, RELIABLE, BYTES, HOSTS_MAX = 0, 1, 3, 3, 7, 64
+SPARSE, FLOAT32 = 6, 1
 MODES = {1: "bounded", 2: "best_effort", 3: "reliable"}
 POLICIES = {0: "none", 2: "full", 3: "solo", 4: "majority", 5: "quorum", 6: "probe", 7: "seeded", 8: "coded"}
 TAR, SUM, AVG = 1, 1, 2
@@ -342,6 +344,8 @@ def _feedback_problems(packet: UltimaFeedback, length: int) -> list[str]:
 
 def _reduction_rule(record: UltimaRecord) -> tuple[bool, str]:
     reduction = record.reduction
+    if record.collective == SPARSE:
+        return reduction in (SUM, AVG) and record.dtype == FLOAT32, f"reduction {reduction}: 1 or 2, and of float32"
     if record.collective in (ALLREDUCE, REDUCE_SCATTER):
         holds = reduction in REDUCTIONS and record.dtype != BYTES
         return holds, f"reduction {reduction} of dtype {record.dtype}: 1 to {max(REDUCTIONS)}, and not of bytes"
@@ -384,22 +388,27 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
 def _record_problems(record: UltimaRecord) -> list[str]:
     if record.policy and not record.flags & 0x40:
         return _ready_problems(record)
-    spares_some = (record.collective, record.algorithm) == (ALLREDUCE, TAR) and record.mode != RELIABLE
+    sparse = record.collective == SPARSE
+    reduced = sparse or record.collective == ALLREDUCE
+    spares_some = record.algorithm == TAR and (sparse or (reduced and record.mode != RELIABLE))
     rules = [
         (record.dtype in DTYPES, f"dtype {record.dtype}: 1 to {max(DTYPES)}"),
         _reduction_rule(record),
         (record.mode in MODES, f"mode {record.mode}: 1 to {max(MODES)}"),
         (record.collective in COLLECTIVES, f"collective {record.collective}: 0 to {max(COLLECTIVES)}"),
-        (record.collective == ALLREDUCE or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
+        (reduced or record.mode == RELIABLE, f"mode {record.mode}: only allreduce has others"),
         (record.view == 0 or spares_some, f"view {record.view:#06x}: 0 but in TAR's allreduce, not reliable"),
-        (record.collective == ALLREDUCE or not record.agree, "agree: only allreduce has it"),
+        (reduced or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (9 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 9, and 0 without flag 0x08"),
+        (record.field <= (12 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 12, and 0 without flag 0x08"),
         (
-            not (record.group or record.form or record.reserved or record.hint),
-            "group, form, hint: nothing is sparse yet",
+            (1 <= record.group <= 256 and record.form <= 3)
+            if sparse
+            else not (record.group or record.form or record.hint),
+            f"group {record.group}, form {record.form}, hint {record.hint}: only of sparse ops, 1 to 256 and 0 to 3",
         ),
+        (record.reserved == 0, f"reserved {record.reserved}: 0"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds] + _partial_problems(record)

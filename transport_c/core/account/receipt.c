@@ -16,7 +16,8 @@ static void account_receive(const ut_op_account *a, ut_ns start, uint32_t i, ut_
     const ut_transfer *t = &a->plan->transfer[i];
     ut_receipt_peer *row = &r->peer[s->peer];
     uint64_t missing = ut_transfer_missing(t, a->job->payload);
-    uint64_t expected = s->bytes - (ut_transfer_moot(t) ? ut_transfer_outstanding(t, a->job->payload) : 0);
+    uint64_t expected =
+        ut_transfer_expected(t, s->bytes) - (ut_transfer_moot(t) ? ut_transfer_outstanding(t, a->job->payload) : 0);
     row->expected[s->stage - 1] += expected;
     row->missing[s->stage - 1] += (uint32_t)missing;
     if (missing && row->why == UT_MISSING_NOTHING)

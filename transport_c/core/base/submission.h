@@ -28,10 +28,32 @@ typedef struct ut_submission {
     uint8_t collective;   /* enum ut_collective */
     uint8_t root;         /* host that a broadcast comes from; else 0 */
     uint16_t reserved;    /* 0 */
-    uint64_t wanted;      /* partial jobs: the caller takes the result of this op or of a later one; else 0 */
-    uint32_t oldest_step; /* partial jobs: the trainer's own number of the oldest step in what it gives; else 0 */
-    uint32_t newest_step; /* partial jobs: the number of the newest step in it; else 0 */
+    /* The last three are 0 but in partial jobs and in sparse allreduces, which read them by the functions below. */
+    uint64_t wanted;      /* partial jobs: the caller takes the result of this op or of a later one */
+    uint32_t oldest_step; /* partial jobs: the trainer's own number of the oldest step in what it gives */
+    uint32_t newest_step; /* partial jobs: the number of the newest step in it */
 } ut_submission;
+
+/* A sparse allreduce (UT_ALLREDUCE_SPARSE): `src` is where a rank's indices lie, ascending numbers of 32 bits, and then
+ * its values, float32, a *group* of them for each index; `count` is that of the dense tensor that `dst` becomes. How
+ * many entries the rank gives; what group, form of the values (enum ut_value_form) and hint all ranks must say alike:
+ */
+static inline uint64_t ut_submission_entries(const ut_submission *s)
+{
+    return s->wanted;
+}
+static inline uint32_t ut_submission_hint(const ut_submission *s)
+{
+    return s->oldest_step;
+}
+static inline uint16_t ut_submission_group(const ut_submission *s)
+{
+    return (uint16_t)s->newest_step;
+}
+static inline uint8_t ut_submission_form(const ut_submission *s)
+{
+    return (uint8_t)(s->newest_step >> 16);
+}
 
 /* AGREE: all ranks that get a result get identical bytes. The op fails (TIMEOUT, ABSENT) on a host that cannot have all
  * of every shard by the deadline, where it would otherwise put its own value into the holes. Contributions may be

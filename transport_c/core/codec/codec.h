@@ -21,7 +21,7 @@
 #include "core/plan/plan.h"
 
 /* UT_CODEC_NONE is 0, so that zeroed memory means plain values. */
-enum ut_codec_id { UT_CODEC_NONE, UT_CODEC_HADAMARD, UT_CODECS_END };
+enum ut_codec_id { UT_CODEC_NONE, UT_CODEC_HADAMARD, UT_CODEC_SPARSE, UT_CODECS_END };
 
 struct ut_fold_rule;
 
@@ -35,6 +35,7 @@ typedef struct ut_codec_op {
     const ut_op_what *what; /* .bytes is the size of the plain bucket */
     const ut_op_plan *plan;
     const ut_op_memory *memory; /* .own: the plain contribution; .encoded: what travels */
+    ut_sparse *sparse;
     ut_work *turn;
     ut_progress *way; /* `index` and `at` are the codec's own, 0 at the start of a pass */
 } ut_codec_op;
@@ -61,6 +62,8 @@ typedef struct ut_codec {
 extern const ut_codec ut_codec_none;
 /* The randomized Hadamard transform: see hadamard_codec.c. */
 extern const ut_codec ut_codec_hadamard;
+/* Blocks of sparse tensors: see sparse_codec.c. */
+extern const ut_codec ut_codec_sparse;
 
 /* Adds the digest (core/base/digest.h) of the plain bucket |dst| to |digest|. This is a pass of its own, after decode.
  * Returns false as above. */

@@ -69,6 +69,31 @@ static int check_collective(const ut_job *j, const ut_engine_session *s, const u
     return in_place || (apart && x->collective != UT_BROADCAST) ? UT_OK : UT_ERR_RANGE;
 }
 
+/* A sparse allreduce. Indices and values are read when the op opens, and only then seen to be good or bad. */
+static int check_sparse(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
+{
+    uint64_t entries = ut_submission_entries(x), bytes = x->count * sizeof(float);
+    uint32_t group = ut_submission_group(x), form = ut_submission_form(x), hosts = j->config.hosts;
+    if (j->partial || ut_job_algorithm(j) != UT_TAR || x->root || group == 0 || group > UT_BLOCK_GROUP_MAX ||
+        form >= UT_VALUE_FORMS_END || x->newest_step >> 24 || (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE)))
+        return UT_ERR_ARGUMENT;
+    if (x->dtype != UT_FLOAT32)
+        return UT_ERR_DTYPE;
+    if (x->redop > UT_AVG)
+        return UT_ERR_REDOP;
+    if (x->count > j->config.bucket_bytes_max / sizeof(float))
+        return UT_ERR_TOO_LARGE;
+    uint64_t units = x->count / group, room = ut_sparse_bound(j->config.bucket_bytes_max, j->payload, hosts);
+    if (x->count % group || entries > units ||
+        (units && hosts > 1 && !ut_sparse_granules((uint32_t)units, group, (uint8_t)form, j->payload, hosts, room)))
+        return UT_ERR_ARGUMENT;
+    uint64_t src = entries * 4 * (1 + group);
+    if (!inside(x->src, src, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes) || x->src % 4 ||
+        x->dst % 4)
+        return UT_ERR_RANGE;
+    return src == 0 || bytes == 0 || x->src >= x->dst + bytes || x->dst >= x->src + src ? UT_OK : UT_ERR_RANGE;
+}
+
 /* Partial jobs and all others: neither knows the words of the other. */
 static int check_partial(const ut_submission *x)
 {
@@ -110,6 +135,8 @@ static int check_submission(const ut_job *j, const ut_engine_session *s, const u
         return UT_ERR_REDOP;
     if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
         return UT_ERR_ARGUMENT;
+    if (x->collective == UT_ALLREDUCE_SPARSE)
+        return check_sparse(j, s, x);
     int error = !j->partial ? check_full(x) : j->partial->coded ? check_coded(x) : check_partial(x);
     if (error)
         return error;
@@ -197,6 +224,12 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 static bool copy_own(ut_engine *e, ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
+    if (x->collective == UT_ALLREDUCE_SPARSE) {
+        if (!ut_work_pass(&e->work, 0, x->count * sizeof(float)))
+            return false;
+        ut_sparse_own(x, w->src, w->dst);
+        return true;
+    }
     uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
     while (w->copied < bytes) {
         uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);

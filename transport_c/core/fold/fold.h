@@ -36,6 +36,16 @@ typedef struct ut_fold_rule {
     /* Makes |dst|, |len| bytes, of this host's own contribution (ut_fold_own) and of what has come, be it enough or
      * not. Returns the elements of it that are NaN or infinite. */
     size_t (*finish)(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len);
+
+    /* A rule under which payloads decode alone, and slots of two hosts do not match (core/fold/blocks.h), has these
+     * three in the place of `enough` and `finish`. */
+    /* The payload of a slot that has not come yet may be taken in, if it is of this slot; if not, it is refused. */
+    bool (*takes)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);
+    /* Takes in the result that was asked for last by `takes`. Returns the elements of it that are NaN or infinite. */
+    size_t (*place)(ut_op_fold *f, const ut_step *s);
+    /* No more comes of |chunk|, whose owner this host is: makes its results, and calls ut_fold_has_result for each.
+     * False if the turn does not allow all of it. */
+    bool (*end)(ut_op_fold *f, uint32_t chunk);
 } ut_fold_rule;
 
 struct ut_op_fold {
@@ -84,6 +94,14 @@ void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);
 /* This host's own contribution to the slot. */
 const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
+/* Whether what came with step |s| may be taken in. */
+static inline bool ut_fold_takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len)
+{
+    return !f->rule || !f->rule->takes || f->rule->takes(f, s, slot, payload, len);
+}
+/* For rules: the slot holds its result, |len| bytes with CRC32C |crc|, |at| bytes into the bucket; its weight is set.
+ */
+void ut_fold_has_result(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64_t at, size_t len, uint32_t crc);
 /* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot);
 /* Folds the contribution of |ranks| ranks in that came with step |s|. The slot is not moot, and |payload| has its

@@ -146,6 +146,11 @@ static void is_result(ut_op_fold *f, uint32_t chunk, uint32_t g, uint64_t at, si
     set(f, chunk, g, SUMMED | RESULT);
 }
 
+void ut_fold_has_result(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64_t at, size_t len, uint32_t crc)
+{
+    is_result(f, chunk, f->first[chunk] + slot, at, len, crc);
+}
+
 /* A sum on its way is not yet an average. */
 static uint8_t redop_on_the_way(const ut_op_fold *f)
 {
@@ -182,7 +187,7 @@ static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const ui
     if (f->rule->arrive(f, s, slot, payload, len, ranks))
         f->weight[g] = (uint16_t)(f->weight[g] + ranks);
     bool last = (++f->state[g] & FOLDS) == f->due[chunk] && !f->rule->strict;
-    if (!last && !f->rule->enough(f, chunk, slot))
+    if (f->rule->end || (!last && !f->rule->enough(f, chunk, slot)))
         return;
     end_slot(f, chunk, slot);
     if (f->ready[0][chunk] == slots_of(f, chunk))
@@ -219,7 +224,9 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
                    uint32_t crc)
 {
     uint64_t at = s->offset + (uint64_t)slot * f->payload;
-    f->nonfinite += ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
+    f->nonfinite += f->rule && f->rule->place
+                        ? f->rule->place(f, s)
+                        : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
     if (f->plan->schedule.direct && !missing && s->stage == 2) {
         f->digest += ut_digest_part(crc, at, len);
         return;
@@ -335,6 +342,11 @@ static bool end_sum(ut_op_fold *f, uint32_t chunk)
     bool own = chunk == f->plan->schedule.own;
     uint32_t slots = slots_of(f, chunk);
     bool nothing = f->plan->schedule.placed && f->due[chunk]; /* of what never came nothing can be made */
+    if (f->rule && f->rule->end) {
+        if (own && !f->rule->end(f, chunk))
+            return false;
+        slots = 0;
+    }
     for (uint32_t slot = f->ready[0][chunk]; slot < slots && !nothing; slot++) {
         if (f->state[f->first[chunk] + slot] & SUMMED)
             continue;
@@ -353,7 +365,12 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
 {
     const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
     uint32_t slot = f->fill_chunk == chunk ? f->fill_slot : 0;
-    for (; slot < t->slots; slot++) {
+    bool stands = f->rule && f->rule->place; /* where results are placed, the own contribution is already */
+    if (stands) {
+        f->weight_min = UT_MIN2(f->weight_min, f->ranks);
+        f->thin |= 1ULL << chunk;
+    }
+    for (; slot < t->slots && !stands; slot++) {
         uint32_t g = f->first[chunk] + slot;
         if (ut_transfer_has(t, slot) || (f->state[g] & RESULT))
             continue;

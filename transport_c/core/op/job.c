@@ -27,7 +27,9 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
      * touched costs addresses alone. */
     unsigned algorithm = ut_options_algorithm(&config->options);
     bool whole = algorithm == UT_TAR || algorithm == UT_PS;
-    size_t slots = ut_job_slots(config);
+    bool apart = config->hosts > 1, encodes = apart && gathering->encodes && algorithm == UT_TAR;
+    uint64_t encoded_bytes = ut_sparse_bound(config->bucket_bytes_max, payload, config->hosts);
+    size_t slots = encodes ? (size_t)(encoded_bytes / payload + config->hosts + 1) : ut_job_slots(config);
     size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
     size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
     if (at) {
@@ -51,8 +53,6 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
     /* What cannot be touched is not asked for, for all of it is in somebody's budget. A host that is alone in its job
      * folds nothing that comes and keeps nothing for others. Only TAR's ops are encoded, but none of jobs that keep;
      * those alone go on without the trainer whose buffer they began with (ut_gift_gone). */
-    bool apart = config->hosts > 1;
-    bool encodes = apart && gathering->encodes && algorithm == UT_TAR;
     bool combines = config->local_ranks > 1 || gathering->keeps;
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         uint8_t *slot_state = ut_carve(c, slots);
@@ -60,7 +60,8 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         uint32_t *slot_crc = ut_carve(c, slots * 4);
         uint64_t *bitmaps = ut_carve(c, words * 8);
         uint8_t *held = apart ? ut_carve(c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
-        uint8_t *encoded = encodes ? ut_carve(c, ut_codec_hadamard.bound(config->bucket_bytes_max)) : NULL;
+        uint8_t *encoded = encodes ? ut_carve(c, encoded_bytes) : NULL;           /* blocks take most */
+        uint64_t *granules = encodes ? ut_carve(c, ut_sparse_words(config->bucket_bytes_max, config->hosts) * 8) : NULL;
         uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;
         if (!at)
@@ -71,6 +72,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         op->fold.crc = slot_crc;
         op->plan.bitmaps = bitmaps;
         op->plan.bitmap_words = words;
+        op->plan.sparse.granules = granules;
         op->memory.held = held;
         op->memory.bucket = bucket;
         op->memory.encoded = encoded;

@@ -40,13 +40,20 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->what.dtype = s->dtype;
     op->what.redop = s->redop;
     op->what.mode = s->mode;
-    op->what.collective = s->collective;
+    bool sparse = s->collective == UT_ALLREDUCE_SPARSE;
+    op->what.collective = sparse ? UT_ALLREDUCE : s->collective;
+    op->what.group = sparse ? ut_submission_group(s) : 0;
+    op->what.form = sparse ? ut_submission_form(s) : 0;
+    op->what.hint = sparse ? ut_submission_hint(s) : 0;
     op->what.root = s->root;
     op->what.agree = s->flags & UT_SUBMIT_AGREE;
     op->what.count = s->count;
     op->what.element = ut_dtype_bytes(s->dtype);
     op->what.acc_element = ut_dtype_acc_bytes(s->dtype);
     op->what.bytes = (s->collective == UT_BARRIER ? j->config.hosts : s->count) * op->what.element;
+    op->what.timed = sparse ? UT_TIMED_SPARSE | (8ULL * op->what.hint) : op->what.bytes;
+    if (sparse)
+        ut_op_sparse_gather(op, s);
     op->time.start = now;
     op->time.deadline = op->time.latest = s->deadline_ns;
     op->time.gather_until = op->time.cut = UT_NEVER;

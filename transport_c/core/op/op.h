@@ -101,6 +101,16 @@ static inline void ut_op_next_step(ut_op *op)
     op->work.at = 0;
 }
 
+/* op_sparse.c */
+/* The op is a sparse allreduce, and |s| the first call of it here. */
+void ut_op_sparse_gather(ut_op *op, const ut_submission *s);
+/* Granules of which blocks travel; 0 if none do. */
+uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op);
+/* Adds up what the ranks of this host bring. False if the turn does not allow all of it. */
+bool ut_op_sparse_combine(ut_job *j, ut_op *op);
+/* Makes |dst| the dense tensor of one contribution. */
+void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst);
+
 /* op_time.c */
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
 /* A local rank's call: what it says of the deadline. */
@@ -211,6 +221,7 @@ static inline ut_codec_op ut_op_seen_by_codec(ut_job *j, ut_op *op)
                          .what = &op->what,
                          .plan = &op->plan,
                          .memory = &op->memory,
+                         .sparse = &op->plan.sparse,
                          .turn = j->host->turn,
                          .way = &op->work};
 }

@@ -27,7 +27,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         uint8_t field;
         uint64_t here, there;
     } rows[] = {
-        {UT_FIELD_COLLECTIVE, op->what.collective, theirs->collective},
+        {UT_FIELD_COLLECTIVE, ut_op_told(&op->what), theirs->collective},
         {UT_FIELD_ROOT, op->what.root, theirs->root},
         {UT_FIELD_DTYPE, op->what.dtype, theirs->dtype},
         {UT_FIELD_REDOP, op->what.redop, theirs->redop},
@@ -36,6 +36,9 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
         {UT_FIELD_AGREE, op->what.agree, theirs->agree},
         {UT_FIELD_ALGORITHM, ut_job_algorithm(j), theirs->algorithm},
         {UT_FIELD_DIVISOR, op->what.by_world, !!(theirs->submitted & UT_SUBMIT_WORLD)},
+        {UT_FIELD_GROUP, op->what.group, theirs->group},
+        {UT_FIELD_FORM, op->what.form, theirs->form},
+        {UT_FIELD_HINT, op->what.hint, theirs->hint},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].here != rows[i].there) {
@@ -48,6 +51,7 @@ bool ut_op_agrees(ut_job *j, ut_op *op, uint32_t host, const ut_record *theirs, 
 /* Ranks of one host that disagree are a desync too: the host itself is the culprit. */
 bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
 {
+    bool sparse = s->collective == UT_ALLREDUCE_SPARSE;
     ut_record theirs = {.count = s->count,
                         .dtype = s->dtype,
                         .redop = s->redop,
@@ -56,6 +60,9 @@ bool ut_op_agrees_here(ut_job *j, ut_op *op, const ut_submission *s, ut_ns now)
                         .root = s->root,
                         .algorithm = (uint8_t)ut_job_algorithm(j),
                         .agree = s->flags & UT_SUBMIT_AGREE,
-                        .submitted = s->flags & UT_SUBMIT_WORLD};
+                        .submitted = s->flags & UT_SUBMIT_WORLD,
+                        .group = sparse ? ut_submission_group(s) : 0,
+                        .form = sparse ? ut_submission_form(s) : 0,
+                        .hint = sparse ? ut_submission_hint(s) : 0};
     return ut_op_agrees(j, op, j->config.self, &theirs, now);
 }

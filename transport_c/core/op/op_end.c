@@ -309,7 +309,7 @@ static void account_loss(ut_job *j, const ut_op *op)
         if (op->plan.schedule.step[i].kind != UT_STEP_RECEIVE || op->plan.transfer[i].done == 0)
             continue;
         missing += ut_transfer_missing(&op->plan.transfer[i], j->payload);
-        expected += op->plan.schedule.step[i].bytes;
+        expected += ut_transfer_expected(&op->plan.transfer[i], op->plan.schedule.step[i].bytes);
     }
     if (op->what.mode != UT_RELIABLE)
         ut_hadamard_lost(&j->losses, missing, expected);

@@ -34,7 +34,7 @@ void ut_op_incast_learn(ut_job *j, const ut_op *op)
         if (s->kind != UT_STEP_RECEIVE)
             continue;
         uint64_t missing = ut_transfer_missing(t, j->payload);
-        loss.expected += s->bytes;
+        loss.expected += ut_transfer_expected(t, s->bytes);
         loss.lost += t->why == UT_MISSING_LOST ? missing : 0;
         loss.missing[s->peer] += missing;
     }

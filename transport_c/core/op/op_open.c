@@ -3,6 +3,7 @@
  * How an op opens: what the ranks of this host bring is combined, the bucket is cut among its owners, contributions are
  * encoded where they travel so; then packets may flow. Passes over the bucket go as far as each turn allows.
  */
+#include "core/fold/blocks.h"
 #include "core/op/op.h"
 
 #include "kernels/kernels.h"
@@ -48,6 +49,8 @@ static void place_transfers(ut_job *j, ut_op *op)
 static bool combine(ut_job *j, ut_op *op)
 {
     const void *sources[UT_LOCAL_MAX];
+    if (op->what.group)
+        return ut_op_sparse_combine(j, op);
     unsigned n = j->gathering->sources(j, op, sources);
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
@@ -67,6 +70,8 @@ static bool combine(ut_job *j, ut_op *op)
 
 static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 {
+    if (ut_codec_sparse.fits(&op->what, j->config.hosts, ut_job_algorithm(j)))
+        return &ut_codec_sparse;
     bool agreed = j->gathering->encodes && ut_op_agreed_codec(j, op) == j->codec->id;
     bool fits = agreed && j->codec->fits(&op->what, j->config.hosts, ut_job_algorithm(j));
     return fits ? j->codec : &ut_codec_none;
@@ -76,6 +81,8 @@ static const ut_codec *codec_of(const ut_job *j, const ut_op *op)
 static void place_buffers(ut_job *j, ut_op *op)
 {
     j->gathering->place(j, op);
+    if (op->what.group)
+        op->memory.src = op->memory.dst = op->plan.sparse.dense;
     op->memory.src_from = op->what.collective == UT_ALL_GATHER ? op->plan.schedule.own_offset : 0;
     op->memory.dst_from = op->what.collective == UT_REDUCE_SCATTER ? op->plan.schedule.own_offset : 0;
     op->memory.own = op->memory.src;
@@ -120,7 +127,12 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     op->account.kernel_drops_before = j->host->counters->kernel_drops;
     ut_op_time_open(j, op, now);
     ut_op_view_open(j, op);
-    if (op->what.collective == UT_ALLREDUCE)
+    uint32_t granules = ut_op_sparse_granules(j, op);
+    if (granules) {
+        ut_schedule_build(&op->plan.schedule, UT_TAR, j->config.hosts, j->config.self, op->plan.incast, op->seq,
+                          op->plan.owners, granules, 1);
+        ut_sparse_cut(&op->plan.sparse, &op->plan.schedule, j->payload);
+    } else if (op->what.collective == UT_ALLREDUCE)
         ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
                           op->seq, op->plan.owners, op->what.count, op->what.element);
     else
@@ -137,7 +149,9 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
-    op->fold.rule = j->gathering->rule ? j->gathering->rule : op->codec->rule;
+    op->fold.rule = op->codec->id == UT_CODEC_SPARSE ? &ut_fold_blocks
+                    : j->gathering->rule             ? j->gathering->rule
+                                                     : op->codec->rule;
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {

@@ -13,7 +13,7 @@ static bool slot_of(const ut_job *j, const ut_step *s, const ut_transfer *t, uin
     if (offset < s->offset || offset >= s->offset + s->bytes || (offset - s->offset) % j->payload)
         return false;
     *ret = (uint32_t)((offset - s->offset) / j->payload);
-    return ut_transfer_slot_bytes(t, *ret, j->payload) == len;
+    return ut_transfer_slot_bytes(t, *ret, j->payload) == len || (t->granules && len <= j->payload);
 }
 
 /* No peer that speaks the truth has come so far. */
@@ -60,6 +60,8 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         op->fold.moot += s->stage == 1 ? len : 0;
         return UT_TAKEN_LATE;
     }
+    if (!ut_fold_takes(&op->fold, s, slot, payload, len))
+        return UT_TAKEN_REFUSED;
     bool folds_again = ut_planted(UT_PLANT_DOUBLE_FOLD) && s->stage == 1 && !ut_fold_moot(&op->fold, s, slot);
     if (!ut_transfer_mark(t, slot) && !folds_again) {
         op->account.bytes_duplicate += len;

@@ -16,7 +16,7 @@ void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool fi
     if (first) {
         op->time.learnt = (ut_times){0};
         if (op->what.collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
-            ut_timing_in_force(&j->timing, &j->config.options, op->what.bytes, &op->time.learnt);
+            ut_timing_in_force(&j->timing, &j->config.options, op->what.timed, &op->time.learnt);
         op->time.adaptive = op->what.mode == UT_BOUNDED && op->time.learnt.t_b != 0 && op->time.learnt.t_b != UT_NEVER;
         op->time.latest = UT_NEVER;
     }
@@ -196,7 +196,7 @@ void ut_op_packet_time(ut_job *j, ut_op *op, uint32_t host, const ut_data *h, ut
     if (op->time.timeout_heard[stage] & ut_bit(host))
         return;
     op->time.timeout_heard[stage] |= ut_bit(host);
-    ut_timing_heard(&j->timing, op->what.bytes, stage, host, h->ultima.timeout);
+    ut_timing_heard(&j->timing, op->what.timed, stage, host, h->ultima.timeout);
 }
 
 void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
@@ -215,11 +215,11 @@ void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
         const ut_transfer *t = &op->plan.transfer[i];
         if (s->kind != UT_STEP_RECEIVE || s->stage != stage + 1 || t->slots == 0)
             continue;
-        how.total += s->bytes;
-        how.received += s->bytes - ut_transfer_missing(t, j->payload);
+        how.total += ut_transfer_expected(t, s->bytes);
+        how.received += ut_transfer_expected(t, s->bytes) - ut_transfer_missing(t, j->payload);
         how.all_slow = how.all_slow && t->done > 0 && !ut_transfer_complete(t);
     }
-    ut_timing_measured(&j->timing, op->what.bytes, stage, &op->time.learnt, &how);
+    ut_timing_measured(&j->timing, op->what.timed, stage, &op->time.learnt, &how);
 }
 
 bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint32_t slots, ut_ns now)

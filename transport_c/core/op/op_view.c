@@ -7,7 +7,7 @@
 #include "core/base/plant.h"
 
 /* The largest value of each option: what another host says beyond it is not believed. */
-static const uint16_t most[UT_VIEW_OPTIONS] = {[UT_VIEW_CODEC] = UT_CODECS_END - 1};
+static const uint16_t most[UT_VIEW_OPTIONS] = {[UT_VIEW_CODEC] = UT_CODEC_HADAMARD};
 
 /* Packets that were made for different steps of a coded job do not go together. An odd factor, so that steps less than
  * 65,536 apart have different tags. */

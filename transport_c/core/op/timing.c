@@ -3,10 +3,11 @@
 
 uint32_t ut_size_class(uint64_t bytes)
 {
-    uint32_t class = 0;
+    uint32_t class = 0, first = bytes & UT_TIMED_SPARSE ? UT_CLASSES : 0;
+    bytes &= ~UT_TIMED_SPARSE;
     while (class + 1 < UT_CLASSES && bytes > UINT64_C(1) << (UT_CLASS_FIRST + class))
         class++;
-    return class;
+    return first + class;
 }
 
 void ut_timing_init(ut_timing *t, uint32_t hosts, uint32_t self)
@@ -17,7 +18,7 @@ void ut_timing_init(ut_timing *t, uint32_t hosts, uint32_t self)
 
 void ut_timing_reset(ut_timing *t)
 {
-    for (uint32_t i = 0; i < UT_CLASSES; i++) {
+    for (uint32_t i = 0; i < 2 * UT_CLASSES; i++) {
         ut_class_times *c = &t->of[i];
         c->ops = c->samples[0] = c->samples[1] = 0;
         c->t_b = 0;
@@ -49,7 +50,8 @@ static ut_ns agreed(const ut_timing *t, const ut_class_times *c, unsigned stage)
 void ut_timing_in_force(const ut_timing *t, const ut_job_options *options, uint64_t bytes, ut_times *ret)
 {
     const ut_class_times *own = &t->of[ut_size_class(bytes)], *c = own;
-    while (c->t_b == 0 && c + 1 < t->of + UT_CLASSES)
+    const ut_class_times *end = t->of + (bytes & UT_TIMED_SPARSE ? 2 : 1) * UT_CLASSES;
+    while (c->t_b == 0 && c + 1 < end)
         c++;
     ret->t_b = options->t_b_ns ? options->t_b_ns : c->t_b;
     for (unsigned stage = 0; stage < 2; stage++) {

@@ -15,6 +15,7 @@
 #define UT_TIMING_H
 
 #include "core/base/options.h"
+#include "core/base/what.h"
 #include "core/op/deadline.h"
 
 enum {
@@ -35,7 +36,7 @@ typedef struct ut_class_times {
 
 typedef struct ut_timing {
     uint32_t hosts, self;
-    ut_class_times of[UT_CLASSES];
+    ut_class_times of[2 * UT_CLASSES]; /* of dense ops, then of sparse ones */
 } ut_timing;
 
 /* The bounds in force for one op, fixed when the op opens. */
@@ -53,6 +54,7 @@ typedef struct ut_stage_time {
     bool all_slow;            /* something came from every sender, and no sender's part was whole */
 } ut_stage_time;
 
+/* |bytes| is ut_op_what.timed here and below. */
 uint32_t ut_size_class(uint64_t bytes);
 /* |t| is zeroed memory. */
 void ut_timing_init(ut_timing *t, uint32_t hosts, uint32_t self);

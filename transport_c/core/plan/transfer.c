@@ -66,6 +66,8 @@ uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload)
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
 {
     uint32_t absent = t->slots - t->done;
+    if (t->granules)
+        return t->whole - t->covered;
     if (absent == 0)
         return 0;
     bool last_absent = !ut_transfer_has(t, t->slots - 1);

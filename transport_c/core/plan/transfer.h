@@ -27,6 +27,9 @@ typedef struct ut_transfer {
     ut_ns open_at;       /* receive: when its sender got credit for it, if incast is limited; 0 for not yet */
     uint64_t *bits;
     uint64_t *again; /* send only */
+    /* Receive, of blocks alone (core/plan/sparse.h), whose slots are not known before the last one came. */
+    uint64_t *granules;      /* a bit for each granule that came; NULL for all other transfers */
+    uint64_t whole, covered; /* bytes of the dense chunk, and of what of it came */
 } ut_transfer;
 
 /* How many 64-bit words a bitmap of |slots| needs. */
@@ -83,8 +86,13 @@ bool ut_transfer_mark(ut_transfer *t, uint32_t slot);
 void ut_transfer_lose(ut_transfer *t, uint32_t slot);
 /* Send: takes the lowest slot that must be sent again. False if there is none. */
 bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot);
-/* Bytes of the slots that have not come, moot or not; and of those that are missing. */
+/* Bytes of the slots, or of the granules, that have not come, moot or not; and of those that are missing. */
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload);
 uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload);
+/* Bytes of what is missing if nothing came, in a transfer of |bytes|. */
+static inline uint64_t ut_transfer_expected(const ut_transfer *t, uint64_t bytes)
+{
+    return t->granules ? t->whole : bytes;
+}
 
 #endif

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The golden blocks of tests/c/kernels/test_block.c, read by the page that describes them."""
+
+import pytest
+
+from tests.dissector import block
+
+ELIAS_FANO = "025103000000000007000000030d250000803f000000c00000003f"
+BITMAP = "210105000000000001000000e801803f40404040404040 40"
+DENSE = "3001000000000000010000000000803f7e81"
+
+
+def test_block__golden_bytes() -> None:
+    read = block.read(bytes.fromhex(ELIAS_FANO), 100)
+    assert (read.index, read.form, read.last, read.first, read.granules) == ("elias-fano", "float32", True, 0, 7)
+    assert read.units == {3: [1.0], 40: [-2.0], 99: [0.5]}
+    read = block.read(bytes.fromhex(BITMAP), 16)
+    assert (read.index, read.form, read.units) == (
+        "bitmap",
+        "bfloat16",
+        {3: [1.0], 5: [3.0], 6: [3.0], 7: [3.0], 8: [3.0]},
+    )
+    read = block.read(bytes.fromhex(DENSE), 2)
+    assert (read.index, read.form, read.units) == ("dense", "float8", {0: [448.0], 1: [-(2.0**-9)]})
+    assert block.read(bytes.fromhex(DENSE) + b"\xa5" * 40, 2) == read, "padding is not looked at"
+
+
+def test_block__of_rows() -> None:
+    row = bytes.fromhex("010101000000000001000000" + "02" + "0000803f" * 8)
+    assert block.read(row, 2, group=8).units == {1: [1.0] * 8}
+
+
+def test_block__that_is_cut_short() -> None:
+    for golden, units in ((ELIAS_FANO, 100), (BITMAP, 16), (DENSE, 2)):
+        whole = bytes.fromhex(golden)
+        for length in range(len(whole)):
+            with pytest.raises((ValueError, IndexError, block.struct.error)):
+                block.read(whole[:length], units)

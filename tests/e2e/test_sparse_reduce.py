@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse allreduces over real daemons: bit for bit what the entries add up to, alike on all ranks, and who differs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ultima
+from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.seeds import seeds
+from ultima.base.sparse_form import Floats, Indices, rounded
+from ultima.base.words import FORMS
+
+SIZE = 120_000
+
+
+def entries(rank: int, step: int, density: float, group: int = 1, seed: int = 0) -> tuple[Indices, Floats]:
+    """Values of few bits, so that a sum does not depend on its order; the same entries often meet."""
+    rng = np.random.default_rng([seed, rank, step])
+    units = SIZE // group
+    indices = np.unique(rng.integers(0, max(1, int(units * min(1.0, 3 * density))), int(units * density)))
+    values = rng.integers(-8, 9, (indices.size, group)).astype(np.float32)
+    return indices.astype(np.uint32), values
+
+
+def dense(given: list[tuple[Indices, Floats]], group: int, form: str) -> Floats:
+    total = np.zeros((SIZE // group, group), np.float32)
+    for indices, values in given:
+        total[indices] += rounded(values.reshape(-1), form).reshape(values.shape)
+    return total.reshape(-1)
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.parametrize("places", ["0", "01", "0123", "0012"])
+def test_sparse__sums_are_exact_and_alike(four: Hosts, places: str, seed: int) -> None:
+    with ranks([four[int(place)] for place in places], arena="8M") as jobs:
+        assert "allreduce_sparse" in jobs[0].collectives
+        cases = [(form, density, 1) for form in FORMS for density in (0.0, 0.01, 0.4)]
+        cases += [("float32", 0.05, 3), ("float16", 0.05, 240), ("float32", 1.0, 1)]
+
+        def train(rank: int, job: ultima.Job) -> list[Floats]:
+            results = []
+            for step, (form, density, group) in enumerate(cases):
+                indices, values = entries(rank, step, density, group, seed)
+                out = job.empty(SIZE) if step % 2 else np.full(SIZE, 9, np.float32)
+                receipt = job.allreduce_sparse(
+                    indices, values, out, op="sum", group=group, form=form, mode="reliable", deadline="20s", hint=step
+                )
+                assert receipt.complete, f"rank {rank}, {form} {density}: {receipt}"
+                assert receipt.bytes_expected == receipt.bytes_used
+                results.append(np.array(out))
+            return results
+
+        everyone = everywhere(jobs, train)
+        for step, (form, density, group) in enumerate(cases):
+            wanted = dense([entries(rank, step, density, group, seed) for rank in range(len(jobs))], group, form)
+            for rank, results in enumerate(everyone):
+                np.testing.assert_array_equal(results[step], wanted, err_msg=f"rank {rank}, {form} {density} {group}")
+
+
+def test_sparse__async_ops_among_dense_ones(four: Hosts) -> None:
+    with ranks(four[:3], arena="16M") as jobs:
+
+        def train(rank: int, job: ultima.Job) -> None:
+            handles: list[tuple[ultima.Handle, Floats, Any]] = []
+            for step in range(12):
+                if step % 3 == 2:
+                    out = np.full(1000, rank, np.float32)
+                    handles.append((job.allreduce_async(out, "sum", deadline="20s"), out, np.full(1000, 3.0)))
+                    continue
+                given = [entries(other, step, 0.02) for other in range(3)]
+                out = np.empty(SIZE, np.float32)
+                handle = job.allreduce_sparse_async(*given[rank], out, op="avg", deadline="20s")
+                handles.append((handle, out, dense(given, 1, "float32") / np.float32(3)))
+            for handle, out, wanted in handles:
+                assert handle.wait().complete
+                np.testing.assert_array_equal(out, wanted)
+
+        assert everywhere(jobs, train) == [None] * 3
+
+
+@pytest.mark.parametrize(("field", "mine", "theirs"), [("group", 1, 2), ("form", "float32", "float8"), ("hint", 5, 6)])
+def test_sparse__who_differs_is_named(four: Hosts, field: str, mine: Any, theirs: Any) -> None:
+    with ranks(four[:2]) as jobs:
+
+        def train(rank: int, job: ultima.Job) -> tuple[object, ...]:
+            out = np.zeros(64, np.float32)
+            named = {field: theirs if rank else mine}
+            with pytest.raises(ultima.Desync) as raised:
+                job.allreduce_sparse(np.arange(0), np.empty(0, np.float32), out, deadline="20s", **named)
+            return raised.value.field, raised.value.mine, raised.value.theirs
+
+        assert everywhere(jobs, train) == [(field, mine, theirs), (field, theirs, mine)]
+
+
+def test_sparse__a_rank_that_never_calls(four: Hosts) -> None:
+    """The others' results hold each other's entries, divided by the two that came, and say what is missing."""
+    with ranks(four[:3]) as jobs:
+        called = threading.Barrier(2)
+
+        def train(rank: int, job: ultima.Job) -> tuple[ultima.Receipt, Floats] | None:
+            if rank == 2:
+                return None
+            out = np.empty(SIZE, np.float32)
+            called.wait()
+            return job.allreduce_sparse(*entries(rank, 0, 0.01), out, deadline="500ms"), out
+
+        found = [pair for pair in everywhere(jobs, train) if pair is not None]
+        given = [entries(rank, 0, 0.01) for rank in range(2)]
+        mean, own = dense(given, 1, "float32") / 2, [dense([each], 1, "float32") for each in given]
+        for rank, (receipt, out) in enumerate(found):
+            assert receipt.status is ultima.Status.PARTIAL and receipt.culprit == (2,)
+            assert receipt.bytes_missing > 0
+            assert ((out == mean) | (out == own[rank])).all(), "a mean of both, or what is our own where none came"
+            assert (out[own[1 - rank] != 0] != 0).any()
+
+
+def test_sparse__other_algorithms_refuse(four: Hosts) -> None:
+    with ranks(four[:2], options=ultima.Options(algorithm="ring")) as jobs:
+        out = np.zeros(4, np.float32)
+        with pytest.raises(ultima.Unsupported, match="algorithm 'tar'"):
+            jobs[0].allreduce_sparse(np.arange(1), out[:1], out)

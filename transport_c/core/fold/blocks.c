@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/fold/blocks.h"
+
+#include "kernels/kernels.h"
+
+static void open(ut_op_fold *f)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_sparse_transfers(p, &f->plan->schedule, f->plan->transfer);
+    for (uint32_t c = 0; c < f->plan->schedule.chunks; c++)
+        if (c != f->plan->schedule.own)
+            f->ready[0][c] = p->blocks[c];
+}
+
+static bool has_above(const ut_transfer *t, uint32_t slot)
+{
+    return ut_sparse_any(t->bits, slot + 1, t->slots);
+}
+
+static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
+    ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
+    ut_block *b = &p->block;
+    if (slot >= t->slots)
+        return false;
+    if (ut_transfer_has(t, slot))
+        return true; /* again */
+    if (ut_block_open(b, payload, len, &shape) || ut_sparse_any(t->granules, b->first, b->first + b->granules) ||
+        (b->last ? has_above(t, slot) : slot + 1 == t->slots))
+        return false;
+    if (b->last)
+        t->slots = slot + 1;
+    return true;
+}
+
+/* The block's range has come with step |s|. */
+static void covers(ut_op_fold *f, const ut_step *s)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
+    uint32_t first = p->block.first, end = first + p->block.granules;
+    ut_sparse_set(t->granules, first, end);
+    t->covered += ut_sparse_bytes(p, s->chunk, first, end);
+}
+
+static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
+    (void)slot, (void)payload, (void)len, (void)ranks; /* `takes` has read the block */
+    ut_block_add(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+    covers(f, s);
+    return true;
+}
+
+static size_t place(ut_op_fold *f, const ut_step *s)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
+    covers(f, s);
+    return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+}
+
+/* Ranks in granule |g| of the own chunk, and by how many granules from there on, below |end|, the same are. */
+static uint32_t ranks_from(const ut_op_fold *f, uint32_t g, uint32_t end, uint32_t *ret_run)
+{
+    const ut_schedule *s = &f->plan->schedule;
+    uint32_t ranks = f->ranks, run = end - g;
+    for (uint32_t i = 0; i < s->steps; i++) {
+        const ut_transfer *t = &f->plan->transfer[i];
+        if (s->step[i].kind != UT_STEP_RECEIVE || s->step[i].stage != 1 || !t->covered)
+            continue;
+        bool in = ut_sparse_any(t->granules, g, g + 1);
+        ranks += in ? t->weight : 0;
+        for (uint32_t k = 1; k < run && t->covered != t->whole; k++)
+            if (ut_sparse_any(t->granules, g + k, g + k + 1) != in)
+                run = k;
+    }
+    *ret_run = run;
+    return ranks;
+}
+
+static uint32_t least_ranks(const ut_op_fold *f, uint32_t g, uint32_t end)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t run; g < end; g += run)
+        least = UT_MIN2(least, ranks_from(f, g, end, &run));
+    return least;
+}
+
+/* Sums become what is sent of them. False if the turn does not allow all of it. */
+static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
+{
+    enum { SLICE = 1024 };
+    ut_sparse *p = &f->plan->sparse;
+    ut_block_shape shape = ut_sparse_shape(p, chunk, 2);
+    size_t each = (size_t)ut_granule_units(p->group) * p->group;
+    while (p->finished < granules) {
+        uint32_t run, end = UT_MIN2(granules, p->finished + SLICE);
+        uint32_t ranks = ranks_from(f, p->finished, end, &run);
+        uint64_t bytes = ut_sparse_bytes(p, chunk, p->finished, p->finished + run);
+        if (!ut_work_pass(f->turn, f->what->bytes, bytes))
+            return false;
+        f->nonfinite += ut_sparse_finish(ut_sparse_chunk(p, chunk) + p->finished * each, bytes / sizeof(float),
+                                         f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, shape.form);
+        p->finished += run;
+    }
+    return true;
+}
+
+/* All slots of the own chunk now have a number: |last| bytes are in the last one. */
+static void know_slots(ut_op_fold *f, uint32_t chunk, uint32_t slots, uint32_t last)
+{
+    const ut_schedule *s = &f->plan->schedule;
+    for (uint32_t i = 0; i < s->steps; i++)
+        if (s->step[i].kind == UT_STEP_SEND && s->step[i].stage == 2 && s->step[i].chunk == chunk) {
+            f->plan->transfer[i].slots = slots;
+            f->plan->transfer[i].bytes_last = last;
+        }
+}
+
+static bool end(ut_op_fold *f, uint32_t chunk)
+{
+    ut_sparse *p = &f->plan->sparse;
+    ut_block_shape shape = ut_sparse_shape(p, chunk, 2);
+    uint32_t granules = p->from[chunk + 1] - p->from[chunk], some;
+    if (!finish_sums(f, chunk, granules))
+        return false;
+    while (p->told < granules) {
+        uint64_t at = f->plan->schedule.from[chunk] + (uint64_t)p->made * f->payload;
+        uint8_t *block = f->memory->encoded + at;
+        if (!ut_work_pass(f->turn, f->what->bytes, f->payload))
+            return false;
+        size_t len = ut_block_encode(block, f->payload, ut_sparse_chunk(p, chunk), &shape, p->told, 1, &some);
+        if (p->told + some == granules)
+            know_slots(f, chunk, p->made + 1, (uint32_t)len);
+        else
+            memset(block + len, 0, f->payload - len);
+        len = p->told + some == granules ? len : f->payload;
+        f->weight[f->first[chunk] + p->made] = (uint16_t)least_ranks(f, p->told, p->told + some);
+        ut_fold_has_result(f, chunk, p->made, at, len, ut_crc32c(0, block, len));
+        p->told += some;
+        p->made++;
+    }
+    return true;
+}
+
+const ut_fold_rule ut_fold_blocks = {.open = open, .arrive = arrive, .takes = takes, .place = place, .end = end};

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan of a sparse allreduce. Its tensor is cut among the owners by granules (kernels/block.h). What travels of a
+ * chunk are blocks, one in each slot, as many as its entries need; the steps of the schedule say where there would be
+ * room for the most of them. How many there are is known to the sender, and to a receiver when the last one has come.
+ */
+#ifndef UT_SPARSE_PLAN_H
+#define UT_SPARSE_PLAN_H
+
+#include "core/plan/schedule.h"
+#include "core/plan/transfer.h"
+
+#include "kernels/block.h"
+
+typedef struct ut_sparse {
+    uint16_t group;
+    uint8_t form;                    /* of contributions */
+    uint32_t units;                  /* of the tensor */
+    float scale;                     /* of this host's contribution */
+    uint32_t from[UT_HOSTS_MAX + 1]; /* granules: chunk c is [from[c], from[c + 1]) */
+    uint32_t blocks[UT_HOSTS_MAX];   /* per chunk: blocks that this host's contribution takes */
+    uint32_t tail[UT_HOSTS_MAX];     /* per chunk: bytes of the last of them */
+    uint8_t *dense;                  /* the tensor: this host's contribution, sums, results */
+    uint64_t *granules;              /* memory for the bitmaps of granules that came; given at job_add */
+    uint32_t finished, told, made;   /* of the own chunk: granules that are results, and that are in blocks; blocks */
+    uint32_t index;                  /* one more than the last index that was taken of a contribution; 0: none */
+    ut_block block;                  /* the packet that is being taken in */
+} ut_sparse;
+
+/* The form in which results travel: sums of float8 as float16. */
+static inline uint8_t ut_sparse_answer(uint8_t form)
+{
+    return form == UT_VALUE_FLOAT8 ? UT_VALUE_FLOAT16 : form;
+}
+
+/* Chunk |c| as blocks of stage 1 or 2 see it, and where its elements lie. */
+ut_block_shape ut_sparse_shape(const ut_sparse *p, uint32_t c, unsigned stage);
+static inline float *ut_sparse_chunk(const ut_sparse *p, uint32_t c)
+{
+    return (float *)(void *)p->dense + (size_t)p->from[c] * ut_granule_units(p->group) * p->group;
+}
+/* Bytes of the chunk's elements in granules [|first|, |end|). */
+uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_t end);
+
+/* Granules of a tensor of |units|; 0 if its blocks have no place in |payload| bytes, or in |room| bytes for all of
+ * |hosts|. */
+uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32_t payload, uint32_t hosts,
+                            uint64_t room);
+/* The most bytes that the blocks of a bucket of |bytes| take. */
+uint64_t ut_sparse_bound(uint64_t bytes, uint32_t payload, uint32_t hosts);
+/* Words of the bitmaps of granules that come of such a bucket. */
+size_t ut_sparse_words(uint64_t bytes, uint32_t hosts);
+
+/* |s| was built for granules of a byte each: makes it the schedule of their blocks. */
+void ut_sparse_cut(ut_sparse *p, ut_schedule *s, uint32_t payload);
+/* The transfers were initialized: they begin to count blocks, and receives granules. */
+void ut_sparse_transfers(ut_sparse *p, const ut_schedule *s, ut_transfer *t);
+
+/* Whether a bit of [|first|, |end|) is set; sets them. */
+bool ut_sparse_any(const uint64_t *bits, uint32_t first, uint32_t end);
+void ut_sparse_set(uint64_t *bits, uint32_t first, uint32_t end);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks of sparse tensors: which elements of a range are not zero, and their values, in the bytes of one packet. A
+ * block decodes alone, and says which range it covers, so that a lost packet loses its own range and nothing else.
+ *
+ * An *index* names a *unit* of |group| elements (rows of an embedding), or one element. A *granule* is the least range:
+ * as few whole units as have 16 elements or more, which are 64 bytes of float32. A chunk is cut into granules from its
+ * start, and the last one may be shorter.
+ *
+ *   0  1  low nibble: how indices are told (enum ut_block_index); high nibble: form of the values (enum ut_value_form)
+ *   1  1  bit 0: the last block of its chunk; high nibble: low bits of an Elias-Fano index
+ *   2  2  entries, little-endian as all numbers here; 0 in a dense block
+ *   4  4  first granule, counted from the chunk's start
+ *   8  4  granules
+ *  12     float8: its scale (float32); then the index; then the values
+ *
+ * Index: nothing (dense), a bit for each unit of the range (bitmap), or Elias-Fano: the low bits of every entry's index
+ * (counted from the range's start), lowest bit first, in whole bytes; then entry i's high bits h as a one at bit h + i.
+ * What follows the values is padding, and is not looked at.
+ */
+#ifndef UT_BLOCK_H
+#define UT_BLOCK_H
+
+#include "core/base/ut.h"
+
+enum ut_block_index { UT_INDEX_DENSE, UT_INDEX_BITMAP, UT_INDEX_ELIAS_FANO, UT_INDEXES_END };
+/* float8 is e4m3 (OCP 8-bit floating point 1.0: 448 at most, no infinity), times a power of two. */
+enum ut_value_form { UT_VALUE_FLOAT32, UT_VALUE_FLOAT16, UT_VALUE_BFLOAT16, UT_VALUE_FLOAT8, UT_VALUE_FORMS_END };
+enum {
+    UT_BLOCK_HEADER = 12,
+    UT_BLOCK_LAST = 1,
+    UT_BLOCK_GROUP_MAX = 256,
+    UT_BLOCK_VALUES_MAX = UT_PACKET_MAX, /* of a byte each */
+    UT_GRANULE_ELEMENTS = 16,            /* the least */
+};
+
+/* A chunk. */
+typedef struct ut_block_shape {
+    uint32_t units;
+    uint32_t group; /* elements of a unit, 1 to UT_BLOCK_GROUP_MAX */
+    uint8_t form;   /* enum ut_value_form */
+} ut_block_shape;
+
+/* A block that was checked. */
+typedef struct ut_block {
+    uint32_t first, granules;
+    uint32_t base, units; /* the range: units from the chunk's start on */
+    uint32_t entries;     /* of a dense block all units */
+    uint8_t index;        /* enum ut_block_index */
+    bool last;
+    float scale;
+    const uint8_t *values;            /* in the packet */
+    uint32_t at[UT_BLOCK_VALUES_MAX]; /* per entry: its unit, from the range's start on; not of a dense block */
+} ut_block;
+
+size_t ut_value_bytes(unsigned form);
+/* Units of a granule, granules of a chunk, and the most bytes that a block of one granule takes. */
+uint32_t ut_granule_units(uint32_t group);
+uint32_t ut_block_granules(const ut_block_shape *s);
+size_t ut_block_least(uint32_t group, unsigned form);
+/* The most blocks of |payload| bytes (at least ut_block_least) that a chunk takes. */
+uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload);
+
+/* The scale of float8 values of which |most| is the largest finite magnitude: the least power of two, at least 2^-117,
+ * at which 448 stands for |most| or more. */
+float ut_float8_scale(float most);
+float ut_largest_finite(const float *x, size_t n);
+/* |x| as it arrives when it travels as |form|. |scale| counts for float8 alone. */
+float ut_value_rounded(float x, unsigned form, float scale);
+
+/* Adds the entries {x[i], group values at v + i * group}, rounded to |form|, to |out|, a whole tensor of |units|. |x|
+ * and |v| need no alignment and may change meanwhile. Stops at the first index that is not below |units| or, |more|
+ * being one more than the last index before (0: none), not above that; returns how many it added. */
+size_t ut_sparse_scatter(float *out, const ut_block_shape *s, const void *x, const void *v, size_t n, float scale,
+                         uint32_t more);
+/* Makes what is sent of |n| results: each divided by |divisor|, rounded to |form|, and 0 where it was -0. Returns those
+ * that are NaN or infinite. */
+size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form);
+
+/* Encodes the chunk from granule |first| on, which is below its end, into at most |room| bytes (at least
+ * ut_block_least); elements that are zero need no entry. Returns the bytes, and the granules that they cover. */
+size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
+                       float scale, uint32_t *ret_granules);
+/* Checks a block of a chunk |s|. UT_ERR_MALFORMED for all that ut_block_encode cannot have made of one. */
+int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s);
+/* Adds the block to the chunk, or puts it in the place of its range, of which it returns the NaN and Inf elements. */
+void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk);
+size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk);
+
+#endif
