@@ -16,7 +16,15 @@ import pytest
 from tests.making import BUILD, make
 
 HERE = Path(__file__).parent
-TARGETS = {"address": 400_000, "block": 60_000, "engine": 1_500, "packets": 400_000, "pieces": 20_000, "ring": 1_500, "sparse": 60_000}
+TARGETS = {
+    "address": 400_000,
+    "block": 60_000,
+    "engine": 1_500,
+    "packets": 400_000,
+    "pieces": 20_000,
+    "ring": 1_500,
+    "sparse": 60_000,
+}
 pytestmark = [pytest.mark.check, pytest.mark.timeout(600)]
 
 
