@@ -39,8 +39,8 @@ static void memory__is_what_can_be_touched(void)
         {1, 4, UT_TAR, UT_POLICY_NONE, 1},  /* what its ranks have given together */
         {1, 1, UT_TAR, UT_POLICY_SOLO, 1},  /* the result, until all have fetched it */
         {1, 4, UT_RING, UT_POLICY_NONE, 1}, /* */
-        {2, 1, UT_TAR, UT_POLICY_NONE, 3},  /* floats of halves, and the bucket transformed */
-        {2, 4, UT_TAR, UT_POLICY_NONE, 4},  /* */
+        {2, 1, UT_TAR, UT_POLICY_NONE, 4},  /* floats of halves, and the bucket transformed, or as blocks */
+        {2, 4, UT_TAR, UT_POLICY_NONE, 5},  /* */
         {2, 1, UT_TAR, UT_POLICY_SOLO, 4},  /* */
         {2, 1, UT_RING, UT_POLICY_NONE, 2}, /* which is TAR's alone */
         {8, 1, UT_PS, UT_POLICY_NONE, 2},   /* */

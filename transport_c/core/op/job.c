@@ -60,7 +60,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         uint32_t *slot_crc = ut_carve(c, slots * 4);
         uint64_t *bitmaps = ut_carve(c, words * 8);
         uint8_t *held = apart ? ut_carve(c, config->bucket_bytes_max * 2) : NULL; /* floats of the halves are larger */
-        uint8_t *encoded = encodes ? ut_carve(c, encoded_bytes) : NULL;           /* blocks take most */
+        uint8_t *encoded = encodes ? ut_carve(c, encoded_bytes) : NULL;           /* blocks may take most */
         uint64_t *granules = encodes ? ut_carve(c, ut_sparse_words(config->bucket_bytes_max, config->hosts) * 8) : NULL;
         uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;

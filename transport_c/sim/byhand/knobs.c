@@ -4,6 +4,8 @@
  */
 #include "sim/byhand/study.h"
 
+#include "kernels/block.h"
+
 #include <stdlib.h>
 
 #define MBIT UINT64_C(125000) /* bytes per second */
@@ -55,6 +57,9 @@ static const knob knobs[] = {
     KNOB(send_bytes, 2000, 64 << 20, "in the up-link at which a send blocks"),
     KNOB(send_us, 0, 1000000, "not 0: no more of them than the link takes in this time, but 32 KiB"),
     KNOB(light, 0, 1, "1, or --light: only times count; values are 0, no bytes are checked, nothing is traced"),
+    KNOB(sparse_ppm, 0, 400000,
+         "of its elements a rank gives, each for itself, to sparse allreduces; by --light alone"),
+    KNOB(form, 0, UT_VALUE_FORMS_END - 1, "of their values: 0 float32, 1 float16, 2 bfloat16, 3 float8"),
     KNOB(rows, 0, 1, "the receipts of all ops are printed; not by --light"),
 };
 enum { KNOBS = sizeof knobs / sizeof knobs[0] };
@@ -158,6 +163,8 @@ static void plan_job(const sim_study *s, sim_job_plan *j)
                                     : k < j->ops ? (uint8_t)s->mode
                                                  : UT_RELIABLE,
                             .deadline = k < s->warm || k >= j->ops ? 600 * UT_SECOND : s->deadline_us * UT_US,
+                            .form = (uint8_t)s->form,
+                            .sparse_ppm = s->light ? (uint32_t)s->sparse_ppm : 0,
                             .odd_rank = UINT32_MAX};
     j->bucket_max = UT_MAX2(s->bytes, (uint64_t)4000);
 }

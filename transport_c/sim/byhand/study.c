@@ -59,7 +59,8 @@ int sim_study_main(int argc, char **argv)
     printf("{\"failure\":\"");
     for (const char *c = w->failure; *c; c++)
         putchar(*c == '"' || *c == '\\' || *c < ' ' ? ' ' : *c);
-    printf("\",\"sent\":%" PRIu64 ",\"lost\":%" PRIu64 ",", w->books.sent.packets, w->books.lost.packets);
+    printf("\",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64 ",\"lost\":%" PRIu64 ",", w->books.sent.packets,
+           w->books.sent.bytes, w->books.lost.packets);
     sim_judged judged = sim_judge(w, &s);
     print_judged(&judged);
     if (s.rows) {

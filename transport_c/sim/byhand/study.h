@@ -13,7 +13,7 @@ typedef struct sim_study {
         apart_us, mark, timer_start;
     uint64_t packet_ns, sent_ns, batch_ns, turn_ns, wake_us, firm, send_bytes, send_us, slow_part;
     uint64_t groups, core_part, rival, jobs;
-    uint64_t light, rows;
+    uint64_t light, sparse_ppm, form, rows;
 } sim_study;
 
 /* What a study is without any knob. */

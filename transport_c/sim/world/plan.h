@@ -45,11 +45,13 @@ typedef struct sim_item {
 typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode, collective, root;
-    bool nonfinite;    /* some elements are Inf on all ranks */
-    bool agree;        /* UT_SUBMIT_AGREE */
-    ut_ns deadline;    /* after the submission; UT_NEVER for none */
-    uint32_t odd_rank; /* the rank that calls the op differently; UINT32_MAX for none */
-    uint8_t odd_field; /* enum ut_field */
+    uint8_t form;        /* of the values, where it is sparse */
+    uint32_t sparse_ppm; /* of the elements a rank gives, in light worlds; 0: it is dense */
+    bool nonfinite;      /* some elements are Inf on all ranks */
+    bool agree;          /* UT_SUBMIT_AGREE */
+    ut_ns deadline;      /* after the submission; UT_NEVER for none */
+    uint32_t odd_rank;   /* the rank that calls the op differently; UINT32_MAX for none */
+    uint8_t odd_field;   /* enum ut_field */
 } sim_op;
 
 /* How a trainer of a partial job behaves. */

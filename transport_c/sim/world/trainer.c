@@ -69,11 +69,16 @@ static uint64_t slot_bytes(const sim_job_plan *j)
     return (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
 }
 
-/* In a light world all of them average zeros, in one and the same memory. */
+/* In a light world all of them average zeros, in one and the same memory; but sparse entries are each rank's own. */
+static bool shares_arena(const sim_world *w)
+{
+    return w->plan.light && w->plan.job[0].op[0].sparse_ppm == 0;
+}
+
 static uint8_t *arena_for(sim_world *w, const sim_rank *r)
 {
     uint64_t most = 0;
-    if (!w->plan.light)
+    if (!shares_arena(w))
         return sim_alloc(r->arena_bytes);
     for (uint32_t j = 0; j < w->plan.jobs; j++)
         most = UT_MAX2(most, slot_bytes(&w->plan.job[j]) * w->plan.job[j].ahead);
@@ -130,7 +135,7 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
     r->out = 0;
     r->born++;
     r->ready_pending = false;
-    if (!w->plan.light)
+    if (!shares_arena(w))
         free(r->arena);
     free(r->submissions);
     free(r->completions);
@@ -284,6 +289,23 @@ static void fill(sim_world *w, sim_rank *r, const sim_ask *ask, const sim_layout
         memset(r->arena + dst + layout->dst_from, FILL_BYTE, layout->dst_bytes);
 }
 
+/* Makes a sparse submission of |e|: entries at `src`, drawn by chance, each of 1; the tensor behind them. */
+static void make_sparse(const sim_world *w, sim_rank *r, const sim_op *op, ut_submission *e)
+{
+    sim_rng rng = {w->seed ^ (e->op_seq << 32 | r->index << 8 | r->job)};
+    uint32_t *names = (uint32_t *)(void *)(r->arena + (e->src = (e->src + 3) & ~UINT64_C(3))), n = 0;
+    for (uint32_t i = 0; i < op->count; i++)
+        if (sim_chance(&rng, op->sparse_ppm))
+            names[n++] = i;
+    for (uint32_t i = 0; i < n; i++)
+        ((float *)(void *)(names + n))[i] = 1;
+    e->dst = e->src + op->count * 4;
+    e->collective = UT_ALLREDUCE_SPARSE;
+    e->wanted = n;
+    e->oldest_step = (uint32_t)(op->count * op->sparse_ppm / 1000000);
+    e->newest_step = 1 | (uint32_t)op->form << 16;
+}
+
 static void submit(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -323,6 +345,8 @@ static void submit(sim_world *w, sim_rank *r)
                                 .root = op.root,
                                 .mode = op.mode,
                                 .flags = op.agree ? UT_SUBMIT_AGREE : 0};
+    if (op.sparse_ppm)
+        make_sparse(w, r, &op, &ask.entry);
     if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
         op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
         r->next++;
