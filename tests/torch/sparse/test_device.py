@@ -15,7 +15,7 @@ from ultima.torch.sparse.memory import Memories  # noqa: E402
 SIZE = 5000
 
 
-@pytest.fixture(params=["cpu", "cuda"])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> "torch.device":
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
