@@ -93,7 +93,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         unused=_ranks_of(hosts, raw.unused_mask),
         late=_ranks_of(hosts, raw.late_mask),
         redundant_bytes=raw.bytes_redundant,
-        residual=math.sqrt(raw.residual_squared),
+        residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,  # no NaN either
     )
 
 

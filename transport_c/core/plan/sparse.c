@@ -34,11 +34,11 @@ uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32
     return bytes <= UT_MIN2(room, (uint64_t)UT_BUCKET_MAX) ? ut_block_granules(&all) : 0;
 }
 
-/* A slot that holds half of its bytes is the worst: room for one granule, and just not for two. The few groups of which
- * even less fits find no place in a bucket that is as large as the job allows. */
+/* Of single elements hardly more than the bucket itself is needed. Groups leave the end of each slot empty, half of it
+ * at worst: a quarter more is set aside, and larger ones find their place in a job that allows larger buckets. */
 uint64_t ut_sparse_bound(uint64_t bytes, uint32_t payload, uint32_t hosts)
 {
-    return 2 * bytes + ((uint64_t)hosts + 1) * payload;
+    return bytes + bytes / 4 + ((uint64_t)hosts + 1) * payload;
 }
 
 size_t ut_sparse_words(uint64_t bytes, uint32_t hosts)

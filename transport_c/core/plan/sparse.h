@@ -46,7 +46,7 @@ uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_
  * |hosts|. */
 uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32_t payload, uint32_t hosts,
                             uint64_t room);
-/* The most bytes that the blocks of a bucket of |bytes| take. */
+/* Bytes that are set aside for the blocks of a bucket of |bytes|; groups of more than half a packet may need more. */
 uint64_t ut_sparse_bound(uint64_t bytes, uint32_t payload, uint32_t hosts);
 /* Words of the bitmaps of granules that come of such a bucket. */
 size_t ut_sparse_words(uint64_t bytes, uint32_t hosts);
