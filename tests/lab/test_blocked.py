@@ -119,6 +119,7 @@ def test_blocked__a_training_script_is_warned_or_raises(word: str) -> None:
                 assert re.search(rf"UltimaWarning: UDP does not get through .*port.* {PORT + 1}", err), err
 
 
+@pytest.mark.check
 def test_forming__says_whom_it_waits_for_and_at_which_address() -> None:
     """Rank 1 never comes; then rank 0's daemon cannot be reached at all."""
     with Lab(2) as lab, Cluster(lab) as cluster:

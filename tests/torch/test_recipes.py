@@ -93,6 +93,7 @@ def test_examples__trust_no_network(path: Path) -> None:
     assert "--job-secret is None; allowed: a file that `ultima ca secret FILE` has made" in line
 
 
+@pytest.mark.check
 def test_trainjob__its_command_trains() -> None:
     """With the variables of Kubeflow's runtime for one node."""
     (command,) = re.findall(COMMAND, TRAINJOB.read_text(), re.MULTILINE)
