@@ -86,8 +86,8 @@ def test_step__is_that_of_all_data(plan: Plan) -> None:
 
 def test_step__goes_on_without_a_late_rank_and_is_as_exact() -> None:
     """Rank 1 is held up in its first batch of step 1 until the others have made three more. It takes their results one
-    after another, and holds the same model in the end."""
-    plan, ahead = Plan(4, 1), threading.Barrier(4)
+    after another, while the others wait (three are kept), and holds the same model in the end."""
+    plan, ahead, level = Plan(4, 1), threading.Barrier(4), threading.Barrier(4)
     models = [network() for _ in range(4)]
     with FakeJobs(4) as jobs:
 
@@ -104,6 +104,7 @@ def test_step__goes_on_without_a_late_rank_and_is_as_exact() -> None:
                 else:
                     train(coded, model, rank, 4)
                     ahead.wait(30)
+                level.wait(30)
                 found = train(coded, model, rank, 6)
                 return found, coded.summary()
 
