@@ -67,7 +67,7 @@ static void cipher_alone(const ut_aead *a, size_t body)
         best[0] = seal < best[0] ? seal : best[0];
         best[1] = open < best[1] ? open : best[1];
     }
-    printf("%-18s %-9s %5zu bytes: seal %6.0f ns, open %6.0f ns; per byte %.3f and %.3f\n", a->name, a->library, body,
+    printf("%-18s %-9s %5zu bytes: seal %6.0f ns, open %6.0f ns; per byte %.3f and %.3f\n", a->name, a->provider, body,
            1e9 * best[0], 1e9 * best[1], 1e9 * best[0] / (double)body, 1e9 * best[1] / (double)body);
     a->drop(sealing);
     a->drop(opening);

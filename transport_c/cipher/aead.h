@@ -38,8 +38,8 @@ typedef struct ut_aead_packet {
 
 typedef struct ut_aead {
     const char *name;
-    const char *library; /* whose code it is, for people */
-    size_t key_bytes;    /* at most UT_KEY_BYTES_MAX */
+    const char *provider; /* whose code it is, for people */
+    size_t key_bytes;     /* at most UT_KEY_BYTES_MAX */
     /* A context that holds one key at a time, to seal with (|sealing|) or to open with. NULL: there is no memory. */
     void *(*make)(const struct ut_aead *aead, bool sealing);
     /* Wipes and frees |context|, which may be NULL. */

@@ -87,7 +87,7 @@ static void mac(const uint8_t *key, size_t key_len, const uint8_t *data, size_t 
 }
 
 #define COMMON                                                                                                         \
-    .library = "libcrypto", .make = make, .drop = drop, .key = set_key, .seal = seal, .open = open, .mac = mac,        \
+    .provider = "libcrypto", .make = make, .drop = drop, .key = set_key, .seal = seal, .open = open, .mac = mac,       \
     .wipe = OPENSSL_cleanse
 
 static const suite suites[UT_SUITES_END] = {

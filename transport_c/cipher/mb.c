@@ -143,7 +143,7 @@ const ut_aead *ut_mb_suite(unsigned suite, const ut_aead *base)
         return NULL;
     mb_suite *s = &suites[suite == UT_SUITE_AES_256_GCM];
     s->aead = *base;
-    s->aead.library = "ipsec-mb";
+    s->aead.provider = "ipsec-mb";
     s->aead.make = make;
     s->aead.drop = drop;
     s->aead.key = set_key;

@@ -82,7 +82,7 @@ def judge(found: dict[str, Way]) -> list[Row]:
 
 
 def summed(found: dict[str, Way]) -> Row:
-    ours, holds = "not measured yet: the engine does not sum sparse gradients", None
+    ours, holds = "not measured: the engine of this run did not sum entries", None
     if SUMMED in found:
         gain = found["dense"].step / found[SUMMED].step
         ours, holds = f"{gain:.2f} times as fast", gain >= 2
