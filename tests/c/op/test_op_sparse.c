@@ -158,8 +158,9 @@ static void draw(void)
     call.redop = UT_SUM + (uint8_t)check_below(2);
     call.mode = UT_BOUNDED;
     call.flags = 0;
-    if (call.per_mille * (salt & 1 ? 4 : 1) > 300 && call.count > FLOATS / 2)
-        call.count = FLOATS / 2 / call.group * call.group; /* the arena has no more room */
+    bool many = call.per_mille * (salt & 1 ? 4 : 1) > 300;      /* the arena has no more room */
+    if ((many || call.group == 200) && call.count > FLOATS / 2) /* of the widest, a packet holds but one */
+        call.count = FLOATS / 2 / call.group * call.group;
 }
 
 static void op__sums_what_all_give_and_says_so(void)
@@ -278,6 +279,7 @@ static void op__bad_input(void)
     ROW(UT_ERR_DTYPE, s.dtype = UT_FLOAT16);
     ROW(UT_ERR_REDOP, s.redop = UT_MAX);
     ROW(UT_ERR_TOO_LARGE, s.count = 1 << 20);
+    ROW(UT_ERR_TOO_LARGE, (s.count = FLOATS / 200 * 200, s.newest_step = 200)); /* blocks of half a packet each */
     ROW(UT_ERR_RANGE, s.dst = 2);
     ROW(UT_ERR_RANGE, s.dst = 4);
     ROW(UT_ERR_RANGE, s.src = ARENA - 32);

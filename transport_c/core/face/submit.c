@@ -84,9 +84,10 @@ static int check_sparse(const ut_job *j, const ut_engine_session *s, const ut_su
     if (x->count > j->config.bucket_bytes_max / sizeof(float))
         return UT_ERR_TOO_LARGE;
     uint64_t units = x->count / group, room = ut_sparse_bound(j->config.bucket_bytes_max, j->payload, hosts);
-    if (x->count % group || entries > units ||
-        (units && hosts > 1 && !ut_sparse_granules((uint32_t)units, group, (uint8_t)form, j->payload, hosts, room)))
+    if (x->count % group || entries > units)
         return UT_ERR_ARGUMENT;
+    if (units && hosts > 1 && !ut_sparse_granules((uint32_t)units, group, (uint8_t)form, j->payload, hosts, room))
+        return UT_ERR_TOO_LARGE;
     uint64_t src = entries * 4 * (1 + group);
     if (!inside(x->src, src, s->memory.arena_bytes) || !inside(x->dst, bytes, s->memory.arena_bytes) || x->src % 4 ||
         x->dst % 4)
