@@ -7,6 +7,7 @@
 
 #include "half.h"
 #include "kernels.h"
+#include "sparse.h"
 
 enum { LOW_BITS_MAX = 15, GRANULE_MAX = UT_BLOCK_GROUP_MAX };
 
@@ -105,16 +106,26 @@ float ut_value_rounded(float x, unsigned form, float scale)
     return load_value(bytes, form, scale);
 }
 
-size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
+/* Of -0 comes 0, for no entry is as much. Whole loops for each form, that the compiler may take several at once. */
+static inline size_t finish_form(float *x, size_t n, unsigned form)
 {
     size_t bad = 0;
-    if (divisor > 1)
-        (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x, x, n, divisor);
     for (size_t i = 0; i < n; i++) {
         x[i] = ut_value_rounded(x[i], form, 1) + 0.0f;
         bad += (ut_float_bits(x[i]) & 0x7f800000) == 0x7f800000;
     }
     return bad;
+}
+
+size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
+{
+    if (divisor > 1)
+        (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x, x, n, divisor);
+    if (form == UT_VALUE_FLOAT32)
+        return finish_form(x, n, UT_VALUE_FLOAT32);
+    if (form == UT_VALUE_FLOAT16)
+        return finish_form(x, n, UT_VALUE_FLOAT16);
+    return finish_form(x, n, form);
 }
 
 size_t ut_sparse_scatter(float *out, const ut_block_shape *s, const void *x, const void *v, size_t n, float scale,
@@ -167,10 +178,16 @@ uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload)
     return (uint32_t)((ut_block_granules(s) + each - 1) / each);
 }
 
-static unsigned low_bits(uint32_t entries, uint32_t units)
+/* The whole part of log2(units / entries), at most 15; found from |near|, that of a moment ago, without dividing. */
+static unsigned low_bits(uint32_t entries, uint32_t units, unsigned near)
 {
-    uint32_t each = entries ? units / entries : 0;
-    return each ? UT_MIN2(31u - (unsigned)__builtin_clz(each), (unsigned)LOW_BITS_MAX) : 0;
+    if (entries == 0)
+        return 0;
+    while (near > 0 && (uint64_t)entries << near > units)
+        near--;
+    while (near < LOW_BITS_MAX && (uint64_t)entries << (near + 1) <= units)
+        near++;
+    return near;
 }
 
 /* Bits of the high part: a one for each entry, and room for the steps between. */
@@ -188,13 +205,14 @@ static size_t index_bytes(unsigned index, uint32_t entries, uint32_t units, unsi
     return ((size_t)entries * low + 7) / 8 + (size_t)((high_bits(entries, units, low) + 7) / 8);
 }
 
-/* The smallest way to tell |entries| of |units|, and the bytes of index and values. */
-static size_t smallest(const ut_block_shape *s, uint32_t entries, uint32_t units, unsigned *ret_index)
+/* The smallest way to tell |entries| of |units|, with |low| bits of each apart in Elias-Fano, and the bytes of index
+ * and values. */
+static size_t smallest(const ut_block_shape *s, uint32_t entries, uint32_t units, unsigned low, unsigned *ret_index)
 {
     size_t value = s->group * ut_value_bytes(s->form), best = units * value;
     *ret_index = UT_INDEX_DENSE;
     for (unsigned index = UT_INDEX_BITMAP; index < UT_INDEXES_END; index++) {
-        size_t bytes = index_bytes(index, entries, units, low_bits(entries, units)) + entries * value;
+        size_t bytes = index_bytes(index, entries, units, low) + entries * value;
         if (bytes < best) {
             best = bytes;
             *ret_index = index;
@@ -204,12 +222,6 @@ static size_t smallest(const ut_block_shape *s, uint32_t entries, uint32_t units
 }
 
 /* ---- encode ---- */
-
-static void put_bits(uint8_t *out, uint64_t at, uint32_t bits)
-{
-    for (uint64_t x = (uint64_t)bits << (at & 7), i = at >> 3; x; x >>= 8, i++)
-        out[i] |= (uint8_t)x;
-}
 
 /* The units of a granule that are not all zero: their numbers, from |base| on, and values. Returns how many. */
 static uint32_t gather(const float *from, uint32_t units, uint32_t group, uint32_t base, uint32_t *at, float *values)
@@ -228,25 +240,50 @@ static uint32_t gather(const float *from, uint32_t units, uint32_t group, uint32
     return found;
 }
 
-static bool all_zero(const float *x, size_t n)
+/* The same of units of one element. */
+static uint32_t gather_single(const float *from, uint64_t mask, uint32_t base, uint32_t *at, float *values)
 {
-    uint32_t any = 0;
-    for (size_t i = 0; i < n; i++)
-        any |= ut_float_bits(x[i]);
-    return (any << 1) == 0;
+    uint32_t found = 0;
+    for (; mask; mask &= mask - 1, found++) {
+        at[found] = base + (unsigned)__builtin_ctzll(mask);
+        values[found] = from[__builtin_ctzll(mask)];
+    }
+    return found;
 }
 
+static bool all_zero(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64)
+        if (ut_nonzero(x + i, UT_MIN2(n - i, (size_t)64)))
+            return false;
+    return true;
+}
+
+static void put_bit(uint8_t *out, uint64_t at)
+{
+    out[at >> 3] |= (uint8_t)(1 << (at & 7));
+}
+
+/* |out| is all zero. */
 static void put_index(uint8_t *out, unsigned index, const uint32_t *at, uint32_t entries, unsigned low)
 {
-    uint64_t high = ((uint64_t)entries * low + 7) / 8 * 8;
-    for (uint32_t i = 0; i < entries && index != UT_INDEX_DENSE; i++) {
-        if (index == UT_INDEX_BITMAP) {
-            put_bits(out, at[i], 1);
-            continue;
-        }
-        put_bits(out, (uint64_t)i * low, at[i] & ((1u << low) - 1));
-        put_bits(out, high + (at[i] >> low) + i, 1);
+    const uint64_t high = ((uint64_t)entries * low + 7) / 8 * 8;
+    uint64_t bits = 0;
+    unsigned n_bits = 0;
+    if (index == UT_INDEX_BITMAP)
+        for (uint32_t i = 0; i < entries; i++)
+            put_bit(out, at[i]);
+    if (index != UT_INDEX_ELIAS_FANO)
+        return;
+    for (uint32_t i = 0; i < entries; i++)
+        put_bit(out, high + (at[i] >> low) + i);
+    for (uint32_t i = 0; i < entries; i++) {
+        bits |= (uint64_t)(at[i] & ((1u << low) - 1)) << n_bits;
+        for (n_bits += low; n_bits >= 8; n_bits -= 8, bits >>= 8)
+            *out++ = (uint8_t)bits;
     }
+    if (n_bits)
+        *out = (uint8_t)bits;
 }
 
 size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
@@ -256,15 +293,23 @@ size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_b
     float values[UT_BLOCK_VALUES_MAX + 2 * GRANULE_MAX];
     uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first, entries = 0, units = 0;
     size_t head = head_bytes(s->form), bytes = head, value = ut_value_bytes(s->form);
-    unsigned index = UT_INDEX_DENSE;
+    unsigned index = UT_INDEX_DENSE, low = 0;
+    uint64_t seen = 0; /* of several granules of single elements */
     assert(first < all && room >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
     for (; granule < all; granule++) {
         uint32_t some = UT_MIN2(each, s->units - granule * each), found = 0;
         const float *from = chunk + (size_t)granule * each * s->group;
-        if (!all_zero(from, (size_t)some * s->group))
+        if (s->group == 1) {
+            unsigned turn = (granule - first) % (64 / UT_GRANULE_ELEMENTS) * UT_GRANULE_ELEMENTS;
+            if (turn == 0)
+                seen = ut_nonzero(from, UT_MIN2(s->units - granule * each, 64u));
+            found = gather_single(from, seen >> turn & ((1u << UT_GRANULE_ELEMENTS) - 1), units, at + entries,
+                                  values + entries);
+        } else if (!all_zero(from, (size_t)some * s->group))
             found = gather(from, some, s->group, units, at + entries, values + (size_t)entries * s->group);
         unsigned how;
-        size_t size = head + smallest(s, entries + found, units + some, &how);
+        low = low_bits(entries + found, units + some, low);
+        size_t size = head + smallest(s, entries + found, units + some, low, &how);
         if (size > room)
             break;
         bytes = size;
@@ -272,7 +317,7 @@ size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_b
         entries += found;
         units += some;
     }
-    unsigned low = index == UT_INDEX_ELIAS_FANO ? low_bits(entries, units) : 0;
+    low = index == UT_INDEX_ELIAS_FANO ? low_bits(entries, units, low) : 0;
     out[0] = (uint8_t)(index | s->form << 4);
     out[1] = (uint8_t)((granule == all ? UT_BLOCK_LAST : 0) | low << 4);
     uint32_t told = index == UT_INDEX_DENSE ? 0 : entries;
@@ -282,14 +327,18 @@ size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_b
     store32(out + 8, granule - first);
     if (s->form == UT_VALUE_FLOAT8)
         memcpy(out + UT_BLOCK_HEADER, &scale, sizeof scale);
-    memset(out + head, 0, bytes - head);
+    size_t names = index_bytes(index, entries, units, low);
+    uint8_t *to = out + head + names;
+    memset(out + head, 0, index == UT_INDEX_DENSE ? bytes - head : names);
     put_index(out + head, index, at, entries, low);
-    uint8_t *to = out + head + index_bytes(index, entries, units, low);
-    for (uint32_t i = 0; i < entries; i++) {
-        uint8_t *unit = index == UT_INDEX_DENSE ? to + (size_t)at[i] * s->group * value : to + i * s->group * value;
-        for (uint32_t k = 0; k < s->group; k++)
-            store_value(unit + k * value, values[(size_t)i * s->group + k], s->form, 1 / scale);
-    }
+    if (index != UT_INDEX_DENSE && s->form == UT_VALUE_FLOAT32)
+        memcpy(to, values, (size_t)entries * s->group * sizeof(float));
+    else
+        for (uint32_t i = 0; i < entries; i++) {
+            uint8_t *unit = to + (index == UT_INDEX_DENSE ? at[i] : i) * s->group * value;
+            for (uint32_t k = 0; k < s->group; k++)
+                store_value(unit + k * value, values[(size_t)i * s->group + k], s->form, 1 / scale);
+        }
     *ret_granules = granule - first;
     return bytes;
 }

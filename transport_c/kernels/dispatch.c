@@ -212,6 +212,12 @@ size_t ut_keep_momentum(float *kept, float *velocity, const float *add, float mo
     return s->room - rest.room;
 }
 
+uint64_t ut_nonzero(const float *x, size_t n)
+{
+    assert(n <= 64);
+    return now()->sparse->nonzero(x, n);
+}
+
 static void assert_bloom(uint32_t m, uint32_t k, uint64_t end)
 {
     assert(m > 0 && k > 0 && k <= UT_BLOOM_HASHES_MAX && end <= UT_INDICES_MAX);

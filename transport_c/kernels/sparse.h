@@ -43,6 +43,9 @@ void ut_magnitudes(const float *p, size_t n, uint32_t prefix, unsigned shift, un
 /* out[x[i]] += v[i]. Stops at an index that is not below |end|; returns how many were added. */
 size_t ut_scatter_add(float *out, size_t end, const uint32_t *x, const float *v, size_t n);
 
+/* Which of |n| <= 64 elements are not zero (of either sign), a bit each. */
+uint64_t ut_nonzero(const float *x, size_t n);
+
 /* ---- packing indices (sparse_index.c) ---- */
 
 /* The first i for which x[i] is not above x[i - 1], or not below |end|; |n| if there is none. */

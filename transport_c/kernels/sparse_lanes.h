@@ -120,6 +120,17 @@ UT_TARGET static float norm_of(const float *v, size_t n)
     return (float)__builtin_sqrt(all);
 }
 
+UT_TARGET static uint64_t nonzero(const float *x, size_t n)
+{
+    uint64_t mask = 0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        mask |= (uint64_t)u_above(u_magnitude(u_load(x + i)), u_set(0)) << i;
+    for (; i < n; i++)
+        mask |= (uint64_t)(magnitude(x[i]) > 0) << i;
+    return mask;
+}
+
 UT_TARGET static void qsgd_encode(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket,
                                   unsigned bits, uint32_t seed)
 {
@@ -155,6 +166,6 @@ UT_TARGET static void qsgd_decode(float *values, const float *norms, const uint3
     }
 }
 
-const ut_sparse_kernels UT_SPARSE_TABLE = {keep, blend, bloom_members, qsgd_encode, qsgd_decode};
+const ut_sparse_kernels UT_SPARSE_TABLE = {keep, blend, nonzero, bloom_members, qsgd_encode, qsgd_decode};
 
 #endif

@@ -33,6 +33,7 @@ typedef struct ut_hadamard_kernels {
 typedef struct ut_sparse_kernels {
     size_t (*keep)(float *kept, const float *add, size_t n, const ut_selection *s);
     void (*blend)(float *kept, float *velocity, const float *add, float momentum, size_t n); /* without taking out */
+    uint64_t (*nonzero)(const float *x, size_t n);
     size_t (*bloom_members)(const uint8_t *bits, uint32_t m, uint32_t k, uint64_t end, uint32_t *out, size_t room);
     void (*qsgd_encode)(float *norms, uint32_t *codes, const float *values, size_t n, size_t bucket, unsigned bits,
                         uint32_t seed);

@@ -85,6 +85,7 @@ static void blocks__tile_a_chunk_and_come_back(void)
         ut_block_shape s = {.group = groups[check_below(8)], .form = (uint8_t)check_below(UT_VALUE_FORMS_END)};
         s.units = 1 + (uint32_t)check_below(ELEMENTS / s.group);
         const unsigned rates[] = {0, 1, 10, 100, 500, 1000};
+        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_AVX512 + 1));
         draw(&s, rates[check_below(6)]);
         float scale = ut_float8_scale(ut_largest_finite(tensor, (size_t)s.units * s.group));
         size_t least = ut_block_least(s.group, s.form), room = least + check_below(ROOM_MAX - least + 1);

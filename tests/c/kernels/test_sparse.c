@@ -125,6 +125,22 @@ static void ut_keep_momentum__takes_what_its_twin_takes(void)
 }
 
 /* Three calls narrow down the k-th largest magnitude, as Feedback does. */
+/* NaN and the smallest subnormal are something, a zero of either sign is nothing. */
+static void ut_nonzero__marks_what_is_something(void)
+{
+    for (unsigned round = 0; round < 4 * ROUNDS; round++) {
+        const size_t n = check_below(65), from = check_below(8);
+        uint64_t want = 0;
+        for (size_t i = 0; i < n; i++) {
+            add[from + i] = check_below(3) ? (check_below(2) ? 0 : -0.0f) : coarse();
+            want |= (uint64_t)(isnan(add[from + i]) || add[from + i] < 0 || add[from + i] > 0) << i;
+        }
+        add[from + n] = 1; /* does not belong to it */
+        FOR_EACH_ISA(isa)
+        CHECK_HEX(ut_nonzero(add + from, n), want);
+    }
+}
+
 static void ut_magnitudes__find_the_kth_largest(void)
 {
     for (unsigned round = 0; round < 40; round++) {
@@ -431,6 +447,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(ut_keep__takes_what_its_twin_takes);
     RUN(ut_keep_momentum__takes_what_its_twin_takes);
+    RUN(ut_nonzero__marks_what_is_something);
     RUN(ut_magnitudes__find_the_kth_largest);
     RUN(ut_scatter_add__adds_and_stops);
     RUN(ut_ascending__names_the_first_that_is_bad);
