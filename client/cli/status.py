@@ -132,7 +132,20 @@ def job_lines(job: admin_pb2.JobStatus) -> list[str]:
         f"job {job.job}: {ranks}, next op {job.next_op_seq}, host {job.host_index} here",
         f"  ops {', '.join(counts)}; missing {size(job.missing_bytes)}; {times}",
         *(f"  {ailment.name}: {ailment.text}" for ailment in job.ailments),
+        *_late_lines(job),
     ]
+
+
+def _late_lines(job: admin_pb2.JobStatus) -> list[str]:
+    """For whom the others wait while ops stay whole."""
+    from ultima.base.receipt import ranks_text
+
+    late = next((row.host for row in job.hosts if job.late_us and row.host.index == job.late_host), None)
+    if late is None:
+        return []
+    who = f"{late.address}:{late.grpc_port} ({ranks_text(late.ranks)})"
+    times = f"{job.late_us / 1e3:.0f} ms later than the others, of {job.late_of_us / 1e3:.0f} ms that one takes"
+    return [f"  straggler: {who} calls an op {times} (median)"]
 
 
 def _host_table(job: admin_pb2.JobStatus) -> Table:

@@ -247,9 +247,9 @@ class Lanes:
                     break
                 yield _in_job(to_proto(raw), lane, lanes)
 
-    def receipt(self, job: int, back: int) -> Any | None:
-        """Of a job with one lane: the struct of its `back`-th newest op or None, valid until the next call."""
-        ((engine, number),) = self._each(job)
+    def receipt(self, job: int, back: int, lane: int = 0) -> Any | None:
+        """The struct of a lane's `back`-th newest op, in the lane's numbers, or None; valid until the next call."""
+        engine, number = self._each(job)[lane]
         return engine.receipt(number, back)
 
     def receipt_of(self, job: int, op_seq: int) -> records_pb2.OpReceipt | None:

@@ -20,6 +20,7 @@ from ultima.daemon.hosts.registration import check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.jobs.unheard import Unheard
+from ultima.daemon.observe.late import LateHosts
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.record import JobRecord, Life
 from ultima.daemon.observe.stats import OpStats, ProbeStats
@@ -108,6 +109,8 @@ class Job:
     """What the flight recorder has of its ops here."""
     partial: PartialStats | None = None
     """Of a partial job, once there is a membership."""
+    late: LateHosts | None = None
+    """Of another job, once there is a membership."""
     readiness: Readiness = field(default_factory=Readiness)
     """Of its local ranks, if it is partial."""
     probes: ProbeStats = field(default_factory=ProbeStats)
@@ -124,7 +127,7 @@ class Job:
         """Takes back that it has a membership: its links end, and the engine knows it no more."""
         if self.links is not None:
             self.links.close()
-        self.membership = self.own = self.in_force = self.links = self.partial = None
+        self.membership = self.own = self.in_force = self.links = self.partial = self.late = None
         self.unheard.clear()
         self.number, self.memory_bytes = -1, 0
 

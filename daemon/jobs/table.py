@@ -20,7 +20,7 @@ from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
-from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, Place, State
@@ -32,6 +32,7 @@ from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.watchers import Watchers
+from ultima.daemon.observe.late import Late, LateHosts
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.recorder import Recorder
 from ultima.daemon.trainers.attach import Trainer
@@ -88,6 +89,14 @@ class JobTable:
         """What the engine remembers of a job's ops."""
         world_size = job.membership.world_size if job.membership else 0
         return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
+
+    def latest(self, job: Job, now: LanesSnapshot) -> tuple[Host, Late] | None:
+        """The host for which the others wait while ops stay whole, and how long; None if there is none."""
+        if job.late is None or job.membership is None:
+            return None
+        job.late.read(lambda lane, back: self._engine.receipt(job.number, back, lane))
+        found = job.late.worst(lambda host: now.peer_stats(job.number, host).srtt_ns // 1000)
+        return (job.membership.hosts[found.host], found) if found is not None else None
 
     def next_op_seq(self, job: Job) -> int:
         """The number that follows the newest op seen here or heard of."""
@@ -268,6 +277,8 @@ class JobTable:
         job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
         if membership.options.partial:
             job.partial = PartialStats([host.ranks for host in membership.hosts])
+        else:
+            job.late = LateHosts(len(membership.hosts), membership.lanes)
         job.in_force = InForce(
             membership.options,
             lambda new: self._tune(job, new),

@@ -156,6 +156,7 @@ class AdminService(OperatorCalls):
             last_diverged_op_seq=job.stats.last_diverged,
             straggler_rank=NOBODY,
             controller_host=NOBODY,
+            late_host=NOBODY,
             ailments=[job.ailment] if job.ailment else [],
             waiting_for="" if job.ready else job.waiting_for,
             world_size_asked=0 if membership else next((j.spec.world_size for j in job.joining.values()), 0),
@@ -165,6 +166,11 @@ class AdminService(OperatorCalls):
             controller = controller_of(job, now)
             status.controller_host = NOBODY if controller is None else controller.index
             status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
+        if (latest := self._jobs.latest(job, now)) is not None:
+            host, late = latest
+            status.late_host, status.late_us, status.late_of_us = host.index, late.late_us, late.took_us
+            if len(host.ranks) == 1:
+                status.straggler_rank = host.ranks[0]
         return status
 
 

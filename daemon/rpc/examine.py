@@ -62,7 +62,7 @@ class Examiner:
         try:
             jobs = self._jobs.all()
             checks = local_checks.of_host(self._config, self._engine)
-            checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs.record)]
+            checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs)]
             if self._config.bind:
                 checks += [each for place in self._places(named, jobs) for each in await self._peer(place)]
             elif named:

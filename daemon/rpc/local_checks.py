@@ -6,15 +6,14 @@ from __future__ import annotations
 import array
 import fcntl
 import socket
-import statistics
 import struct
 from collections import Counter
-from collections.abc import Callable
 
 from ultima.daemon.base.config import DaemonConfig, shown_bytes
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
 from ultima.v1 import admin_pb2
 
 OK, WARNING = admin_pb2.Check.VERDICT_OK, admin_pb2.Check.VERDICT_WARNING
@@ -23,8 +22,6 @@ FAILURE, UNKNOWN = admin_pb2.Check.VERDICT_FAILURE, admin_pb2.Check.VERDICT_UNKN
 RECEIVE_BUFFER_BYTES = 8 << 20  # what the engine asks for where the configuration names nothing
 LOSS_SHARE, LOSS_PACKETS = 0.002, 500  # lost of those sent, and how many must have been sent, before it is told
 RECENT_OPS = 64
-LATE_US = 20_000  # by which a host calls later than this one in half of the ops, and
-LATE_SHARE = 0.5  # that share of the time of an op: then it is slow
 TROUBLES = {1: "slow sender", 2: "slow path", 3: "slow receiver", 4: "gone", 5: "udp blocked"}
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
 _IFREQ_BYTES, _INTERFACES_MAX = 40, 1024  # of struct ifreq on 64-bit Linux
@@ -108,7 +105,7 @@ def _mtu_towards(address: str) -> int | None:
     return None
 
 
-def of_job(job: Job, engine: Lanes, record: Callable[[Job], admin_pb2.GetReceiptsResponse]) -> list[admin_pb2.Check]:
+def of_job(job: Job, engine: Lanes, jobs: JobTable) -> list[admin_pb2.Check]:
     """Of one job that is here."""
     name = f"job {job.name}"
     if job.membership is None or not job.ready:
@@ -125,7 +122,8 @@ def of_job(job: Job, engine: Lanes, record: Callable[[Job], admin_pb2.GetReceipt
     known = {host.index for host in gone} | set(job.ailment.hosts if job.ailment else ())
     checks += _losses(job, engine, known, name)
     if not job.ailment:
-        checks += _slow(job, record(job), known, name)
+        checks += _slow(job, jobs.record(job), known, name)
+        checks += _late(job, engine, jobs, {check.name for check in checks}, name)
     return checks or [check("job", OK, "all hosts are up, and none stands out", subject=name)]
 
 
@@ -151,7 +149,7 @@ def _losses(job: Job, engine: Lanes, known: set[int], name: str) -> list[admin_p
 
 
 def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name: str) -> list[admin_pb2.Check]:
-    """Hosts that hold the newest ops up: as receipts blame them, or because they call late and the others wait."""
+    """Hosts that are to blame for what the newest ops lack."""
     receipts = record.receipts[:RECENT_OPS]
     hosts = [host for host, _ in job.hosts()]
     rows: list[admin_pb2.Check] = []
@@ -163,17 +161,17 @@ def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name
             word = TROUBLES.get(trouble, "trouble")
             finding = f"{hosts[index].name} is to blame for {times} of the last {len(receipts)} ops: {word}"
             rows.append(check("slow host", WARNING, finding, _remedy(word, hosts[index]), name))
-            known = {*known, index}
-    for host in hosts:
-        late = [raw.peer[host.index].opened_us for raw in receipts if host.index < len(raw.peer)]
-        took = statistics.median(raw.elapsed_ns / 1e3 for raw in receipts)
-        median = statistics.median(late) if late else 0
-        if host is not job.own and host.index not in known and median >= max(LATE_US, LATE_SHARE * took):
-            finding = (
-                f"{host.name} calls an op {median / 1e3:.0f} ms later than this host (median), of {took / 1e3:.0f} ms"
-            )
-            rows.append(check("slow rank", WARNING, finding, _remedy("slow sender", host), name))
     return rows
+
+
+def _late(job: Job, engine: Lanes, jobs: JobTable, found: set[str], name: str) -> list[admin_pb2.Check]:
+    """The host for which the others wait while ops stay whole, unless there is a graver reason for waiting."""
+    latest = jobs.latest(job, engine.snapshot())
+    if latest is None or found & {"slow host", "peer"}:
+        return []
+    host, late = latest
+    finding = f"the others wait for {host.name}: it calls an op {late.text}"
+    return [check("slow rank", WARNING, finding, _remedy("slow sender", host), name)]
 
 
 def _remedy(word: str, host: Host) -> str:

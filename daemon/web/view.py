@@ -20,6 +20,7 @@ from ultima.daemon.hosts.host import Host, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.observe.events import HostEvent
+from ultima.daemon.observe.late import Late
 from ultima.daemon.observe.metrics import STRAGGLER_OPS
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.observe.ring import culprits_in
@@ -62,10 +63,11 @@ class View:
         for gone in self._courses.keys() - {job.incarnation for job in found}:
             del self._courses[gone]
         lanes = self._lanes(now)
+        latest = {job.incarnation: self._jobs.latest(job, now) for job in found}
         verdict = judge_all(now_ns, [lane.stats for lane in now.lanes])
         opened = now.stats["oldest_open_ns"]
         host = HostNow(
-            jobs=[self._now(job, now_ns) for job in found],
+            jobs=[self._now(job, now_ns, latest[job.incarnation]) for job in found],
             well=verdict.well,
             reason=verdict.reason,
             drops=self._drops[-1] - self._drops[0],
@@ -84,7 +86,7 @@ class View:
             "uptime_s": int(time.monotonic() - self._started),
             "why": {"level": reason.level, "text": reason.text},
             "lanes": lanes,
-            "jobs": [self._job(job, now) for job in found],
+            "jobs": [self._job(job, now, latest[job.incarnation]) for job in found],
             "events": _events(news),
         }
 
@@ -106,7 +108,7 @@ class View:
             for lane, stats in enumerate(now.lanes)
         ]
 
-    def _now(self, job: Job, now_ns: int) -> JobNow:
+    def _now(self, job: Job, now_ns: int, latest: tuple[Host, Late] | None) -> JobNow:
         course = self._courses[job.incarnation]
         ops, not_whole, blamed = course.recent()
         p50_ms, usual_ms = course.medians_ms()
@@ -121,10 +123,11 @@ class View:
             blamed=blamed,
             p50_ms=p50_ms,
             usual_ms=usual_ms,
+            late=f"{_name(latest[0], job.own)}: it calls an op {latest[1].text}" if latest and ops else "",
             silent_s=(now_ns - course.last_ns) / 1e9 if course.last_ns else time.monotonic() - job.began,
         )
 
-    def _job(self, job: Job, now: LanesSnapshot) -> dict[str, Any]:
+    def _job(self, job: Job, now: LanesSnapshot, latest: tuple[Host, Late] | None) -> dict[str, Any]:
         stats, membership = job.stats, job.membership
         asked = next((joiner.spec.world_size for joiner in job.joining.values()), 0)
         return {
@@ -139,7 +142,7 @@ class View:
             "missing_bytes": stats.missing_bytes,
             "bucket_bytes": job.record.bucket_bytes,
             "now": self._courses[job.incarnation].seconds[-1],
-            "straggler": _straggler(job),
+            "straggler": _straggler(job, latest),
             "peers": [_peer(job, host, state, now) for host, state in job.hosts()],
         }
 
@@ -166,21 +169,23 @@ def _name(host: Host, own: Host | None) -> str:
     return host.address if own is not None and own.grpc_port == host.grpc_port else str(host.place)
 
 
-def _straggler(job: Job) -> dict[str, Any] | None:
-    """The host that is to blame for most of the newest ops; of a partial job the rank that is in the fewest."""
+def _straggler(job: Job, latest: tuple[Host, Late] | None) -> dict[str, Any] | None:
+    """The host that is to blame for most of the newest ops, or else the one for which the others wait while they are
+    whole; of a partial job the rank that is in the fewest."""
     if job.partial is not None:
         status = admin_pb2.JobStatus()
         job.partial.fill(status)
         if status.straggler_rank >= 0:
-            return {"who": f"rank {status.straggler_rank}", "share": None}
+            return {"who": f"rank {status.straggler_rank}", "share": None, "late": None}
     culprits = culprits_in(job.record.ring.copy(STRAGGLER_OPS))
     named = Counter(host for host in culprits if job.membership and host < len(job.membership.hosts))
-    if not named or job.membership is None:
+    for host, count in named.most_common(1):
+        if job.membership is not None and count >= STRAGGLES * len(culprits):
+            who = _name(job.membership.hosts[host], job.own)
+            return {"who": who, "share": round(count / len(culprits), 3), "late": None}
+    if latest is None:
         return None
-    ((host, count),) = named.most_common(1)
-    if count < STRAGGLES * len(culprits):
-        return None
-    return {"who": _name(job.membership.hosts[host], job.own), "share": round(count / len(culprits), 3)}
+    return {"who": _name(latest[0], job.own), "share": None, "late": [latest[1].late_us, latest[1].took_us]}
 
 
 def _events(found: Iterable[HostEvent]) -> list[dict[str, Any]]:

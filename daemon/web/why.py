@@ -57,6 +57,8 @@ class JobNow:
     """Of the window; 0 without ops."""
     usual_ms: float = 0.0
     """The same of the time before; 0: not known."""
+    late: str = ""
+    """For whom the others wait while ops stay whole, and how long, in words; empty for nobody."""
     silent_s: float = 0.0
     """Since the last op ended."""
 
@@ -105,6 +107,9 @@ def _reasons(now: HostNow) -> Iterator[Why]:
     for job in now.jobs:
         if (worst := _worst(job)) is not None:
             yield Why("warning", f"Job {job.name} waits for {worst[0]} in {worst[2]:.0%} of its ops: {worst[1]}.")
+    for job in now.jobs:
+        if job.late:
+            yield Why("warning", f"Job {job.name} waits for {job.late}.")
     running = [job for job in now.jobs if not job.forming]
     silent = [job for job in running if job.silent_s >= SILENT_S]
     if silent and len(silent) == len(running):
@@ -129,6 +134,8 @@ def _slower(job: JobNow, busiest: float) -> str:
         return f"{text}; for {worst[2]:.0%} of them {worst[0]} is to blame: {worst[1]}."
     if busiest >= BUSY:
         return f"{text}; an engine thread takes {busiest:.0%} of a core."
+    if job.late:
+        return f"{text}; it waits for {job.late}."
     return f"{text}; no host was found to blame."
 
 

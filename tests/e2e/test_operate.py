@@ -11,11 +11,12 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ultima
 from tests.client.cli import golden
-from tests.e2e.hosts import Hosts, new_job_name, ranks
+from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks
 from tests.e2e.test_past import keys, run_ops, runner, said, told
 from ultima.admin.operate import watch
 from ultima.cli import main, rows, top
@@ -36,6 +37,30 @@ def test_jobs_peers_and_top__of_a_job_that_runs(four: Hosts) -> None:
     peer = next(peer for peer in facts["peers"]["peers"] if peer["port"] == four[1].port)
     assert peer["state"] == "up" and name in peer["jobs"] and peer["sent_bytes"] > 12 * 6000
     assert {lane["lane"] for lane in facts["top"]["lanes"]} == {0, 1}
+
+
+def test_status_and_doctor__name_the_rank_for_which_the_others_wait(four: Hosts) -> None:
+    """All ops are whole, so nobody is to blame for any."""
+    name = new_job_name()
+
+    def one(rank: int, job: ultima.Job) -> None:
+        for _ in range(8):
+            time.sleep(0.2 if rank == 2 else 0)
+            assert job.allreduce(np.ones(1000, np.float32), deadline=20.0).complete
+
+    with ranks(four, job=name) as jobs:
+        assert everywhere(jobs, one) == [None] * 4
+        (early,) = told(four[0], "status", "--job", name)["jobs"]
+        (own,) = told(four[2], "status", "--job", name)["jobs"]
+        text = " ".join(said(four[0], "status", "--job", name).split())
+        asked = ["doctor", "--json", "--socket", str(four[0].socket)]
+        checks = json.loads(runner.invoke(main.build(), asked).output)["checks"]
+    assert (early["straggler_rank"], early["late_host"]) == (2, 2)
+    assert 150_000 < early["late_us"] <= early["late_of_us"]
+    assert own["late_host"] == own["straggler_rank"] == -1, "there nothing shows"
+    assert f":{four[2].port} (rank 2) calls an op" in text
+    (found,) = [each for each in checks if each["subject"] == f"job {name}"]
+    assert found["name"] == "slow rank" and f":{four[2].port}" in found["finding"] and found["remedy"]
 
 
 def test_watch__goes_on_and_tells_each_event_once(four: Hosts) -> None:

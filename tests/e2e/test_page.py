@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+import ultima
 from tests.browser import chromium
 from tests.e2e.hosts import Hosts, everywhere, free_port, ranks, running
 from ultima.admin.operate import open_page
@@ -44,13 +46,17 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @contextmanager
-def training(hosts: Hosts) -> Iterator[None]:
-    """A job with a wicked name whose ops go on until the block ends."""
+def training(hosts: Hosts, late_s: float = 0.0) -> Iterator[None]:
+    """A job with a wicked name whose ops go on until the block ends; rank 1 calls each so much later."""
     over = threading.Event()
+
+    def one(rank: int, job: ultima.Job) -> None:
+        time.sleep(late_s if rank == 1 else 0)
+        job.allreduce(np.ones(5000, np.float32))
 
     def work(jobs: Any) -> None:
         while not over.wait(0.05):
-            everywhere(jobs, lambda _, job: job.allreduce(np.ones(5000, np.float32)))
+            everywhere(jobs, one)
 
     with ranks(hosts, job=JOB) as jobs:
         thread = threading.Thread(target=work, args=(jobs,))
@@ -100,6 +106,14 @@ def test_page__paints_jobs_as_text_and_asks_nobody_else(browser: Browser, hosts:
         print(f"first paint after {paint:.0f} ms")
         size = page.evaluate("performance.getEntriesByType('navigation')[0].transferSize")
         assert 5_000 < size < 100_000
+
+
+def test_page__names_a_rank_that_is_late_while_ops_stay_whole(browser: Browser, hosts: Hosts) -> None:
+    with training(hosts, late_s=0.2), opened(browser, hosts) as (page, said):
+        late = re.compile(rf"Straggler: \S+:{hosts[1].port}, \d+ ms late for an op of \d+ ms")
+        expect(page.locator("article.job .straggler")).to_have_text(late)
+        expect(page.locator("#why span")).to_contain_text(f":{hosts[1].port}: it calls an op ")
+        assert page.title() == "! Ultima" and said == []
 
 
 def test_page__fits_400_pixels_in_the_dark(browser: Browser, hosts: Hosts) -> None:

@@ -422,6 +422,9 @@ class JobStatus(_message.Message):
     AILMENTS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     WORLD_SIZE_ASKED_FIELD_NUMBER: _builtins.int
+    LATE_HOST_FIELD_NUMBER: _builtins.int
+    LATE_US_FIELD_NUMBER: _builtins.int
+    LATE_OF_US_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -448,13 +451,21 @@ class JobStatus(_message.Message):
     included_mean: _builtins.float
     waited_p50_us: _builtins.int
     straggler_rank: _builtins.int
-    """Rank that is in the fewest of the newest ops, if it is in clearly fewer than the others; -1 for none."""
+    """Of a partial job the rank that is in the fewest of the newest ops, if it is in clearly fewer than the others; of
+    another the only rank of `late_host`; -1 for none.
+    """
     controller_host: _builtins.int
     """Partial jobs under PROBE: index of the host whose daemon is the controller, as this one sees it; -1 for none."""
     waiting_for: _builtins.str
     """Whom a job that forms waits for, in words; empty once it runs."""
     world_size_asked: _builtins.int
     """Ranks of a job that forms, as those said who wait here; 0 once it runs."""
+    late_host: _builtins.int
+    """Jobs that are not partial: index of the host for which the others wait while ops stay whole, -1 for none, and in
+    microseconds how much later than the others it calls an op, and how long one takes (medians of the newest ops).
+    """
+    late_us: _builtins.int
+    late_of_us: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
     @_builtins.property
@@ -504,10 +515,13 @@ class JobStatus(_message.Message):
         ailments: _abc.Iterable[Global___Ailment] | None = ...,
         waiting_for: _builtins.str = ...,
         world_size_asked: _builtins.int = ...,
+        late_host: _builtins.int = ...,
+        late_us: _builtins.int = ...,
+        late_of_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "probes", b"probes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

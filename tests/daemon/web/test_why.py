@@ -2,6 +2,7 @@
 """The sentence of the status page: each rule, and which one goes before which."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ LOSSY = JobNow("lossy", ops=40, not_whole=30, blamed=Counter({("10.0.0.3", "path
 SLOW = JobNow("slow", ops=20, p50_ms=30.0, usual_ms=10.0)
 LATE = JobNow("late", ops=20, p50_ms=30.0, usual_ms=10.0, blamed=Counter({("10.0.0.5", "sender"): 16}))
 WAITED = JobNow("waited", ops=20, p50_ms=10.0, usual_ms=10.0, blamed=Counter({("10.0.0.5", "sender"): 16}))
+STRAGGLED = JobNow("straggled", ops=20, p50_ms=210.0, usual_ms=210.0, late="10.0.0.6: it calls an op late")
 FORMING = JobNow("forming", forming=True, waiting_for="waiting for rank 1 of 2")
 QUIET = JobNow("quiet", silent_s=40.0)
 
@@ -26,9 +28,13 @@ ROWS = [
     (HostNow([QUIET]), "warning", "for 40 s, and none is open"),
     (HostNow([QUIET], open_s=39.0), "warning", "has been open for 39 s"),
     (HostNow([QUIET, WAITED]), "warning", "Job waited waits for 10.0.0.5 in 80% of its ops: it calls its ops late."),
+    (HostNow([FINE, STRAGGLED]), "warning", "Job straggled waits for 10.0.0.6: it calls an op late."),
+    (HostNow([STRAGGLED, WAITED]), "warning", "Job waited waits for 10.0.0.5 in 80% of its ops"),
+    (HostNow([STRAGGLED, SLOW]), "warning", "Ops of job slow take 30 ms"),
     (HostNow([FORMING, WAITED]), "warning", "Job forming forms: waiting for rank 1 of 2."),
     (HostNow([FORMING, SLOW]), "warning", "Ops of job slow take 30 ms, 3.0 times as long as before; no host was found"),
     (HostNow([SLOW], busiest=0.95), "warning", "3.0 times as long as before; an engine thread takes 95% of a core."),
+    (HostNow([replace(SLOW, late="h: it is late")]), "warning", "as long as before; it waits for h: it is late."),
     (HostNow([LATE]), "warning", "for 80% of them 10.0.0.5 is to blame: it calls its ops late."),
     (HostNow([LATE], drops=7), "warning", "dropped 7 datagrams"),
     (
