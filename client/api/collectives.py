@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ultima.api.handle import Handle
-from ultima.base.buffers import AnyArray, dtype_named, elements, movable
+from ultima.base.buffers import AnyArray, address_of, dtype_named, elements, movable
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Receipt
@@ -91,7 +91,7 @@ class Collectives:
         source, kind = _taken(array, dtype, "array", writable=False)
         target = _out(out, dtype, kind, source.nbytes * self._connection.settings.world_size)
         at = source.nbytes * self._connection.settings.rank
-        _check_apart(source, target, target.ctypes.data + at)
+        _check_apart(source, target, address_of(target) + at)
         return self._collect("all_gather", source, target, out, kind, deadline, src_from=at)
 
     def reduce_scatter(
@@ -118,7 +118,7 @@ class Collectives:
         shard = self._shard(source, kind)
         target = _out(out, dtype, kind, shard)
         at = shard * self._connection.settings.rank
-        _check_apart(source, target, target.ctypes.data - at)
+        _check_apart(source, target, address_of(target) - at)
         return self._collect("reduce_scatter", source, target, out, kind, deadline, redop=redop, dst_from=at)
 
     def all_to_all(self, array: Any, out: Any, *, deadline: Duration | None = None, dtype: Any = None) -> Receipt:
@@ -222,7 +222,7 @@ def _check_note(note: Any) -> None:
 
 def _check_apart(source: AnyArray, target: AnyArray, in_place: int | None) -> None:
     """`in_place`: the address of `source` at which the two may overlap."""
-    mine, its = source.ctypes.data, target.ctypes.data
+    mine, its = address_of(source), address_of(target)
     if mine != in_place and mine < its + target.nbytes and its < mine + source.nbytes:
         allowed = "memory apart from array" + ("" if in_place is None else ", or the own shard's place in the other")
         raise InvalidArgument("out", "memory that overlaps array", allowed)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ultima.api.connection import Connection
-from ultima.base.buffers import AnyArray, dtype_named, elements
+from ultima.base.buffers import AnyArray, address_of, dtype_named, elements
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
 from ultima.base.words import ADAPTIVE, AGREE, INTEGERS, MODES, OPS, RELIABLE_ONLY, DType
@@ -74,7 +74,7 @@ def _target(source: AnyArray, kind: DType, out: Any, asked: DType | None) -> Any
     if target.nbytes != source.nbytes:
         held = target.nbytes // kind.itemsize
         raise InvalidArgument("out", f"{held} elements", f"{source.nbytes // kind.itemsize}, as array")
-    mine, its = source.ctypes.data, target.ctypes.data
+    mine, its = address_of(source), address_of(target)
     if mine == its:
         return source if source.flags.writeable else target
     if mine < its + target.nbytes and its < mine + source.nbytes:

@@ -7,6 +7,7 @@ Taken are numpy arrays, anything with a buffer (array.array, memoryview, bytearr
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
@@ -21,6 +22,7 @@ AnyArray = npt.NDArray[Any]
 _DTYPE_ALLOWED = "one of " + ", ".join(DTYPES)
 _MEMORY_ALLOWED = "host memory: a numpy array, a buffer, __array_interface__, __dlpack__ or a CPU tensor"
 _BYTE_KINDS = frozenset({"uint8", "int8"})
+_byte_at, _address = ctypes.c_char.from_buffer, ctypes.addressof
 
 
 def dtype_named(dtype: object) -> DType:
@@ -66,6 +68,14 @@ def movable(obj: object, field: str, *, writable: bool) -> tuple[AnyArray, DType
         raise InvalidArgument(field, f"an array of {held}", "elements of a fixed size that hold no references")
     _check_memory(obj, array, field, writable)
     return array, BYTES
+
+
+def address_of(array: AnyArray) -> int:
+    """Where a C-contiguous array begins. Not by `array.ctypes` as a rule, which makes several objects of Python's."""
+    try:
+        return _address(_byte_at(array))  # type: ignore[arg-type]  # its stubs do not call it a buffer
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers have no word for
+        return array.ctypes.data
 
 
 def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 import numpy as np
 
-from ultima.base.buffers import AnyArray, as_bytes
+from ultima.base.buffers import AnyArray, address_of, as_bytes
 from ultima.base.errors import (
     DaemonLost,
     DeadlineExceeded,
@@ -61,8 +61,7 @@ class OpState(Enum):
     DONE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Which collective an op is, and how its buffers lie in its bucket (`core/base/submission.h`). Bytes."""
 
     collective: int
@@ -183,7 +182,7 @@ class Op:
             arena.view(self.src, self.source.nbytes)[:] = as_bytes(self.source)
             return 0
         self.src, self.dst = -1 if src is None else src, -1 if dst is None else dst
-        self.copies = dst is None
+        self.copies = dst is None and layout.note is None  # a barrier's result is nothing of interest
         if src is None and dst is None:
             return self._apart_from + self.target.nbytes if layout.apart else self.nbytes
         return self.source.nbytes if src is None else self.target.nbytes
@@ -348,7 +347,7 @@ def _promise(asked: dict[str, int], receipt: Receipt) -> str:
 
 def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:
     """Where an array lies in the arena, if it does and its elements are aligned there."""
-    offset = arena.offset_of(array.ctypes.data, array.nbytes)
+    offset = arena.offset_of(address_of(array), array.nbytes)
     return offset if offset is not None and offset % kind.itemsize == 0 else None
 
 

@@ -27,19 +27,14 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
-from ultima.base.errors import (
-    ClosedHandle,
-    DaemonLost,
-    ForkedHandle,
-    ProtocolError,
-    ResourceExhausted,
-    UltimaError,
-)
+from ultima.base.buffers import address_of
+from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolError, ResourceExhausted, UltimaError
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
 from ultima.session.arena import Block
 from ultima.session.attachment import Attachment, SlotWords, Submission
 from ultima.session.notes import ended, hear, tell
 from ultima.session.op import Op, OpState, busy, unresponsive
+from ultima.session.waiters import Waiters
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
 
@@ -68,7 +63,7 @@ class Session:
         self._end = ("hangup", "")
         self._order = threading.Lock()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Waiters(self._lock)
         self._someone_polls = False
         self._fds_open = True
         self._fds_wanted = True
@@ -89,7 +84,9 @@ class Session:
         self._ended: deque[Op] = deque()
         self._poll = select.poll()
         self._poll.register(attachment.bell, select.POLLIN)
-        self._poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
+        self._line = select.poll()
+        for poll in (self._poll, self._line):
+            poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
         _sessions.add(self)
 
     @property
@@ -104,10 +101,12 @@ class Session:
         """
         if not self._flying:
             with self._lock:
-                if self.state is SessionState.OPEN and not self._someone_polls and self._hung_up():
+                nobody_listens = self.state is SessionState.OPEN and not self._someone_polls
+                if nobody_listens and self._line.poll(0) and self._hung_up():
                     self._lose("hangup", "the daemon hung up between two ops")
                     self._unheard = True
-            self._tell()
+            if self._notes:
+                self._tell()
         return self.state
 
     def take_over(self, before: Session) -> None:
@@ -201,7 +200,7 @@ class Session:
 
     def _may_lie_in_arena(self, op: Op) -> bool:
         """False when an op that its caller gave up on may still touch the same memory: then a copy is used instead."""
-        source, target = op.source.ctypes.data, op.target.ctypes.data
+        source, target = address_of(op.source), address_of(op.target)
         read, written = op.source.nbytes, op.target.nbytes
         if self.arena.offset_of(source, read) is None and self.arena.offset_of(target, written) is None:
             return True
@@ -465,7 +464,7 @@ class Session:
         """In a forked child: the parent's session is not ours to touch, locks may be held by threads left behind."""
         self._order = threading.Lock()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Waiters(self._lock)
         self._someone_polls = False
         if self.state is not SessionState.CLOSED:
             self.state = SessionState.FORKED

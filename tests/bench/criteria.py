@@ -81,6 +81,7 @@ SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
 FLOOD_GROWTH = 1.10
 OVERHEAD_US = 150.0
+CALL_JOB_US, CALL_TORCH_US = 50.0, 80.0
 FAIRNESS_GROWTH, FAIRNESS_MS = 0.1, 2.0
 STATUS_MS = 50.0
 FAIR_LOW, FAIR_HIGH = 0.40, 0.60
@@ -217,6 +218,15 @@ def fair_checks(share: float) -> list[Check]:
 def overhead_checks(case: str, beyond_us: Mapping[str, float]) -> list[Check]:
     """|beyond_us|: by the way to call it, what an op takes beyond the engine's own time."""
     return [Check(case, f"{name}: us beyond the engine, p50", us, OVERHEAD_US) for name, us in beyond_us.items()]
+
+
+def call_cost_checks(cpu_us: Mapping[str, float]) -> list[Check]:
+    """|cpu_us|: by the way to call it, the CPU time of the caller's thread beyond the wait."""
+    return [
+        Check("1 KiB, engine played", f"{name}: us of CPU beyond the wait, at best", us,
+              CALL_TORCH_US if name.startswith("dist.") else CALL_JOB_US)
+        for name, us in cpu_us.items()
+    ]  # fmt: skip
 
 
 def fairness_checks(case: str, alone: Series, beside: Series, status_ms: Sequence[float]) -> list[Check]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bench import criteria, fairness
+from tests.bench import call_cost, criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
 from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
@@ -224,6 +224,8 @@ def overhead(effort: Effort, note: Note) -> Table:
     case = "N=2 on loopback, 1 KiB"
     table.cases[case] = {name: Series(name, row["wall"]) for name, row in found.items()}
     table.checks = criteria.overhead_checks(case, {name: beyond(row) for name, row in found.items()})
+    note("CPU of the caller alone, the engine played")
+    table.checks += criteria.call_cost_checks(call_cost.measure())
     return table
 
 

@@ -10,16 +10,20 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.bench import criteria, fairness, plots, report
+from tests.bench import call_cost, criteria, fairness, plots, report
 from tests.bench.criteria import Check
 from tests.bench.overhead import beyond
 from tests.bench.rank import measure
 from tests.bench.rig import OWN, Series, moved_bytes, quantile, wire_bound_us
 from tests.bench.studies import Table
 from tests.bench.usage import Meter, Usage, parse_cpu_s, parse_wakeups
+from ultima.api.job import Job
+from ultima.base.receipt import Receipt, Status
+from ultima.settings import config
 
 
 def _receipt(missing: int = 0, culprit: tuple[int, ...] = (), elapsed_s: float = 0.1) -> dict[str, Any]:
@@ -245,6 +249,33 @@ def test_overhead__is_what_is_not_the_engines() -> None:
     under, over = criteria.overhead_checks("1 KiB", {"job": 149.0, "torch": 160.0})
     assert (under.verdict, over.verdict) == ("pass", "FAIL")
     assert "torch" in over.name
+
+
+def test_call_cost__is_the_callers_alone() -> None:
+    player = call_cost.Player()
+    with Job(config.resolve({}, job="bench", rank=0, world_size=2), player) as job:
+        array = np.ones(call_cost.COUNT, np.float32)
+        receipts: list[Receipt] = []
+        began = time.thread_time_ns()
+        us = call_cost.per_call_us(lambda: receipts.append(job.allreduce(array)), player, calls=20)
+        whole = time.thread_time_ns() - began
+        assert {receipt.status for receipt in receipts} == {Status.COMPLETE}
+        assert [receipt.op_seq for receipt in receipts] == list(range(20))
+        assert job.barrier().contributors == (0, 1)
+    assert player.played_ns > 0
+    assert 0 < us * 20_000 < whole  # what the player took is not in it
+
+
+def test_call_cost__torch_may_take_more_than_a_job() -> None:
+    checks = criteria.call_cost_checks({"Job.allreduce": 50.5, "dist.all_reduce": 79.0, "dist.barrier": 81.0})
+    assert [check.verdict for check in checks] == ["FAIL", "pass", "FAIL"]
+
+
+@pytest.mark.check
+def test_call_cost__every_face_of_torch_is_timed() -> None:
+    found = call_cost.measure()
+    assert {"Job.allreduce", "Job.barrier", "dist.all_reduce", "dist.barrier"} <= set(found)
+    assert all(us > 0 for us in found.values())
 
 
 def test_fairness__allows_a_tenth_or_two_milliseconds() -> None:

@@ -20,22 +20,31 @@ INTEGERS = frozenset({torch.int32, torch.int64})
 COMPLEX = frozenset({torch.complex64, torch.complex128})
 GLOO_ONLY = frozenset({torch.uint8, torch.int8, torch.bool})
 
-OPS: dict[Any, str] = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "avg",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-    dist.ReduceOp.PRODUCT: "prod",
-}
+_OPS = (
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "avg"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.PRODUCT, "prod"),
+)
 
 # What must be copied when a collective has ended: (target, source).
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
+def op_named(reduce_op: Any) -> str | None:
+    """Ultima's word for an operation of torch's; None for those that it has none for. By comparison, for the hash of
+    such an operation takes longer than all of them."""
+    for op, name in _OPS:
+        if reduce_op == op:
+            return name
+    return None
+
+
 def reducible(tensor: torch.Tensor, op: str) -> bool:
     """Whether Ultima reduces such a tensor by such an operation. Complex numbers go as pairs of real ones."""
     kind = tensor.dtype
-    return dense(tensor) and (kind in FLOATS or kind in INTEGERS or (kind in COMPLEX and op in ("sum", "avg")))
+    return _is_dense(tensor) and (kind in FLOATS or kind in INTEGERS or (kind in COMPLEX and op in ("sum", "avg")))
 
 
 def check_reducible(tensors: Iterable[torch.Tensor]) -> None:
@@ -48,7 +57,11 @@ def check_reducible(tensors: Iterable[torch.Tensor]) -> None:
 
 def dense(*tensors: torch.Tensor) -> bool:
     """Whether these lie in this host's memory, every element in its place."""
-    return all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors)
+    return all(map(_is_dense, tensors))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.layout is torch.strided
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,10 +98,15 @@ def _run(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dim() == 1 and tensor.stride(0) == 1 else tensor.as_strided((tensor.numel(),), (1,))
 
 
+def memory_of(run: torch.Tensor) -> Any:
+    """What Ultima is to be given of memory of one dimension: numpy's view of it, where numpy has one."""
+    return run if run.dtype is torch.bfloat16 or run.is_neg() else run.numpy()
+
+
 def pieces(run: torch.Tensor, bucket_bytes_max: int) -> Sequence[torch.Tensor]:
     """A tensor of one dimension in runs that a bucket holds; at least one, if only of nothing."""
-    length = max(1, min(bucket_bytes_max, PIECE_BYTES_MAX) // run.element_size())
-    return (run,) if run.numel() <= length else torch.split(run, length)
+    most = min(bucket_bytes_max, PIECE_BYTES_MAX)
+    return (run,) if run.nbytes <= most else torch.split(run, max(1, most // run.element_size()))
 
 
 def copier(copies: Copies) -> Callable[[], None]:

@@ -38,7 +38,6 @@ from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.elements import (
     FLOATS,
     INTEGERS,
-    OPS,
     PIECE_BYTES_MAX,
     Copies,
     as_real,
@@ -46,6 +45,8 @@ from ultima.torch.backend.elements import (
     copier,
     dense,
     flat,
+    memory_of,
+    op_named,
     packed_in_place,
     pieces,
     reducible,
@@ -59,6 +60,7 @@ from ultima.torch.backend.work import Finishers, Part, UltimaWork
 
 NAME = "ultima"
 SMALL_BYTES = 1 << 20
+NO_TIMEOUT = timedelta(0)
 _open_groups: weakref.WeakSet[UltimaProcessGroup] = weakref.WeakSet()
 _watch: InterruptWatch | None = None
 
@@ -179,7 +181,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         """
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         opts = _options(opts, timeout)
-        op = OPS.get(opts.reduceOp.op)
+        op = op_named(opts.reduceOp)
         job = self._live_job()
         if job is not None and op is not None and len(tensors) == 1 and coo.summed_here(tensors[0], op):
             return self._by_rows(job, tensors[0], op, self._deadline(opts.timeout), opts.asyncOp)
@@ -248,7 +250,7 @@ class UltimaProcessGroup(NativeProcessGroup):
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """Reduces several tensors, each as `allreduce` does, with one Work for all."""
         opts = _options(opts, None)
-        op = OPS.get(opts.reduceOp.op)
+        op = op_named(opts.reduceOp)
         job = self._live_job()
         if job is not None and op is not None and all(reducible(tensor, op) for tensor in tensors):
             return self._by_ultima(job, tensors, op, self._mode, opts.timeout, opts.asyncOp)
@@ -286,11 +288,11 @@ class UltimaProcessGroup(NativeProcessGroup):
         try:
             for tensor in tensors:
                 run = packed_in_place(as_real(tensor), copies)
-                lossy = op in ("sum", "avg") and run.dtype in FLOATS
+                lossy = op in coo.SUMMED and run.dtype in FLOATS
                 how = mode if lossy else "reliable"
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds
                 for piece in pieces(run, job.bucket_bytes_max):
-                    handles.append(job.allreduce_async(piece, op=op, mode=how, deadline=deadline))
+                    handles.append(job.allreduce_async(memory_of(piece), op=op, mode=how, deadline=deadline))
         except Exception:
             # The pieces that went out must end before their memory may be touched again.
             if handles:
@@ -322,11 +324,12 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def _deadline(self, timeout: timedelta, lossy: bool = False) -> Duration:
         """How long an op may take. Torch says -1 ms when the call named no timeout."""
-        seconds = _seconds(timeout if timeout > timedelta(0) else self._timeout)
+        said = timeout > NO_TIMEOUT
+        seconds = _seconds(timeout if said else self._timeout)
         if not lossy:
             # The engine gives up a little before a deadline, and what is reliable may have all of the timeout.
             return min(seconds / ENGINE_SHARE, DURATION_MAX_S)
-        if timeout <= timedelta(0) and self._deadline_s is not None:
+        if not said and self._deadline_s is not None:
             seconds = self._deadline_s
         return NO_DEADLINE if math.isinf(seconds) else seconds
 

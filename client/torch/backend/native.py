@@ -30,13 +30,13 @@ from ultima.base.errors import DeadlineExceeded, Desync
 from ultima.torch.backend.accompanied import Accompanied, Line, in_words, note_of
 from ultima.torch.backend.delegate import DELEGATED, PEER_TO_PEER
 from ultima.torch.backend.elements import (
-    OPS,
     PIECE_BYTES_MAX,
     Copies,
     as_real,
     check_reducible,
     dense,
     flat,
+    op_named,
     packed,
     packed_in_place,
     pieces,
@@ -121,7 +121,7 @@ class NativeProcessGroup(FormsProcessGroup):
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None, **named: Any) -> Work:  # type: ignore[override]
         """Reduces |input| over all ranks and puts this rank's equal part of it into |output|."""
         opts = opts or ReduceScatterOptions()
-        op = OPS.get(opts.reduceOp.op)
+        op = op_named(opts.reduceOp)
         job = self._live_job()
         fits = output.dtype == input.dtype and input.numel() == output.numel() * self.size()
         if job is None or op is None or not fits or not dense(output) or not reducible(input, op):

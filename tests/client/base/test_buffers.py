@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ultima import InvalidArgument
-from ultima.base.buffers import as_bytes, dtype_named, elements
+from ultima.base.buffers import address_of, as_bytes, dtype_named, elements
 from ultima.base.words import BFLOAT16, DTYPES, FLOAT32, INT32, INT64
 
 
@@ -138,3 +138,19 @@ def test_dtype_named__bfloat16_and_wrong_ones() -> None:
     for wrong in ("float8", np.uint8, "uint16", object(), torch.complex64, ">f4"):
         with pytest.raises(InvalidArgument, match=r"dtype is .*float32, float64, float16, bfloat16, int32, int64"):
             dtype_named(wrong)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.ones(3, np.float32),
+        np.ones((2, 0, 4)),
+        np.array(7.0),
+        read_only(),
+        np.zeros(2, "datetime64[s]"),
+        np.ones(8, np.float32)[5:],
+    ],
+    ids=["plain", "empty", "one", "read-only", "of a type without a word", "a part"],
+)
+def test_address_of__is_where_the_array_begins(array: np.ndarray[Any, Any]) -> None:
+    assert address_of(array) == array.__array_interface__["data"][0]
