@@ -62,12 +62,14 @@ static bool judge_loss(ut_pool *p, const ut_pool_count *count)
     return p->lossy;
 }
 
-/* Packets beyond those on the way. However much it is squeezed, all links must have some. */
+/* Packets beyond those on the way. However much it is squeezed, all links must have some. What standing credit is at
+ * its least is subtracted and not what it is now, so that a squeeze never turns standing credit into more of the pool. */
 static uint64_t slack_of(const ut_pool *p, uint64_t peers)
 {
-    uint64_t slack = (uint64_t)UT_POOL_PACKETS * p->squeeze / WHOLE;
-    uint64_t standing = peers * UT_POOL_STANDING_MIN * p->squeeze / WHOLE;
-    return UT_MAX2(slack, (uint64_t)SLACK_MIN - UT_MIN2(standing, (uint64_t)SLACK_MIN));
+    uint64_t standing = peers * UT_POOL_STANDING_MIN / SQUEEZE_MOST;
+    uint64_t least = (uint64_t)SLACK_MIN - UT_MIN2(standing, (uint64_t)SLACK_MIN);
+    uint64_t slack = UT_MAX2((uint64_t)UT_POOL_PACKETS * p->squeeze / WHOLE, least);
+    return UT_MIN2(slack, (uint64_t)UT_POOL_PACKETS);
 }
 
 /* Until the rate of a new link stops to grow, the pool holds twice what the link has brought in a round trip, for that
