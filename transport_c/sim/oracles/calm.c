@@ -69,7 +69,8 @@ static void check_owners(sim_world *w, const sim_job *job, const sim_rank *rank,
                          const ut_receipt *r)
 {
     uint64_t here = 0, all = UINT64_MAX >> (64 - job->plan->hosts);
-    if (ask->op < job->plan->ops + SIM_OWNERS_OPS || sim_algorithm(job->plan) != UT_TAR || ask->as.mode == UT_RELIABLE)
+    if (ask->op < job->plan->ops + sim_owners_ops(w, job) || sim_algorithm(job->plan) != UT_TAR ||
+        ask->as.mode == UT_RELIABLE)
         return;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
         here |= (uint64_t)!w->host[job->plan->host[h]].gone << h;
@@ -88,8 +89,8 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
     const sim_job *job = &w->job[rank->job];
     if (ask->op < p->job[rank->job].ops)
         return; /* a straggler's last op of before */
-    if (job->plan->calm && sim_liar_of(w, job) && ask->op < job->plan->ops + SIM_OWNERS_OPS)
-        return; /* lies have made hosts differ on who owns; that heals in so many ops */
+    if (job->plan->calm && sim_liar_of(w, job) && ask->op < job->plan->ops + sim_owners_ops(w, job))
+        return; /* lies have made hosts differ on who owns; that heals in so many ops (plan.h) */
     check_status(w, job, rank, ask, r);
     check_owners(w, job, rank, ask, r);
     uint64_t bytes = ask->as.count * ut_dtype_bytes(ask->as.dtype);

@@ -270,7 +270,7 @@ static void check_owners(view *v)
     if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
         return;
     part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
-    if (r->op_seq + 1 < part->calm_from + SIM_OWNERS_OPS)
+    if (r->op_seq + 1 < part->calm_from + sim_owners_ops(v->w, v->job))
         return;
     for (uint32_t h = 0; h < v->hosts; h++) {
         bool gone = v->w->host[v->job->plan->host[h]].gone;

@@ -31,16 +31,17 @@ enum {
 };
 
 /* So that what it has done to the owners has time to heal. */
-static void lengthen_calm(sim_job_plan *j)
+static void lengthen_calm(sim_job_plan *j, sim_rng *rng)
 {
-    enum { OPS_MOST = SIM_OPS - SIM_CALM_LONG };
-    if (j->calm || j->hosts < 2 || sim_algorithm(j) != UT_TAR)
+    enum { PARTIAL_PPM = 250000 }; /* of partial jobs, whose ops take long */
+    if (j->hosts < 2 || sim_algorithm(j) != UT_TAR)
         return;
-    if (j->ops > OPS_MOST) {
-        memmove(&j->op[OPS_MOST], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
-        j->ops = OPS_MOST;
+    if (j->ops > SIM_OPS_FEW) {
+        memmove(&j->op[SIM_OPS_FEW], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
+        j->ops = SIM_OPS_FEW;
     }
-    sim_plan_lengthen_calm(j);
+    bool heals = !sim_is_partial(j) || sim_chance(rng, PARTIAL_PPM);
+    sim_plan_lengthen_calm(j, heals ? SIM_CALM_LIAR : SIM_CALM_LONG);
 }
 
 /* Without the |dying| hosts each job still has one that remembers where it stands. */
@@ -88,7 +89,7 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
     p->items = kept;
     for (uint32_t n = 0; n < p->jobs; n++) {
         sim_job_plan *j = &p->job[n];
-        lengthen_calm(j);
+        lengthen_calm(j, &rng);
         j->base = 0; /* a new job: of one that they join all at once nobody knows anything but what a liar says */
         for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
             j->op[k].deadline =

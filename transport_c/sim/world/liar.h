@@ -24,6 +24,12 @@ static inline uint64_t sim_liar_of(const sim_world *w, const sim_job *job)
     return index == UINT32_MAX ? 0 : sim_bit(index);
 }
 
+/* Within so many ops of the calm those that are there, and they alone, own all. */
+static inline uint32_t sim_owners_ops(const sim_world *w, const sim_job *job)
+{
+    return sim_liar_of(w, job) ? SIM_OWNERS_OPS_LIAR : SIM_OWNERS_OPS;
+}
+
 /* Hosts, by index in the job, that are honest and were there from the first op on. */
 static inline uint64_t sim_steady(const sim_world *w, uint32_t job)
 {

@@ -171,9 +171,9 @@ static void draw_death(sim_plan *p, sim_rng *rng)
     p->item[p->items++] = item;
 }
 
-void sim_plan_lengthen_calm(sim_job_plan *j)
+void sim_plan_lengthen_calm(sim_job_plan *j, uint32_t ops)
 {
-    j->calm = SIM_CALM_LONG;
+    j->calm = ops;
     for (uint32_t k = j->ops; k < j->ops + j->calm; k++) {
         sim_op *op = &j->op[k];
         *op = j->op[j->ops + k % SIM_CALM_OPS];
@@ -201,10 +201,9 @@ static void draw_long_calm(sim_plan *p, uint64_t seed)
         bool dies = false;
         for (uint32_t h = 0; h < j->hosts; h++)
             dies = dies || dying >> j->host[h] & 1;
-        if (!dies || j->hosts < 2 || j->ops + SIM_CALM_LONG > SIM_OPS || sim_algorithm(j) != UT_TAR ||
-            !sim_chance(&rng, 700000))
+        if (!dies || j->hosts < 2 || j->ops > SIM_OPS_FEW || sim_algorithm(j) != UT_TAR || !sim_chance(&rng, 700000))
             continue;
-        sim_plan_lengthen_calm(j);
+        sim_plan_lengthen_calm(j, SIM_CALM_LONG);
     }
 }
 

@@ -9,7 +9,7 @@
 
 void sim_plan_draw_hadamard(sim_plan *plan, uint64_t seed);
 void sim_plan_draw_later(sim_plan *plan, uint64_t seed, sim_rng *rng);
-/* Of at most SIM_OPS - SIM_CALM_LONG ops. */
-void sim_plan_lengthen_calm(sim_job_plan *j);
+/* Gives |j|, of at most SIM_OPS_FEW ops, a calm of |ops|. */
+void sim_plan_lengthen_calm(sim_job_plan *j, uint32_t ops);
 
 #endif
