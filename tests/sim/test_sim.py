@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
-CANARY_SEEDS, PARTIAL_CANARY_SEEDS = 200, 1000
+CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS = 200, 1000, 30
+SPARSE_SEEDS, SPARSE_SEEDS_LONG = 60, 2000
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -62,7 +63,7 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
-@pytest.mark.parametrize("which", ["", "--partial", "--hostile"])
+@pytest.mark.parametrize("which", ["", "--partial", "--sparse", "--hostile"])
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`."""
     (program,) = built("sim")
@@ -151,6 +152,31 @@ def test_partial__thousands_all_hold() -> None:
     assert f"{count} seeds, 0 failed, " in result.stdout
 
 
+@pytest.mark.check
+@pytest.mark.timeout(900)
+def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
+    """Worlds with sparse allreduces: each granule says which ranks are in it. Few, for each entry is looked at."""
+    (program,) = built("sim-asan")
+    result = run(program, "--sparse", "--from", 1, "--count", SPARSE_SEEDS, "--jobs", 2, seconds=600)
+    assert result.returncode == 0, told(result)
+    assert f"{SPARSE_SEEDS} seeds, 0 failed, " in result.stdout
+    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    assert len(met) > 35
+    rare = {"hostile", "lie", "path_renewed", "many_hosts", "desync", "owner_gone", "owner_back"}
+    assert {name for name, times in met.items() if times == 0} <= rare
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
+    (program,) = built("sim")
+    result = run(program, "--sparse", "--from", 1, "--count", SPARSE_SEEDS_LONG, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{SPARSE_SEEDS_LONG} seeds, 0 failed, " in result.stdout
+    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    assert [name for name, times in met.items() if times == 0] == []
+
+
 @pytest.mark.parametrize("ranks, step_us, ops", [
     (8, 10000, 250), *(pytest.param(*each, marks=pytest.mark.check) for each in ((8, 10000, 1000), (32, 1000, 64))),
 ])  # fmt: skip
@@ -225,9 +251,9 @@ def test_canary__each_planted_bug_is_found() -> None:
     assert len(canaries) >= 4
     built("sim")
     for canary in canaries:
-        partial = "PARTIAL_" in canary.name
-        seeds = PARTIAL_CANARY_SEEDS if partial else CANARY_SEEDS
-        worlds = ["--partial"] if partial else ["--hostile"] if "HOSTILE_" in canary.name else []
+        kinds = {"PARTIAL": PARTIAL_CANARY_SEEDS, "SPARSE": SPARSE_CANARY_SEEDS, "HOSTILE": CANARY_SEEDS}
+        kind = next((name for name in kinds if f"{name}_" in canary.name), "")
+        seeds, worlds = kinds.get(kind, CANARY_SEEDS), [f"--{kind.lower()}"] if kind else []
         result = run(canary, *worlds, "--from", 1, "--count", seeds, "--stop")
         assert result.returncode == 1, f"{canary.name} sang {seeds} worlds long\n{told(result)}"
         assert "FAILED seed" in result.stdout

@@ -24,7 +24,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, sparse, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -35,8 +35,8 @@ static void print_replay(const options *o, uint64_t seed)
     char hosts[24] = "";
     if (o->hosts)
         snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
-    printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, o->partial ? " --partial" : "",
-           o->hostile ? " --hostile" : "", hosts, seed);
+    const char *kind = o->partial ? " --partial" : o->sparse ? " --sparse" : "";
+    printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
 
 static void print_failure(const options *o, uint64_t seed, const sim_world *w)
@@ -54,6 +54,8 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     sim_plan *plan = sim_alloc(sizeof *plan);
     if (o->partial)
         sim_plan_draw_partial(plan, seed, o->hosts);
+    else if (o->sparse)
+        sim_plan_draw_sparse(plan, seed, o->hosts);
     else
         sim_plan_draw(plan, seed, o->hosts);
     sim_plan_draw_hostile(plan, seed, o->hostile);
@@ -102,10 +104,10 @@ static void print_summary(const options *o, const result *all)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed, ops %" PRIu64 ", packets %" PRIu64 ", events %" PRIu64
            ", hash %016" PRIx64 "\n",
            all->done, all->failed, all->ops, all->packets, all->events, all->hash);
-    if (!o->single)
-        for (unsigned i = o->partial ? SIM_COVERS_ORDINARY : 0; i < (o->partial ? SIM_COVERS : SIM_COVERS_ORDINARY);
-             i++)
-            printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
+    unsigned first = o->partial ? SIM_COVERS_ORDINARY : o->sparse ? SIM_COVERS_UNSPARSE : 0;
+    unsigned end = o->partial ? SIM_COVERS_UNSPARSE : o->sparse ? SIM_COVERS : SIM_COVERS_ORDINARY;
+    for (unsigned i = first; i < end && !o->single; i++)
+        printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
 
 static int run_range(const options *o)
@@ -242,6 +244,7 @@ static void usage(FILE *out)
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
                  "    [--partial]                                 worlds with partial jobs\n"
+                 "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
                  "sim --perf [--seed S] [--algorithm A]           25 MB over 1 Gbit/s at 0, 1 and 5 %% loss;\n"
@@ -281,6 +284,8 @@ int main(int argc, char **argv)
             o.stop = true;
         } else if (strcmp(name, "--partial") == 0) {
             o.partial = true;
+        } else if (strcmp(name, "--sparse") == 0) {
+            o.sparse = true;
         } else if (strcmp(name, "--hostile") == 0) {
             o.hostile = true;
         } else if (strcmp(name, "--help") == 0) {

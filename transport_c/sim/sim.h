@@ -452,6 +452,9 @@ bool sim_direct(const sim_job_plan *j);
  */
 void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
                uint64_t *to);
+/* The same of an op, sparse or not: a sparse one is cut between granules. */
+void sim_op_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, const sim_op *op, uint32_t host,
+                  uint64_t *from, uint64_t *to);
 /* agree.c: hosts compared with each other, when all have their receipts */
 void sim_check_agreement(sim_world *w);
 

@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 
-/* Names with PARTIAL_ are found in worlds of partial jobs, those with HOSTILE_ where a host lies, the others in all.
- * Names with JUDGED_ make nothing wrong, only slow: rows of the matrix fail by them. */
+/* Names with PARTIAL_ are found in worlds of partial jobs, those with SPARSE_ in worlds with sparse allreduces, those
+ * with HOSTILE_ where a host lies, the others in all. Names with JUDGED_ make nothing wrong, only slow: rows of the
+ * matrix fail by them. */
 enum ut_plant {
     UT_PLANT_NOTHING,
     UT_PLANT_ACCEPT_LATE,             /* data for a stage that has ended is folded */
@@ -37,6 +38,15 @@ enum ut_plant {
     UT_PLANT_PARTIAL_STALE_IS_FRESH,  /* what was given for an earlier op is said to be fresh */
     UT_PLANT_PARTIAL_TAKEN_TWICE,     /* a contribution stays in its slot after an op took it */
     UT_PLANT_PARTIAL_UNHEARD_IS_NOTHING, /* a host that has not said what it brings counts as bringing nothing */
+    UT_PLANT_SPARSE_ADDED_TWICE,         /* an owner adds the entries of a block twice */
+    UT_PLANT_SPARSE_AGAIN_ADDED,         /* and once more when it is sent again */
+    UT_PLANT_SPARSE_ANSWER_LOSES_RANK,   /* an answer says that a rank less is in it */
+    UT_PLANT_SPARSE_ANY_IS_LAST,         /* nothing more is awaited when any block of a chunk has come */
+    UT_PLANT_SPARSE_DIVIDED_BY_ENTRIES,  /* a block without entries does not count its ranks in its range */
+    UT_PLANT_SPARSE_HOLE_IS_ZERO,        /* where no answer came the result is zero */
+    UT_PLANT_SPARSE_HOLE_NOT_DIVIDED,    /* or the sum of the host's own ranks, where it should be their average */
+    UT_PLANT_SPARSE_ONE_GRANULE_OFF,     /* an answer is put one granule behind its place */
+    UT_PLANT_SPARSE_OWNER_UNROUNDED,     /* an owner's own result is more exact than what it sends */
     UT_PLANT_WRONG_DIVISOR,              /* the average is over the hosts that should be in it */
     UT_PLANT_WRONG_FORWARD,              /* where sums are forwarded, the own contribution alone is */
     UT_PLANT_WRONG_SIGN_KEY,             /* host 1 encodes with other signs */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/fold/blocks.h"
 
+#include "core/base/plant.h"
+
 #include "kernels/kernels.h"
+
+enum { SLICE = 1024 /* granules, at once */ };
 
 static void open(ut_op_fold *f)
 {
@@ -25,12 +29,15 @@ static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t 
     ut_block *b = &p->block;
     if (slot >= t->slots)
         return false;
-    if (ut_transfer_has(t, slot))
-        return true; /* again */
+    if (ut_transfer_has(t, slot)) { /* again */
+        if (ut_planted(UT_PLANT_SPARSE_AGAIN_ADDED) && s->stage == 1 && !ut_block_open(b, payload, len, &shape))
+            ut_block_add(b, &shape, ut_sparse_chunk(p, s->chunk));
+        return true;
+    }
     if (ut_block_open(b, payload, len, &shape) || ut_sparse_any(t->granules, b->first, b->first + b->granules) ||
         (b->last ? has_above(t, slot) : slot + 1 == t->slots))
         return false;
-    if (b->last)
+    if (b->last || ut_planted(UT_PLANT_SPARSE_ANY_IS_LAST))
         t->slots = slot + 1;
     return true;
 }
@@ -41,7 +48,8 @@ static void covers(ut_op_fold *f, const ut_step *s)
     ut_sparse *p = &f->plan->sparse;
     ut_transfer *t = &f->plan->transfer[s - f->plan->schedule.step];
     uint32_t first = p->block.first, end = first + p->block.granules;
-    ut_sparse_set(t->granules, first, end);
+    if (!ut_planted(UT_PLANT_SPARSE_DIVIDED_BY_ENTRIES) || p->block.entries || s->stage == 2)
+        ut_sparse_set(t->granules, first, end);
     t->covered += ut_sparse_bytes(p, s->chunk, first, end);
 }
 
@@ -51,6 +59,8 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     (void)slot, (void)payload, (void)len, (void)ranks; /* `takes` has read the block */
     ut_block_add(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+    if (ut_planted(UT_PLANT_SPARSE_ADDED_TWICE))
+        ut_block_add(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
     covers(f, s);
     return true;
 }
@@ -60,6 +70,8 @@ static size_t place(ut_op_fold *f, const ut_step *s)
     ut_sparse *p = &f->plan->sparse;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
+    if (ut_planted(UT_PLANT_SPARSE_ONE_GRANULE_OFF) && !p->block.last)
+        p->block.base += ut_granule_units(p->group);
     return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
 }
 
@@ -93,9 +105,8 @@ static uint32_t least_ranks(const ut_op_fold *f, uint32_t g, uint32_t end)
 /* Sums become what is sent of them. False if the turn does not allow all of it. */
 static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
 {
-    enum { SLICE = 1024 };
     ut_sparse *p = &f->plan->sparse;
-    ut_block_shape shape = ut_sparse_shape(p, chunk, 2);
+    unsigned form = ut_planted(UT_PLANT_SPARSE_OWNER_UNROUNDED) ? UT_VALUE_FLOAT32 : ut_sparse_answer(p->form);
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     while (p->finished < granules) {
         uint32_t run, end = UT_MIN2(granules, p->finished + SLICE);
@@ -104,7 +115,7 @@ static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
         f->nonfinite += ut_sparse_finish(ut_sparse_chunk(p, chunk) + p->finished * each, bytes / sizeof(float),
-                                         f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, shape.form);
+                                         f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
         p->finished += run;
     }
     return true;
@@ -139,7 +150,9 @@ static bool end(ut_op_fold *f, uint32_t chunk)
         else
             memset(block + len, 0, f->payload - len);
         len = p->told + some == granules ? len : f->payload;
-        f->weight[f->first[chunk] + p->made] = (uint16_t)least_ranks(f, p->told, p->told + some);
+        uint32_t ranks = least_ranks(f, p->told, p->told + some);
+        ranks -= ut_planted(UT_PLANT_SPARSE_ANSWER_LOSES_RANK) && ranks > 0;
+        f->weight[f->first[chunk] + p->made] = (uint16_t)ranks;
         ut_fold_has_result(f, chunk, p->made, at, len, ut_crc32c(0, block, len));
         p->told += some;
         p->made++;
@@ -147,4 +160,31 @@ static bool end(ut_op_fold *f, uint32_t chunk)
     return true;
 }
 
-const ut_fold_rule ut_fold_blocks = {.open = open, .arrive = arrive, .takes = takes, .place = place, .end = end};
+/* What this host's ranks gave stands in the holes; it becomes what an owner would have sent of them alone. */
+static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
+{
+    ut_sparse *p = &f->plan->sparse;
+    const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
+    uint32_t granules = p->from[chunk + 1] - p->from[chunk], run;
+    uint32_t ranks = f->what->redop == UT_AVG && !ut_planted(UT_PLANT_SPARSE_HOLE_NOT_DIVIDED) ? f->ranks : 1;
+    size_t each = (size_t)ut_granule_units(p->group) * p->group;
+    for (; *at < granules; *at += run) {
+        bool came = ut_sparse_any(t->granules, *at, *at + 1);
+        for (run = 1;
+             run < SLICE && *at + run < granules && ut_sparse_any(t->granules, *at + run, *at + run + 1) == came;)
+            run++;
+        uint64_t bytes = ut_sparse_bytes(p, chunk, *at, *at + run);
+        if (came)
+            continue;
+        if (!ut_work_pass(f->turn, f->what->bytes, bytes))
+            return false;
+        float *hole = ut_sparse_chunk(p, chunk) + *at * each;
+        (void)ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
+        if (ut_planted(UT_PLANT_SPARSE_HOLE_IS_ZERO))
+            memset(hole, 0, bytes);
+    }
+    return true;
+}
+
+const ut_fold_rule ut_fold_blocks = {
+    .open = open, .arrive = arrive, .takes = takes, .place = place, .end = end, .fill = fill};

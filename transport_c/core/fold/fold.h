@@ -38,7 +38,7 @@ typedef struct ut_fold_rule {
     size_t (*finish)(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint8_t *dst, size_t len);
 
     /* A rule under which payloads decode alone, and slots of two hosts do not match (core/fold/blocks.h), has these
-     * three in the place of `enough` and `finish`. */
+     * in the place of `enough` and `finish`. */
     /* The payload of a slot that has not come yet may be taken in, if it is of this slot; if not, it is refused. */
     bool (*takes)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);
     /* Takes in the result that was asked for last by `takes`. Returns the elements of it that are NaN or infinite. */
@@ -46,6 +46,9 @@ typedef struct ut_fold_rule {
     /* No more comes of |chunk|, whose owner this host is: makes its results, and calls ut_fold_has_result for each.
      * False if the turn does not allow all of it. */
     bool (*end)(ut_op_fold *f, uint32_t chunk);
+    /* No more comes of |chunk|'s result: its holes become what a result of this host alone would be. |*at| says from
+     * where on, at first 0, and then how far it came. False as above. */
+    bool (*fill)(ut_op_fold *f, uint32_t chunk, uint32_t *at);
 } ut_fold_rule;
 
 struct ut_op_fold {

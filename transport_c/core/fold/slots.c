@@ -365,8 +365,12 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
 {
     const ut_transfer *t = &f->plan->transfer[f->down[chunk]];
     uint32_t slot = f->fill_chunk == chunk ? f->fill_slot : 0;
-    bool stands = f->rule && f->rule->place; /* where results are placed, the own contribution is already */
+    bool stands = f->rule && f->rule->fill; /* where results are placed, the own contribution is already */
     if (stands) {
+        f->fill_chunk = chunk;
+        f->fill_slot = slot;
+        if (!f->rule->fill(f, chunk, &f->fill_slot))
+            return false;
         f->weight_min = UT_MIN2(f->weight_min, f->ranks);
         f->thin |= 1ULL << chunk;
     }

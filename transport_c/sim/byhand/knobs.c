@@ -164,7 +164,8 @@ static void plan_job(const sim_study *s, sim_job_plan *j)
                                                  : UT_RELIABLE,
                             .deadline = k < s->warm || k >= j->ops ? 600 * UT_SECOND : s->deadline_us * UT_US,
                             .form = (uint8_t)s->form,
-                            .sparse_ppm = s->light ? (uint32_t)s->sparse_ppm : 0,
+                            .group = s->light && s->sparse_ppm ? 1 : 0,
+                            .sparse_ppm = (uint32_t)s->sparse_ppm,
                             .odd_rank = UINT32_MAX};
     j->bucket_max = UT_MAX2(s->bytes, (uint64_t)4000);
 }

@@ -3,7 +3,9 @@
  * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints
  * (sets of ranks are read back, and each kind of damage is seen), and the network alone, with no engine.
  */
-#include "sim/sim.h"
+#include "sim/sparse/sparse.h"
+
+#include "kernels/block.h"
 
 #include <stdlib.h>
 
@@ -283,6 +285,89 @@ static void net__queue_loss_and_books(void)
     free(plan);
 }
 
+/* What |ranks| make of an op: their entries added up, and divided by |n| where it is an average. */
+static void add_entries(const sim_entries *e, uint64_t ranks, uint32_t n, float *out)
+{
+    static const uint8_t dtype[] = {UT_FLOAT32, UT_FLOAT16, UT_BFLOAT16, UT_FLOAT16};
+    uint8_t *given = sim_room(e->units * 4 * (1 + e->group)), there[8];
+    memset(out, 0, e->units * e->group * sizeof *out);
+    for (; ranks; ranks &= ranks - 1) {
+        uint64_t entries = sim_entries_fill(e, (uint32_t)__builtin_ctzll(ranks), given);
+        for (uint64_t i = 0; i < entries * e->group; i++) {
+            uint32_t unit;
+            float x;
+            memcpy(&unit, given + i / e->group * 4, 4);
+            memcpy(&x, given + 4 * (entries + i), 4);
+            out[(uint64_t)unit * e->group + i % e->group] += x;
+        }
+    }
+    for (uint64_t i = 0; i < e->units * e->group; i++) {
+        sim_code_put(dtype[e->form], (int64_t)out[i], e->redop == UT_AVG ? n : 1, there);
+        out[i] = (float)sim_code_real(dtype[e->form], there);
+    }
+    free(given);
+}
+
+/* Each granule of a sparse result is read back as ranks that may have made it, and so is a rank more or less, a rank
+ * twice and a wrong divisor, wherever they show in it. */
+static void entries__are_read_back(void)
+{
+    enum { HOSTS_MOST = 12, UNITS = 60 };
+    sim_rng rng = sim_rng_for(1, 78);
+    sim_world *w = sim_alloc(sizeof *w);
+    sim_job_plan *j = &w->plan.job[0];
+    uint32_t told = 0, divided = 0;
+    for (uint32_t tries = 0; tries < 1200; tries++) {
+        w->seed = sim_next(&rng);
+        j->hosts = 2 + (uint32_t)sim_below(&rng, HOSTS_MOST - 1);
+        for (uint32_t h = 0; h < j->hosts; h++)
+            j->local[h] = 1;
+        sim_op op = {.group = (uint16_t)sim_between(&rng, 1, 20), .form = (uint8_t)(tries % UT_VALUE_FORMS_END)};
+        op.count = UNITS * op.group;
+        op.redop = (uint8_t)sim_between(&rng, UT_SUM, UT_AVG);
+        op.spread = (uint8_t)sim_below(&rng, SIM_SPREADS);
+        op.sparse_ppm = (uint32_t)sim_octaves(&rng, 20000, 1000000);
+        sim_entries e = sim_entries_of(w, 0, tries, &op);
+        uint64_t set = sim_draw_set(&rng, j->hosts), more = set ^ sim_bit((uint32_t)sim_below(&rng, j->hosts));
+        float right[UNITS * 20], other[UNITS * 20];
+        add_entries(&e, set, sim_ones(set), right);
+        add_entries(&e, set, sim_ones(set) + 1, other);
+        uint64_t each = (uint64_t)ut_granule_units(e.group) * e.group;
+        for (uint64_t i = 0; i < op.count; i += each) {
+            sim_held held;
+            sim_wrong wrong;
+            uint64_t end = UT_MIN2(i + each, op.count), may;
+            CHECK(sim_entries_read(&e, i, end, right, &held, &wrong));
+            CHECK(!(held.ranks & ~set) && !(set & ~(held.ranks | held.unsure)));
+            told += held.unsure == 0;
+            bool zero = sim_all_bytes((const uint8_t *)(right + i), (end - i) * 4, 0);
+            bool good = sim_entries_read(&e, i, end, other, &held, &wrong);
+            may = held.ranks | held.unsure; /* of another divisor: other ranks, as far as anybody may be there unseen */
+            CHECK(zero || op.redop == UT_SUM || !good || held.ranks != set || may != set);
+            divided += !zero && op.redop == UT_AVG && !good;
+        }
+        if (more == 0)
+            continue;
+        add_entries(&e, more, sim_ones(more), other);
+        for (uint64_t i = 0; i < op.count; i += each) { /* one element of other ranks than its neighbours */
+            sim_held held, mixed;
+            sim_wrong wrong;
+            uint64_t end = UT_MIN2(i + each, op.count), at = i + sim_below(&rng, end - i);
+            uint64_t holders = sim_entries_holders(&e, at / e.group);
+            if (op.redop != UT_SUM || !(holders & (set ^ more)))
+                continue;
+            float was = right[at];
+            right[at] = other[at];
+            if (sim_entries_read(&e, i, end, right, &mixed, &wrong)) /* nobody beside it tells of that rank */
+                CHECK((mixed.ranks & holders) == (more & holders));
+            right[at] = was;
+            CHECK(sim_entries_read(&e, i, end, right, &held, &wrong) && (held.ranks & holders) == (set & holders));
+        }
+    }
+    CHECK(told > 1000 && divided > 500);
+    free(w);
+}
+
 int sim_selftest(void)
 {
     rng__vectors_and_ranges();
@@ -291,6 +376,7 @@ int sim_selftest(void)
     code__reads_slots_of_many();
     code__fill_adds_up();
     code__sees_damage();
+    entries__are_read_back();
     net__rate_and_delay();
     net__queue_loss_and_books();
     printf("selftest: %d failures\n", failures);

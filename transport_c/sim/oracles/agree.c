@@ -101,6 +101,7 @@ static void check_digests(sim_world *w, uint32_t job_number, uint32_t op)
                          ": hosts %u and %u of the job returned other bytes in an op with agree",
                          job_number, job->plan->base + op, b, a);
             w->cover[SIM_agreed] += job->plan->op[op].agree;
+            w->cover[SIM_SPARSE_agreed] += job->plan->op[op].agree && job->plan->op[op].group;
             w->cover[same_bytes ? SIM_replicas_same : SIM_replicas_differ]++;
         }
 }
@@ -151,7 +152,7 @@ static void check_op(sim_world *w, uint32_t job_number, uint32_t op)
         uint64_t from, to, owners = job->outcome[op][owner].receipt.owners;
         if (!readable(&job->outcome[op][owner]) || job->shaken[owner] || lied_of(w, job_number, op) >> owner & 1)
             continue;
-        sim_owned(job->plan, job->plan->base + op, owners, plan->count, owner, &from, &to);
+        sim_op_owned(job->plan, job->plan->base + op, owners, plan, owner, &from, &to);
         for (uint32_t other = 0; other < hosts; other++)
             if (other != owner && readable(&job->outcome[op][other]) && !job->shaken[other] &&
                 job->outcome[op][other].receipt.owners == owners)

@@ -80,6 +80,8 @@ static void check_owners(sim_world *w, const sim_job *job, const sim_rank *rank,
              r->status, r->owners, here, r->bytes_missing);
     w->cover[SIM_owner_gone] += here != all;
     w->cover[SIM_owner_back] += here == all && job->thinned;
+    w->cover[SIM_SPARSE_owner_gone] += here != all && ask->as.group;
+    w->cover[SIM_SPARSE_owner_back] += here == all && job->thinned && ask->as.group;
 }
 
 /* Oracle O10. */
@@ -104,4 +106,5 @@ void sim_check_calm(sim_world *w, const sim_rank *rank, const sim_ask *ask, cons
              wire / 1000, bound / 1000);
     w->cover[SIM_honest_whole] += sim_liar_of(w, job) != 0;
     w->cover[r->status == UT_COMPLETE ? SIM_calm_complete : SIM_calm_without_absent]++;
+    w->cover[SIM_SPARSE_calm_complete] += r->status == UT_COMPLETE && ask->as.group;
 }

@@ -17,6 +17,7 @@
  *   shards. What passes through its hands, in its shard or on its way round, is not looked at
  */
 #include "sim/oracles/view.h"
+#include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
 
@@ -218,7 +219,10 @@ static void check_failure(sim_view *v)
     const sim_op *op = &v->job->plan->op[v->ask->op];
     if ((r->error == UT_ERR_TIMEOUT || r->error == UT_ERR_ABSENT) &&
         (v->ask->as.mode == UT_RELIABLE || v->ask->as.agree)) {
-        v->w->cover[SIM_agree_failed] += v->ask->as.agree && v->ask->as.mode != UT_RELIABLE;
+        bool agree = v->ask->as.agree && v->ask->as.mode != UT_RELIABLE, sparse = sim_is_sparse(&v->ask->as);
+        v->w->cover[SIM_agree_failed] += agree;
+        v->w->cover[SIM_SPARSE_agree_failed] += agree && sparse;
+        v->w->cover[SIM_SPARSE_failed] += sparse;
         return;
     }
     if (r->error == UT_ERR_DESYNC && r->culprit < v->hosts && v->liar >> r->culprit & 1)
@@ -322,7 +326,9 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
         keep_outcome(v, NULL);
         return;
     }
-    if (r->hadamard)
+    if (sim_is_sparse(&ask->as))
+        sim_read_sparse(v, result);
+    else if (r->hadamard)
         sim_read_transformed(v, result);
     else
         sim_read_result(v, result);

@@ -36,6 +36,15 @@
     X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good) \
     X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(many_hosts) X(sealed)
 /* clang-format on */
+/* Of worlds with sparse allreduces. */
+/* clang-format off */
+#define SIM_COVER_SPARSE(X) \
+    X(float32) X(float16) X(bfloat16) X(float8) X(sum) X(avg) X(bounded) X(best_effort) X(reliable) X(agree) X(rows) \
+    X(long_rows) X(even) X(head) X(patches) X(few_ranks) X(no_entry) X(all_entries) X(empty) X(alone) X(several_local) \
+    X(nonfinite) X(desync) X(complete) X(partial) X(insufficient) X(failed) X(late) X(fewer_owners) X(cut_divisor) \
+    X(hole) X(repaired) X(agreed) X(agree_failed) X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) \
+    X(many_hosts) X(sealed) X(calm_complete)
+/* clang-format on */
 enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_##name,
     SIM_COVER(SIM_COVER_ENUM)
@@ -43,8 +52,12 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_PART_##name,
         SIM_COVER_PARTIAL(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-            SIM_COVERS,
-    SIM_COVERS_ORDINARY = SIM_PART_full
+#define SIM_COVER_ENUM(name) SIM_SPARSE_##name,
+            SIM_COVER_SPARSE(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                SIM_COVERS,
+    SIM_COVERS_ORDINARY = SIM_PART_full,
+    SIM_COVERS_UNSPARSE = SIM_SPARSE_float32
 };
 extern const char *const sim_cover_name[SIM_COVERS];
 

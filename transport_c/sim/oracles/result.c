@@ -81,8 +81,19 @@ static uint64_t slot_end(const sim_view *v, uint64_t element, uint64_t *ret_shar
     return UT_MIN2(begin + ((element - begin) / per + 1) * per, *ret_shard_end);
 }
 
-/* Elements [from, to) hold these ranks. */
-static void note_ranks(sim_view *v, uint64_t from, uint64_t to, sim_held held)
+void sim_begin_notes(sim_view *v)
+{
+    uint64_t all = sim_first(v->job->ranks);
+    v->everywhere = (sim_held){all, all};
+    v->least = v->least_sure = v->job->ranks;
+}
+
+void sim_note_unread(sim_view *v, uint64_t end)
+{
+    add_run(v, end, unread);
+}
+
+void sim_note_ranks(sim_view *v, uint64_t from, uint64_t to, sim_held held)
 {
     uint64_t all = held.ranks | held.unsure;
     check_parts(v, from, held);
@@ -122,14 +133,13 @@ void sim_read_result(sim_view *v, const uint8_t *result)
     v->w->cover[SIM_told_in_turn] += groups > 1;
     uint64_t all = sim_first(v->job->ranks), hint = v->r->status == UT_COMPLETE ? all : 0;
     bool only_all = v->r->status == UT_COMPLETE && v->ask->as.redop > UT_AVG; /* a maximum cannot tell who was there */
-    v->everywhere = (sim_held){all, all};
-    v->least = v->least_sure = v->job->ranks;
+    sim_begin_notes(v);
     uint64_t lied_from, lied_to;
     liar_shard(v, &lied_from, &lied_to);
     for (uint64_t i = 0, next; i < v->ask->as.count; i = next) {
         uint64_t shard_end, end = slot_end(v, i, &shard_end), per = end - i;
         if (i >= lied_from && i < lied_to) {
-            add_run(v, next = lied_to, unread);
+            sim_note_unread(v, next = lied_to);
             continue;
         }
         next = i;
@@ -147,7 +157,7 @@ void sim_read_result(sim_view *v, const uint8_t *result)
         uint64_t infinite = sim_code_infinite(&code, i, next);
         v->nonfinite += infinite;
         if (infinite < next - i)
-            note_ranks(v, i, next, held);
+            sim_note_ranks(v, i, next, held);
     }
     if (v->runs) /* elements that are Inf for everybody tell nothing and go with their neighbours */
         v->run[v->runs - 1].end = v->ask->as.count;

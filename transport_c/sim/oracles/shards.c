@@ -6,6 +6,8 @@
 
 #include "core/wire/packets.h"
 
+#include "kernels/block.h"
+
 uint64_t sim_slot_elements(const sim_world *w, size_t element)
 {
     return ut_wire_payload(w->plan.packet_bytes, sim_seal_overhead(w)) / element;
@@ -37,4 +39,13 @@ void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t
     bool ps = sim_algorithm(j) == UT_PS, one = owners >> host & 1;
     *from = ps || !one ? 0 : sim_shard_begin(count, all, shard);
     *to = ps ? (host == 0 ? count : 0) : one ? sim_shard_begin(count, all, shard + 1) : 0;
+}
+
+void sim_op_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, const sim_op *op, uint32_t host,
+                  uint64_t *from, uint64_t *to)
+{
+    uint64_t each = op->group ? (uint64_t)ut_granule_units(op->group) * op->group : 1;
+    sim_owned(j, op_seq, owners, (op->count + each - 1) / each, host, from, to);
+    *from = UT_MIN2(*from * each, op->count);
+    *to = UT_MIN2(*to * each, op->count);
 }

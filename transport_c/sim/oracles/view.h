@@ -35,8 +35,13 @@ extern const char *const sim_status_name[5];
 /* The elements whose result |host| (index in the job) makes. */
 static inline void sim_shard_of(const sim_view *v, uint32_t host, uint64_t *from, uint64_t *to)
 {
-    sim_owned(v->job->plan, v->ask->entry.op_seq, v->r->owners, v->ask->as.count, host, from, to);
+    sim_op_owned(v->job->plan, v->ask->entry.op_seq, v->r->owners, &v->ask->as, host, from, to);
 }
+
+/* For readers: before the first element; elements [from, to) hold these ranks; those up to |end| come from a liar. */
+void sim_begin_notes(sim_view *v);
+void sim_note_ranks(sim_view *v, uint64_t from, uint64_t to, sim_held held);
+void sim_note_unread(sim_view *v, uint64_t end);
 
 /* result.c: what the bytes hold, into |v|. */
 void sim_read_result(sim_view *v, const uint8_t *result);

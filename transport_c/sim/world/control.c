@@ -96,7 +96,7 @@ void sim_path_broken(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
                    .from = w->plan.job[job].host[UT_MAX2(self, host)],
                    .from_life = w->host[w->plan.job[job].host[UT_MAX2(self, host)]].life};
     sim_push(w, w->now + CONTROL_NS + wait, SIM_EV_CONTROL, to, w->host[to].life, 0, 0, m);
-    w->cover[w->plan.partial ? SIM_PART_path_renewed : SIM_path_renewed]++;
+    w->cover[w->plan.partial ? SIM_PART_path_renewed : w->plan.sparse ? SIM_SPARSE_path_renewed : SIM_path_renewed]++;
 }
 
 /* Ranks join when every other host of the job is connected or known not to be there. */

@@ -491,6 +491,6 @@ sim_packet *sim_lie(sim_world *w, sim_packet *packet)
     }
     memcpy(other->bytes, bytes, len);
     other->flags |= SIM_EVIL;
-    w->cover[w->plan.partial ? SIM_PART_lie : SIM_lie]++;
+    w->cover[w->plan.partial ? SIM_PART_lie : w->plan.sparse ? SIM_SPARSE_lie : SIM_lie]++;
     return other;
 }

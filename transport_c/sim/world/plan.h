@@ -52,8 +52,11 @@ typedef struct sim_item {
 typedef struct sim_op {
     uint64_t count; /* elements */
     uint8_t dtype, redop, mode, collective, root;
-    uint8_t form;        /* of the values, where it is sparse */
-    uint32_t sparse_ppm; /* of the elements a rank gives, in light worlds; 0: it is dense */
+    uint16_t group;      /* elements of a row, where it is sparse; 0: it is dense */
+    uint8_t form;        /* of a sparse op's values */
+    uint8_t spread;      /* enum sim_spread */
+    uint8_t hint_off;    /* how much more this rank says than there is to expect */
+    uint32_t sparse_ppm; /* of the rows a rank gives */
     bool nonfinite;      /* some elements are Inf on all ranks */
     bool agree;          /* UT_SUBMIT_AGREE */
     ut_ns deadline;      /* after the submission; UT_NEVER for none */
@@ -104,7 +107,8 @@ typedef struct sim_job_plan {
     ut_ns compute_min, compute_max, skew;
     sim_op op[SIM_OPS];
     uint64_t bucket_max;
-    sim_part_plan part; /* of a partial job: options.policy is another than NONE */
+    uint64_t sparse_room; /* bytes of each slot of an arena, for entries; 0: there are none */
+    sim_part_plan part;   /* of a partial job: options.policy is another than NONE */
 } sim_job_plan;
 
 /* One host that is unlike the others; all zero for none. */
@@ -176,6 +180,7 @@ typedef struct sim_plan {
     sim_liar liar;
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     bool partial;   /* it was drawn to have partial jobs */
+    bool sparse;    /* it was drawn to have sparse allreduces */
     bool light;     /* only times count: all values are 0, no bytes are looked at, nothing is traced */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
     uint32_t items;
@@ -187,6 +192,8 @@ void sim_plan_draw(sim_plan *plan, uint64_t seed, uint32_t hosts);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
 void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);
+/* sparse_plan.c: with sparse allreduces. */
+void sim_plan_draw_sparse(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
 /* A set of one host or rank, and of the first |n|. */
 static inline uint64_t sim_bit(uint32_t i)

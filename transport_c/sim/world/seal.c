@@ -189,7 +189,7 @@ static state *state_of(sim_world *w)
                               .mac = toy_mac,
                               .wipe = toy_wipe},
                              w};
-        w->cover[w->plan.partial ? SIM_PART_sealed : SIM_sealed]++;
+        w->cover[w->plan.partial ? SIM_PART_sealed : w->plan.sparse ? SIM_SPARSE_sealed : SIM_sealed]++;
         w->cover[SIM_sealed_by_library] += w->plan.suite != SIM_SUITE_TOY;
     }
     return w->seal;

@@ -5,6 +5,7 @@
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
 #include "sim/partial/partial.h"
+#include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
 
@@ -66,13 +67,13 @@ uint64_t sim_truly_called(const sim_world *w, uint32_t job, uint64_t op_seq)
 
 static uint64_t slot_bytes(const sim_job_plan *j)
 {
-    return (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + 63) / 64 * 64;
+    return (2 * (j->bucket_max + MARGIN + 64) + 2 * MARGIN + j->sparse_room + 63) / 64 * 64;
 }
 
 /* In a light world all of them average zeros, in one and the same memory; but sparse entries are each rank's own. */
 static bool shares_arena(const sim_world *w)
 {
-    return w->plan.light && w->plan.job[0].op[0].sparse_ppm == 0;
+    return w->plan.light && !sim_is_sparse(&w->plan.job[0].op[0]);
 }
 
 static uint8_t *arena_for(sim_world *w, const sim_rank *r)
@@ -161,10 +162,19 @@ static sim_op as_called(const sim_op *op, uint32_t rank)
         as.redop = op->redop == UT_SUM ? UT_AVG : UT_SUM;
         break;
     case UT_FIELD_COUNT:
-        as.count = op->count ? op->count - 1 : 1;
+        as.count = op->count ? op->count - UT_MAX2(op->group, 1) : UT_MAX2(op->group, 1);
         break;
     case UT_FIELD_AGREE:
         as.agree = !op->agree;
+        break;
+    case UT_FIELD_GROUP:
+        as.group = 1;
+        break;
+    case UT_FIELD_FORM:
+        as.form = op->form ^ 1;
+        break;
+    case UT_FIELD_HINT:
+        as.hint_off = 1;
         break;
     default:
         as.mode = op->mode == UT_BOUNDED ? UT_RELIABLE : UT_BOUNDED;
@@ -289,23 +299,6 @@ static void fill(sim_world *w, sim_rank *r, const sim_ask *ask, const sim_layout
         memset(r->arena + dst + layout->dst_from, FILL_BYTE, layout->dst_bytes);
 }
 
-/* Makes a sparse submission of |e|: entries at `src`, drawn by chance, each of 1; the tensor behind them. */
-static void make_sparse(const sim_world *w, sim_rank *r, const sim_op *op, ut_submission *e)
-{
-    sim_rng rng = {w->seed ^ (e->op_seq << 32 | r->index << 8 | r->job)};
-    uint32_t *names = (uint32_t *)(void *)(r->arena + (e->src = (e->src + 3) & ~UINT64_C(3))), n = 0;
-    for (uint32_t i = 0; i < op->count; i++)
-        if (sim_chance(&rng, op->sparse_ppm))
-            names[n++] = i;
-    for (uint32_t i = 0; i < n; i++)
-        ((float *)(void *)(names + n))[i] = 1;
-    e->dst = e->src + op->count * 4;
-    e->collective = UT_ALLREDUCE_SPARSE;
-    e->wanted = n;
-    e->oldest_step = (uint32_t)(op->count * op->sparse_ppm / 1000000);
-    e->newest_step = 1 | (uint32_t)op->form << 16;
-}
-
 static void submit(sim_world *w, sim_rank *r)
 {
     sim_host *h = host_of(w, r);
@@ -328,7 +321,7 @@ static void submit(sim_world *w, sim_rank *r)
         options.hadamard = j->hadamard_then;
         ut_engine_job_tune(h->engine, r->job, &options);
     }
-    if (!w->plan.light)
+    if (!w->plan.light && !sim_is_sparse(&op))
         fill(w, r, &(sim_ask){.slot = slot, .as = op, .entry = {.op_seq = seq, .src = src, .dst = dst}}, &layout);
     src += layout.src_from;
     dst += layout.dst_from;
@@ -345,8 +338,8 @@ static void submit(sim_world *w, sim_rank *r)
                                 .root = op.root,
                                 .mode = op.mode,
                                 .flags = op.agree ? UT_SUBMIT_AGREE : 0};
-    if (op.sparse_ppm)
-        make_sparse(w, r, &op, &ask.entry);
+    if (sim_is_sparse(&op))
+        sim_sparse_ask(w, r, &ask);
     if (w->faults && r->out + 1 < SIM_AHEAD && sim_chance(rng, w->plan.bad_submission) &&
         op.collective == UT_ALLREDUCE && submit_badly(w, r, &ask)) {
         r->next++;
@@ -419,6 +412,10 @@ static void check_arena(sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
     const ut_submission *e = &ask->entry;
     uint64_t slot = ask->slot;
+    if (sim_is_sparse(&ask->as)) {
+        sim_sparse_check_arena(w, r, ask);
+        return;
+    }
     const sim_job *job = &w->job[r->job];
     sim_layout layout = sim_layout_of(job, job->index_of[r->host], &ask->as);
     /* Before both buffers, between them, and behind both; they may be one, or overlap. */

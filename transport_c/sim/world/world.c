@@ -43,8 +43,10 @@ void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trac
     w->rng_host = sim_rng_for(seed, 3);
     w->rng_trainer = sim_rng_for(seed, 4);
     w->rng_liar = sim_rng_for(seed, 17);
-    w->cover[plan->partial ? SIM_PART_hostile : SIM_hostile] += plan->hostile;
-    w->cover[plan->partial ? SIM_PART_many_hosts : SIM_many_hosts] += plan->hosts > SIM_MANY;
+    w->cover[plan->partial ? SIM_PART_hostile : plan->sparse ? SIM_SPARSE_hostile : SIM_hostile] += plan->hostile;
+    w->cover[plan->partial  ? SIM_PART_many_hosts
+             : plan->sparse ? SIM_SPARSE_many_hosts
+                            : SIM_many_hosts] += plan->hosts > SIM_MANY;
     w->faults = true;
     w->events_most = EVENTS_MAX;
     for (uint32_t j = 0; j < w->plan.jobs; j++)
