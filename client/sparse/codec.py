@@ -147,7 +147,7 @@ def decode(data: bytes | bytearray | memoryview | Bytes, size: int) -> Sparse:
     found = _unpack_values(box, box.parameters[at:])
     width = map_width(box.values) if box.reordered and box.index not in ANY_ORDER else 0
     if box.order.size != (box.values * width + 7) // 8:
-        raise refused(f"a reorder map of {box.order.size} bytes", f"{(box.values * width + 7) // 8}")
+        raise refused(f"a reorder map of {box.order.size} bytes", f"{(box.values * width + 7) // 8} bytes")
     if width:
         found = _in_place(found, kernels.bits_unpack(box.order, box.values, width))
     elif box.reordered and box.values:

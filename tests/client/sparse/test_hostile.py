@@ -83,6 +83,15 @@ def test_decode__many_mutants(seed: int) -> None:
     _attack(seed, 120)
 
 
+def test_decode__says_how_long_a_reorder_map_may_be() -> None:
+    mutant = (
+        b"DR\x01\x03\x03\x01\x90\x01\x00\x00\x03\x00\x00\x00\x03\x00\x00\x00:\x00\x00\x00\n\x00\x04\x00\x00\x00\x0c\x00\x00\x00"
+        b"\x01\x00\x00\x00\x05\x01\x01\x00\x00\x00\x02\x00\x00\x00\xfe\x01:P\xb1)n:\xd5P\x9c\xb9\xd1G\x7f\xb9\t\x80\xac\x08\xd3"
+    )
+    with pytest.raises(InvalidArgument, match=r"a reorder map of 1 bytes'; allowed: 0 bytes"):
+        decode(mutant, SIZE)
+
+
 def test_parse__names_what_is_wrong() -> None:
     real = encode([1, 5], np.ones(2), 9, index="delta")
     rows = [

@@ -63,7 +63,8 @@ static bool judge_loss(ut_pool *p, const ut_pool_count *count)
 }
 
 /* Packets beyond those on the way. However much it is squeezed, all links must have some. What standing credit is at
- * its least is subtracted and not what it is now, so that a squeeze never turns standing credit into more of the pool. */
+ * its least is subtracted and not what it is now, so that a squeeze never turns standing credit into more of the pool.
+ */
 static uint64_t slack_of(const ut_pool *p, uint64_t peers)
 {
     uint64_t standing = peers * UT_POOL_STANDING_MIN / SQUEEZE_MOST;
