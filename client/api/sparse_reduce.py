@@ -60,7 +60,7 @@ class SparseReduce:
         deadline, mode, agree: as for allreduce.
 
         The receipt counts the bytes of the dense tensor: a range of which a packet said that nothing but zeros is in
-        it has come. Elements that never came hold this rank's own entries, or 0.
+        it has come. Elements that never came hold the own entries of this host's ranks (summed or averaged), or 0.
         Raises InvalidArgument, Unsupported or ResourceExhausted (before anything is sent), Desync (also for another
         `group`, `form` or `hint`), and as allreduce. After an exception an array outside the arena is untouched.
         """

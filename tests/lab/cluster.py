@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from tests.daemon.trust.papers import Authority, papers
 from tests.lab.lab import Host, Lab
 from tests.nursery import COMMANDS, DAEMON, Process, nursery_of
 from ultima.admin.calls import get_status
@@ -50,11 +51,12 @@ class PerfRun:
 
 class Cluster:
     """A daemon on every host of |lab| while the context lasts. |v6| binds the hosts' IPv6 addresses instead. |anew|:
-    every process by an interpreter of its own.
+    every process by an interpreter of its own. |authority|: daemons have certificates of it, and seal their packets.
     """
 
-    def __init__(self, lab: Lab, v6: bool = False, anew: bool = False) -> None:
+    def __init__(self, lab: Lab, v6: bool = False, anew: bool = False, authority: Authority | None = None) -> None:
         self.lab = lab
+        self._authority = authority
         self._anew = anew
         self.addresses = [host.address6 if v6 else host.address for host in lab.hosts]
         self.folder = Path(tempfile.mkdtemp(prefix="ultima-lab-"))
@@ -88,9 +90,10 @@ class Cluster:
     def _start(self, index: int, address: str) -> subprocess.Popen[bytes] | Process:
         self.runtime_dir(index).mkdir(mode=0o700)
         arguments = ["--runtime-dir", str(self.runtime_dir(index)), "--bind", address]
-        arguments += ["--port", str(PORT), "--insecure", "--log-level", "info"]
+        arguments += ["--port", str(PORT), "--log-level", "info", *([] if self._authority else ["--insecure"])]
+        trust = papers(self.folder, f"n{index}", self._authority).environment if self._authority else {}
         with (self.folder / f"host{index}.log").open("wb") as log:
-            return self._child(self.lab.host(index), "ultimad", "ultima.daemon.process.main", arguments, {}, log)
+            return self._child(self.lab.host(index), "ultimad", "ultima.daemon.process.main", arguments, trust, log)
 
     def _child(
         self, host: Host, name: str, module: str, arguments: list[str], variables: dict[str, str], out: IO[bytes]

@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers between real network stacks that lose packets: whole, and the same sums everywhere, or the test fails.
+"""Sparse gradients between real network stacks that lose packets.
 
-It can fail: an exchange over a bounded mode would come with holes, and a container with one does not decode.
+Containers: whole, and the same sums everywhere, or the test fails. It can: an exchange over a bounded mode would come
+with holes, and a container with one does not decode. Sums in the network, sealed: exact bits on all ranks, also among
+those that are left when an owner has died. They can fail: a block that was added twice, a range divided by another
+number of ranks, or a shard that stays with the dead shows in the values.
 """
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ultima
+from tests.daemon.trust.papers import Authority
+from tests.e2e.hosts import everywhere
+from tests.e2e.test_sparse_reduce import SIZE, dense, entries
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab
 from tests.lab.sparse_rank import STEPS
+from tests.lab.test_trouble import ranks
+from ultima.admin.calls import get_status
+from ultima.base.sparse_form import Floats
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.root, pytest.mark.check, pytest.mark.timeout(180)]
@@ -39,3 +51,42 @@ def test_exchange__with_loss(loss: int, tmp_path: Path) -> None:
     assert [len(steps) for steps in told] == [STEPS] * 3
     for steps in zip(*told, strict=True):
         assert all(one["same"] for one in steps) and len({one["digest"] for one in steps}) == 1
+
+
+def averages(jobs: list[ultima.Job], step: int, form: str, mode: str, deadline: float) -> list[ultima.Receipt]:
+    """One average of all |jobs|; where a receipt says that it is of all ranks, it is to the bit."""
+    given = [entries(rank, step, 0.05) for rank in range(3)]
+    outs: list[Floats] = [np.full(SIZE, 9, np.float32) for _ in jobs]
+
+    def call(rank: int, job: ultima.Job) -> ultima.Receipt:
+        return job.allreduce_sparse(*given[rank], outs[rank], form=form, mode=mode, deadline=deadline)
+
+    receipts = everywhere(jobs, call)
+    for rank, (receipt, out) in enumerate(zip(receipts, outs, strict=True)):
+        assert isinstance(receipt, ultima.Receipt), f"rank {rank}: {receipt!r}"
+        sums = {present: dense([given[one] for one in present], 1, form)
+                for present in ((0, 1, 2), (0, 1), (0, 2), (1, 2), (rank,))}  # fmt: skip
+        may_be = [(total / np.float32(len(present))).astype(np.float32) for present, total in sums.items()]
+        if form == "float16":
+            may_be = [each.astype(np.float16).astype(np.float32) for each in may_be]
+        wanted = may_be[:1] if receipt.complete else may_be
+        assert np.any([out == each for each in wanted], axis=0).all(), f"rank {rank}, step {step}: {receipt}"
+    return receipts
+
+
+@pytest.mark.parametrize(("loss", "form"), [(0, "float32"), (1, "float16"), (5, "float32")])
+def test_sum__sealed_with_loss_and_an_owner_that_dies(loss: int, form: str) -> None:
+    with Lab(3, 200, loss, unit="packet") as lab, Cluster(lab, authority=Authority()) as cluster:
+        assert get_status(str(cluster.socket(0))).security.mode == "certificates"
+        with ranks(cluster) as jobs:
+            for step in range(3):
+                assert all(one.complete for one in averages(jobs, step, form, "reliable", 30)), step
+            events, taken = lab.dropped()
+            assert not loss or (events > 0 and taken > 0), "nothing was lost: this run says nothing"
+            cluster.daemons[2].send_signal(signal.SIGKILL)
+            limit = time.monotonic() + 40
+            for step in range(3, 100):
+                receipts = averages(jobs[:2], step, form, "bounded", 2)
+                if all(one.bytes_missing == 0 and not one.complete for one in receipts):
+                    return  # the two that are left own all of it
+                assert time.monotonic() < limit, f"the dead still owns its shard: {receipts}"

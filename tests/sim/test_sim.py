@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
-CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS = 200, 1000, 30
-SPARSE_SEEDS, SPARSE_SEEDS_LONG = 60, 2000
+CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS = 200, 1000, 100
+SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -162,7 +162,7 @@ def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
     assert f"{SPARSE_SEEDS} seeds, 0 failed, " in result.stdout
     met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
     assert len(met) > 35
-    rare = {"hostile", "lie", "path_renewed", "many_hosts", "desync", "owner_gone", "owner_back"}
+    rare = {"desync", "owner_gone"}
     assert {name for name, times in met.items() if times == 0} <= rare
 
 
