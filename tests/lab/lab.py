@@ -136,7 +136,7 @@ class Host:
         for device, where in (("eth0", self.namespace), (self.port, self._lab.switch)):
             _do("tc", "qdisc", "del", "dev", device, "root", namespace=where, check=False)
             if mbit:
-                shape = f"tbf rate {mbit}mbit burst 256kb latency {self._lab.queue_ms}ms".split()
+                shape = f"tbf rate {mbit}mbit burst {self._lab.burst_kb}kb latency {self._lab.queue_ms}ms".split()
                 _do("tc", "qdisc", "add", "dev", device, "root", *shape, namespace=where)
 
     def set_link(self, up: bool) -> None:
@@ -171,7 +171,8 @@ class Lab:
     |n|: 1 to 64 hosts. |rate_mbit|: shape of every link, both directions, 0 for none (the lab then measures CPU per
     byte, not a network). |loss_pct|: of what the switch forwards, 0 to 100. |unit|: what one loss event takes, see
     above. |congestion|: TCP congestion control of every host, None for the kernel's default. |queue_ms|: how long a
-    shaped link queues before it drops. Raises ValueError naming the argument, and LabError when a command fails.
+    shaped link queues before it drops. |burst_kb|: what it carries at once after a rest; no cable does that. Raises
+    ValueError naming the argument, and LabError when a command fails.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class Lab:
         unit: Unit = "burst",
         congestion: str | None = None,
         queue_ms: int = 20,
+        burst_kb: int = 256,
     ) -> None:
         if not 1 <= n <= HOSTS_MAX:
             raise ValueError(f"n is {n}, must be 1 to {HOSTS_MAX}")
@@ -192,7 +194,7 @@ class Lab:
         self.prefix = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
         self.switch = f"{self.prefix}-sw"
         self.unit = unit
-        self.queue_ms = queue_ms
+        self.queue_ms, self.burst_kb = queue_ms, burst_kb
         self.hosts = [Host(self, index) for index in range(n)]
         self._rate, self._loss, self._congestion = rate_mbit, _checked_loss(loss_pct), congestion
 

@@ -2,6 +2,9 @@
 """`ultima simulate`: the core in virtual time, through the module that a wheel brings."""
 
 import json
+import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +14,7 @@ from ultima.admin import simulator
 from ultima.base.errors import UltimaError
 from ultima.cli import main, simulate
 
+ROOT = Path(__file__).resolve().parents[3]
 runner = CliRunner()
 SMALL = ["simulate", "--hosts", "3", "--bucket", "200K", "--ops", "28"]
 
@@ -89,3 +93,18 @@ def test_summed__takes_the_slowest_host_and_leaves_out_the_warm_up() -> None:
     found = simulator.summed([one, two])
     assert found == simulator.Predicted(3, 4.0, 9.0, 1.5, 10 / 60, 0.03, 1)
     assert "33%" not in simulate.line(1 << 20, found) and " 67%" in simulate.line(1 << 20, found)
+
+
+def test_world__hosts_keep_as_much_in_their_own_queue_as_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that fills the queue before its link answers late: at 100 Mbit/s that was 7 % of an op."""
+    header = (ROOT / "transport_c/udp/backlog.h").read_text()
+    (kept,) = re.findall(r"UT_BACKLOG_NS = (\d+) \* 1000,", header)
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **rest: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, '{"failure": ""}', "")
+
+    monkeypatch.setattr("ultima.admin.simulator.subprocess.run", run)
+    simulator._world({"hosts": 2})
+    assert f"send_us={kept}" in asked[0] and "hosts=2" in asked[0]
