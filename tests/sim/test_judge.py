@@ -23,7 +23,7 @@ SPECIALS = ("loss_ppm", "apart_us", "wake_us", "slow_part")
 SHARED = ("rival", "jobs", "core_part")
 DEFAULTS = {"hosts": 4, "rate_mbit": 1000, "delay_us": 25, "queue_bytes": 1 << 20, "bytes": 1 << 18}
 NOTHING_SPECIAL = {"loss_ppm": 0, "apart_us": 0, "wake_us": 20, "slow_part": 1, "rival": 0, "jobs": 1, "core_part": 1}
-KNOWN_MOST = 15  # rows of the short matrix that are known to miss what is asked
+KNOWN_MOST = 12  # rows of the short matrix that are known to miss what is asked
 FIGURES = r"^ *(\d+) .* (PASS|pass|known|FAIL)$"
 
 

@@ -72,9 +72,38 @@ static void grant__is_taken_as_a_feedback_says_it(void)
     end();
 }
 
+/* Two senders have half of the link each, so what is on the way in the mean of their round trips keeps it busy. */
+static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
+{
+    enum { RATE = 125000000, PACKETS = 2000, PACKET = 1472 };
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR, UT_TAR};
+    n = 3;
+    begin(tar);
+    run(now + 200 * UT_MS);
+    ut_engine *e = hosts[0].engine;
+    ut_pool_init(&e->pool, PACKET, 1 << 20);
+    e->late = 0;
+    for (unsigned i = 0; i < 3; i++) { /* the first one begins a sample */
+        e->job[0]->conn[1].cc.base_rtt = 100 * UT_US;
+        e->job[0]->conn[2].cc.base_rtt = 300 * UT_US;
+        e->pool.top = RATE; /* the rate of the link is known */
+        e->pool.flat = UINT8_MAX;
+        ut_engine_credit_tick(e, now);
+        now += (ut_ns)PACKETS * PACKET * UT_SECOND / RATE;
+        e->came.bytes += PACKETS * PACKET;
+        e->came.packets += PACKETS;
+        e->came.numbers += PACKETS;
+    }
+    uint64_t want = RATE / 1000000 * 200 + UT_POOL_PACKETS * PACKET;
+    CHECK_MSG(e->pool.bytes > want - want / 50 && e->pool.bytes < want + want / 50, "%zu, want %zu",
+              (size_t)e->pool.bytes, (size_t)want);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(grant__is_taken_as_a_feedback_says_it);
+    RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
     return check_end();
 }

@@ -109,6 +109,35 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     CHECK(tx.tx.reorder > 0);
 }
 
+/* A short queue drops what follows each other closely: then bursts to that peer are short for a while, and the peers
+ * take turns. A single loss shortens nothing, nor is there anybody to take turns with where the peer is the only one.
+ */
+static void ut_conn__bursts_are_short_after_losses_in_a_row(void)
+{
+    static const struct {
+        uint32_t lost, peers;
+        bool shortened;
+    } rows[] = {{1, 3, false}, {2, 3, true}, {5, 3, true}, {2, 1, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fresh();
+        tx.cc.peers = rows[i].peers;
+        CHECK_EQ(ut_conn_burst(&tx), UINT32_MAX);
+        send_slots(0, 1, true);
+        send_slots(1, rows[i].lost, false);
+        now += UT_MS;
+        send_slots(100, 1, true);
+        feedback();
+        CHECK_EQ(lost_slots, rows[i].lost);
+        CHECK_EQ(ut_conn_burst(&tx), rows[i].shortened ? UT_BURST_SHORT : UINT32_MAX);
+        for (uint32_t sent = 0; sent < UT_BURST_SPAN; sent += 64) {
+            CHECK_EQ(ut_conn_burst(&tx), rows[i].shortened ? UT_BURST_SHORT : UINT32_MAX);
+            send_slots(200, 64, true);
+            feedback();
+        }
+        CHECK_EQ(ut_conn_burst(&tx), UINT32_MAX);
+    }
+}
+
 /* The last packets of a transfer are answered soon, so they are missed soon. */
 static void ut_conn__the_tail_is_probed_sooner(void)
 {
@@ -251,6 +280,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
     RUN(ut_conn__lost_when_overtaken);
     RUN(ut_conn__lost_when_overtaken_by_a_later_one);
+    RUN(ut_conn__bursts_are_short_after_losses_in_a_row);
     RUN(ut_conn__the_tail_is_probed_sooner);
     RUN(ut_conn__lost_by_time);
     RUN(ut_conn__late_arrival_undoes_the_loss);

@@ -5,24 +5,27 @@
 #include "core/face/engine_impl.h"
 #include "core/link/link.h"
 
-/* The longest of the least round trips to peers that are up, and how many those are. */
+/* The mean of the least round trips to peers that are up, and how many those are. Of senders that each have an equal
+ * part of the link, so much is on the way together (Little's law). A host that has just begun sees the queue of its own
+ * bursts in all but the first of them. */
 static ut_ns round_of(const ut_engine *e, uint32_t *ret_peers)
 {
-    ut_ns round = 0;
-    uint32_t peers = 0;
+    ut_ns sum = 0;
+    uint32_t peers = 0, known = 0;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
         uint32_t up = 0;
         for (uint32_t h = 0; j && h < j->config.hosts; h++)
             if (h != j->config.self && ut_job_host_is_up(j, h)) {
                 ut_ns base = j->conn[h].cc.base_rtt;
-                round = UT_MAX2(round, base);
+                sum += base;
+                known += base != 0;
                 up++;
             }
         peers = UT_MAX2(peers, up);
     }
     *ret_peers = peers;
-    return round;
+    return known ? sum / known : 0;
 }
 
 static uint64_t load(const uint64_t *p)

@@ -21,7 +21,7 @@ static uint32_t fresh_slots(const ut_op *op, const ut_step *s, const ut_transfer
 /* Packets to this peer that credit, window, memory and the administrator allow now. */
 static uint32_t allowance(ut_job *j, const ut_conn *c, ut_ns now)
 {
-    uint32_t n = ut_conn_may_send(c, j->config.packet_bytes);
+    uint32_t n = UT_MIN2(ut_conn_may_send(c, j->config.packet_bytes), ut_conn_burst(c));
     return ut_tokens_take(&j->tokens, UT_MIN2(n, j->host->segments_max), j->config.packet_bytes, now);
 }
 

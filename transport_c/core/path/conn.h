@@ -17,6 +17,8 @@
 
 enum {
     UT_REORDER_PACKETS = 48,      /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_BURST_SHORT = 8,           /* packets of a burst to a peer whose queue was seen to drop packets in a row, ... */
+    UT_BURST_SPAN = 1024,         /* ... for so many packets */
     UT_FEEDBACK_PACKETS = 64,     /* a feedback is due after so many packets: a sixteenth of what one reports on */
     UT_HOLD_NS = 1000 * 1000,     /* a receiver keeps news to itself for at most this time */
     UT_TIMER_MIN_NS = 100 * 1000, /* a thread that sleeps for less than this wakes late */
@@ -59,6 +61,7 @@ typedef struct ut_conn_tx {
     uint64_t lost_packets, spurious_losses, acked_packets;
     uint64_t ce_packets; /* packets that arrived marked (ECN), in all */
     uint64_t urgent;     /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
+    uint64_t short_to;   /* packets below this number go in short bursts */
     ut_ns reorder;       /* how much later than its followers a packet may come, as far as was seen */
     ut_ns srtt, rttvar;  /* smoothed round trip and its variance; 0 before the first sample */
     ut_ns last;          /* when data was last sent or acknowledged: the tail timer counts from here */
@@ -149,6 +152,12 @@ ut_ns ut_conn_next_wake(const ut_conn *c);
  * sent.
  */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
+/* How many packets may go to the peer at a time, before it is another peer's turn. A queue that is short drops the end
+ * of what several hosts send to one receiver at once, and packets that follow each other closely are lost in a row. */
+static inline uint32_t ut_conn_burst(const ut_conn *c)
+{
+    return c->tx.next < c->tx.short_to && c->cc.peers > 1 ? UT_BURST_SHORT : UINT32_MAX;
+}
 /* Returns the number of a packet that is about to be sent, and remembers what it carries. */
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, bool urgent,
                          ut_ns now);

@@ -126,10 +126,13 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
             continue;
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
         ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
-        if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience)
+        if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience) {
             lose(c, s, fate, context);
-        else
+            if (pn && sent_at(c, pn - 1)->state == UT_SENT_LOST)
+                c->tx.short_to = c->tx.next + UT_BURST_SPAN;
+        } else {
             c->tx.loss_at = UT_MIN2(c->tx.loss_at, now + (patience - age));
+        }
     }
     /* The base stays within reach of a late acknowledgement, so that a spurious loss is recognised. */
     while (c->tx.base < c->tx.acked && sent_at(c, c->tx.base)->state != UT_SENT_FLYING &&
