@@ -171,8 +171,8 @@ def _scores(jobs: Sequence[JobFacts]) -> dict[str, float]:
     ret: dict[str, float] = {}
     for job in jobs:
         ops = culprits_in(job.newest)[-STRAGGLER_OPS:]
-        blamed = Counter(host for host in ops if host < len(job.hosts))
-        for host, count in blamed.items():
-            address = job.hosts[host]
-            ret[address] = max(ret.get(address, 0.0), count / len(ops))
+        for host, count in Counter(ops).items():
+            if host < len(job.hosts):
+                address = job.hosts[host]
+                ret[address] = max(ret.get(address, 0.0), count / len(ops))
     return ret
