@@ -20,7 +20,8 @@ enum ut_event_kind {
     UT_EVENT_PATH,           /* host: a: 1 full packets do not get through to it and go in pieces, 0 they do again */
     UT_EVENT_READY, /* partial jobs: the next op is op_seq; a: ranks here that have given for it, a bit per local rank
                      */
-    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it */
+    UT_EVENT_ACTIVATED, /* partial jobs: op_seq has started here; host: initiator; a: ranks here that are in it;
+                           b: of a coded job: the step */
 };
 typedef struct ut_event {
     uint32_t kind; /* enum ut_event_kind */

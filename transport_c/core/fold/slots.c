@@ -169,14 +169,16 @@ bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot)
 
 static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot);
 
-/* All slots of |chunk| have enough: what is still on its way is not waited for. */
+/* All slots of |chunk| have enough: what is still on its way is not waited for, and what is lost is not missing. */
 static void close_receives(ut_op_fold *f, uint32_t chunk)
 {
     for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
         const ut_step *s = &f->plan->schedule.step[i];
-        if (s->kind == UT_STEP_RECEIVE && s->stage == 1 && s->chunk == chunk &&
-            !ut_transfer_over(&f->plan->transfer[i]))
-            f->plan->transfer[i].closed = 1;
+        ut_transfer *t = &f->plan->transfer[i];
+        if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || s->chunk != chunk || ut_transfer_complete(t))
+            continue;
+        t->closed = 1;
+        t->why = UT_MISSING_NOTHING;
     }
 }
 

@@ -25,7 +25,7 @@ struct ut_coded {
     uint64_t next;                     /* the step after the newest with a result here */
     uint64_t elsewhere;                /* the step after the newest with a result on some host */
     uint64_t elsewhere_op;             /* the op that had it there */
-    uint64_t told[UT_HOSTS_MAX];       /* per host: the step after the newest of which it told a digest */
+    uint64_t told[UT_HOSTS_MAX];       /* per host: the step after the newest that is over there, as it told */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
     /* Of the op that runs. */
@@ -49,7 +49,7 @@ ut_op *ut_coded_running(ut_job *j);
 /* What waits here is for a step that is still to come. */
 bool ut_coded_ready(const ut_job *j);
 /* Until when the next op waits, which is due since |since| and has until |end|: its memory holds a result that the rank
- * here has not had. 0: it need not wait. */
+ * here has not had, or it is the first and not all hosts have met. 0: it need not wait. */
 ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
 
 /* op_coded.c */

@@ -24,10 +24,21 @@ bool ut_coded_ready(const ut_job *j)
     return g->there && g->said.oldest_step >= UT_MAX2(c->next, c->elsewhere);
 }
 
+/* The job is new here, and there are hosts that this one has not met yet: without them a step that they could have
+ * saved would fail. */
+static bool has_strangers(const ut_job *j)
+{
+    for (uint32_t h = 0; h < j->config.hosts && j->partial->coded->next == 0; h++)
+        if (h != j->config.self && j->conn[h].state == UT_CONN_NEW)
+            return true;
+    return false;
+}
+
 ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end)
 {
     const ut_step_result *r = &j->partial->coded->result[j->next_open % UT_OPS_MAX];
-    if (!r->there || r->had || rank_of(j)->session == UINT32_MAX)
+    bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
+    if (!is_owed && !has_strangers(j))
         return 0;
     return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
 }

@@ -200,6 +200,8 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
     ut_part *part = &op->partial->said[host];
     struct ut_coded *c = j->partial->coded;
     uint16_t fresh = r->fresh & ut_job_places_of(j, host);
+    if (r->oldest_step != op->what.step)
+        return; /* it has an op of this number for another step */
     if (!part->heard || (part->weight == 0 && fresh))
         *part = (ut_part){.heard = true,
                           .weight = UT_MIN2(r->weight, (uint16_t)__builtin_popcount(fresh)),
@@ -230,8 +232,10 @@ static uint64_t over_elsewhere(const ut_job *j)
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
 {
     struct ut_coded *c = j->partial->coded;
-    if (r->flags & UT_RECORD_DIGEST) {
-        c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + 1);
+    bool result = r->flags & UT_RECORD_DIGEST;
+    bool gives = (r->flags & UT_RECORD_ACTIVE) && r->fresh;
+    if (result || gives) { /* who gives to a step has had those before it */
+        c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
         uint64_t there = over_elsewhere(j);
         c->elsewhere_op = there > c->elsewhere ? r->op_seq : c->elsewhere_op;
         c->elsewhere = UT_MAX2(c->elsewhere, there);

@@ -99,7 +99,8 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
                                                 .session = UINT32_MAX,
                                                 .host = a->initiator == 0xffff ? UINT32_MAX : a->initiator,
                                                 .op_seq = op->seq,
-                                                .a = own->fresh | own->stale});
+                                                .a = own->fresh | own->stale,
+                                                .b = op->what.step});
     if (!other || ut_op_agrees_here(j, op, other, now))
         ut_op_open(j, op, now);
 }
