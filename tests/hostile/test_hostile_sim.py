@@ -33,10 +33,10 @@ def test_liar__honest_hosts_keep_their_shards_and_end_in_time(kind: str) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["ordinary", "partial"])
+@pytest.mark.parametrize("kind", ["ordinary", "partial", "sparse"])
 def test_liar__thousands_all_hold(kind: str) -> None:
     (program,) = built("sim")
-    worlds = ["--hostile", *(["--partial"] if kind == "partial" else [])]
+    worlds = ["--hostile", *([] if kind == "ordinary" else [f"--{kind}"])]
     result = run(program, *worlds, "--from", SEEDS + 1, "--count", SEEDS_LONG - SEEDS, "--jobs", 2, seconds=880)
     assert result.returncode == 0, told(result)
     assert f"{SEEDS_LONG - SEEDS} seeds, 0 failed, " in result.stdout

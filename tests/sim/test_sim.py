@@ -177,6 +177,15 @@ def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
     assert [name for name, times in met.items() if times == 0] == []
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_sparse__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
+    (program,) = built("sim-sliced")
+    result = run(program, "--sparse", "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{SLICED_SEEDS} seeds, 0 failed, " in result.stdout
+
+
 @pytest.mark.parametrize("ranks, step_us, ops", [
     (8, 10000, 250), *(pytest.param(*each, marks=pytest.mark.check) for each in ((8, 10000, 1000), (32, 1000, 64))),
 ])  # fmt: skip
