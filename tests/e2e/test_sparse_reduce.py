@@ -119,6 +119,25 @@ def test_sparse__a_rank_that_never_calls(four: Hosts) -> None:
             assert (out[own[1 - rank] != 0] != 0).any()
 
 
+def test_sparse__holes_hold_the_average_of_the_ranks_of_the_host(four: Hosts) -> None:
+    """Where the other host's answers never come, as in the own shard; a hole that held their sum would be twice it."""
+    with ranks([four[0], four[0], four[1]]) as jobs:
+        called = threading.Barrier(2)
+
+        def train(rank: int, job: ultima.Job) -> tuple[ultima.Receipt, Floats] | None:
+            if rank == 2:
+                return None
+            out = np.empty(SIZE, np.float32)
+            called.wait()
+            return job.allreduce_sparse(*entries(rank, 0, 0.01), out, form="float16", deadline="500ms"), out
+
+        found = [pair for pair in everywhere(jobs, train) if pair is not None]
+        mean = dense([entries(rank, 0, 0.01) for rank in range(2)], 1, "float16") / 2
+        for receipt, out in found:
+            assert receipt.status is ultima.Status.INSUFFICIENT and receipt.bytes_missing > 0
+            np.testing.assert_array_equal(out, mean)
+
+
 def test_sparse__other_algorithms_refuse(four: Hosts) -> None:
     with ranks(four[:2], options=ultima.Options(algorithm="ring")) as jobs:
         out = np.zeros(4, np.float32)
