@@ -162,7 +162,7 @@ def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
     assert f"{SPARSE_SEEDS} seeds, 0 failed, " in result.stdout
     met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
     assert len(met) > 35
-    rare = {"desync", "owner_gone"}
+    rare = {"desync", "owner_gone", "late"}
     assert {name for name, times in met.items() if times == 0} <= rare
 
 
