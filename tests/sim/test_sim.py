@@ -23,6 +23,7 @@ SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS = 200, 1000, 100
 SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
+CODED_SEEDS, CODED_SEEDS_LONG = 120, 2000
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -63,7 +64,7 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
-@pytest.mark.parametrize("which", ["", "--partial", "--sparse", "--hostile"])
+@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--sparse", "--hostile"])
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`."""
     (program,) = built("sim")
@@ -184,6 +185,30 @@ def test_sparse__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
     result = run(program, "--sparse", "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=880)
     assert result.returncode == 0, told(result)
     assert f"{SLICED_SEEDS} seeds, 0 failed, " in result.stdout
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+def test_coded__seeds_all_hold_and_everything_is_met() -> None:
+    """Worlds with a coded job: ranks that stall, that die with or without the others of their group, that come back
+    with an old step. Sums are exact whenever they can be, and are never said to be where they are not."""
+    (program,) = built("sim")
+    result = run(program, "--coded", "--from", 1, "--count", CODED_SEEDS, "--jobs", 2, seconds=600)
+    assert result.returncode == 0, told(result)
+    assert f"{CODED_SEEDS} seeds, 0 failed, " in result.stdout
+    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    assert len(met) > 20
+    assert [name for name, times in met.items() if times == 0] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_coded__thousands_all_hold() -> None:
+    (program,) = built("sim")
+    count = CODED_SEEDS_LONG - CODED_SEEDS
+    result = run(program, "--coded", "--from", CODED_SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
+    assert result.returncode == 0, told(result)
+    assert f"{count} seeds, 0 failed, " in result.stdout
 
 
 @pytest.mark.parametrize("ranks, step_us, ops", [
@@ -316,7 +341,8 @@ def test_blame__who_is_in_trouble_is_named_by_all(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"]]
+    "arguments",
+    [["--frobnicate"], ["--seed"], ["--seed", "x"], ["--count", ""], ["--hosts", "65"], ["--coded", "--partial"]],
 )
 def test_command_line__wrong_use_is_status_2(arguments: list[str]) -> None:
     (program,) = built("sim")

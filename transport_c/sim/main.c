@@ -24,7 +24,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, sparse, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, sparse, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -35,7 +35,7 @@ static void print_replay(const options *o, uint64_t seed)
     char hosts[24] = "";
     if (o->hosts)
         snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
-    const char *kind = o->partial ? " --partial" : o->sparse ? " --sparse" : "";
+    const char *kind = o->partial ? " --partial" : o->coded ? " --coded" : o->sparse ? " --sparse" : "";
     printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
 
@@ -54,6 +54,8 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     sim_plan *plan = sim_alloc(sizeof *plan);
     if (o->partial)
         sim_plan_draw_partial(plan, seed, o->hosts);
+    else if (o->coded)
+        sim_plan_draw_coded(plan, seed, o->hosts);
     else if (o->sparse)
         sim_plan_draw_sparse(plan, seed, o->hosts);
     else
@@ -104,8 +106,13 @@ static void print_summary(const options *o, const result *all)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed, ops %" PRIu64 ", packets %" PRIu64 ", events %" PRIu64
            ", hash %016" PRIx64 "\n",
            all->done, all->failed, all->ops, all->packets, all->events, all->hash);
-    unsigned first = o->partial ? SIM_COVERS_ORDINARY : o->sparse ? SIM_COVERS_UNSPARSE : 0;
-    unsigned end = o->partial ? SIM_COVERS_UNSPARSE : o->sparse ? SIM_COVERS : SIM_COVERS_ORDINARY;
+    unsigned first = 0, end = SIM_COVERS_ORDINARY;
+    if (o->partial)
+        first = SIM_COVERS_ORDINARY, end = SIM_COVERS_PARTIAL;
+    if (o->coded)
+        first = SIM_COVERS_PARTIAL, end = SIM_COVERS_UNSPARSE;
+    if (o->sparse)
+        first = SIM_COVERS_UNSPARSE, end = SIM_COVERS;
     for (unsigned i = first; i < end && !o->single; i++)
         printf("cover %s %" PRIu64 "\n", sim_cover_name[i], all->cover[i]);
 }
@@ -244,6 +251,7 @@ static void usage(FILE *out)
                  "sim --from A --count N [--jobs J] [--hash]      worlds A .. A+N-1 in J processes (1)\n"
                  "    [--stop]                                    each process stops at its first failure\n"
                  "    [--partial]                                 worlds with partial jobs\n"
+                 "    [--coded]                                   worlds with a coded job\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
@@ -284,6 +292,8 @@ int main(int argc, char **argv)
             o.stop = true;
         } else if (strcmp(name, "--partial") == 0) {
             o.partial = true;
+        } else if (strcmp(name, "--coded") == 0) {
+            o.coded = true;
         } else if (strcmp(name, "--sparse") == 0) {
             o.sparse = true;
         } else if (strcmp(name, "--hostile") == 0) {
@@ -321,6 +331,10 @@ int main(int argc, char **argv)
             usage(stderr);
             return 2;
         }
+    }
+    if (o.coded && (o.partial || o.sparse || o.hostile)) {
+        fprintf(stderr, "sim: --coded goes with no other kind of worlds\n");
+        return 2;
     }
     if (o.selftest)
         return sim_selftest() != 0;

@@ -95,6 +95,7 @@ typedef struct sim_rank {
     uint32_t born;      /* counts its sessions; events of an earlier session are void */
     uint64_t taken_seen;
     struct sim_giver *giver; /* of a partial job: partial.h */
+    struct sim_coder *coder; /* of a coded job: coded.h */
 } sim_rank;
 
 /* One host's part in one job. */
@@ -194,6 +195,7 @@ typedef struct sim_job {
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
     struct sim_part *part;       /* of a partial job: partial.h */
+    struct sim_coded *coded;     /* of a coded job: coded.h */
 } sim_job;
 
 /* What one host hears of another's present transfer. */
@@ -481,10 +483,8 @@ bool sim_all_done(const sim_world *w);
 
 /* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
 int sim_study_main(int argc, char **argv);
-
 /* matrix.c: many of them with verdicts. Returns an exit status. */
 int sim_matrix(const char *self, int argc, char **argv);
-
 /* skew.c: partial collectives of ranks that arrive one after the other, as JSON. Returns an exit status. */
 int sim_skew(int argc, char **argv);
 

@@ -36,6 +36,13 @@
     X(activated_by_probe) X(controller_moved) X(two_controllers) X(several_local) X(whole_conserved) X(calm_good) \
     X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) X(many_hosts) X(sealed)
 /* clang-format on */
+/* Of worlds with a coded job. */
+/* clang-format off */
+#define SIM_COVER_CODED(X) \
+    X(exact) X(estimate) X(timeout) X(absent) X(behind) X(over) X(waits) X(given_again) X(stall) X(joined) \
+    X(joined_late) X(began_with_own) X(dragged_in) X(late) X(unused) X(redundant) X(split) \
+    X(short_deadline) X(scribbled) X(float32) X(float64) X(calm_good) X(calm_without_hosts) X(undecodable)
+/* clang-format on */
 /* Of worlds with sparse allreduces. */
 /* clang-format off */
 #define SIM_COVER_SPARSE(X) \
@@ -52,11 +59,15 @@ enum sim_cover {
 #define SIM_COVER_ENUM(name) SIM_PART_##name,
         SIM_COVER_PARTIAL(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-#define SIM_COVER_ENUM(name) SIM_SPARSE_##name,
-            SIM_COVER_SPARSE(SIM_COVER_ENUM)
+#define SIM_COVER_ENUM(name) SIM_CODED_##name,
+            SIM_COVER_CODED(SIM_COVER_ENUM)
 #undef SIM_COVER_ENUM
-                SIM_COVERS,
+#define SIM_COVER_ENUM(name) SIM_SPARSE_##name,
+                SIM_COVER_SPARSE(SIM_COVER_ENUM)
+#undef SIM_COVER_ENUM
+                    SIM_COVERS,
     SIM_COVERS_ORDINARY = SIM_PART_full,
+    SIM_COVERS_PARTIAL = SIM_CODED_exact,
     SIM_COVERS_UNSPARSE = SIM_SPARSE_float32
 };
 extern const char *const sim_cover_name[SIM_COVERS];

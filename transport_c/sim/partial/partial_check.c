@@ -391,7 +391,7 @@ static void check_gift(sim_world *w, sim_rank *r, uint32_t number)
 void sim_part_check_end(sim_world *w)
 {
     for (uint32_t job = 0; job < w->plan.jobs; job++) {
-        if (!sim_is_partial(&w->plan.job[job]) || !w->plan.faultless)
+        if (!sim_is_partial(&w->plan.job[job]) || sim_is_coded(&w->plan.job[job]) || !w->plan.faultless)
             continue;
         for (uint32_t k = 0; k < w->job[job].ranks; k++)
             for (uint32_t n = 0; n < w->job[job].rank[k].giver->gifts; n++)

@@ -10,6 +10,7 @@
  *
  * The bytes of the results are held against the same table in partial_check.c.
  */
+#include "sim/coded/coded.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>
@@ -303,6 +304,8 @@ void sim_part_words(sim_world *w, sim_host *h)
 {
     for (uint32_t s = 0; s < h->sessions; s++) {
         sim_rank *r = h->by_session[s];
+        if (r && r->coder)
+            sim_coded_words(w, r);
         if (!r || !r->giver)
             continue;
         sim_giver *g = r->giver;

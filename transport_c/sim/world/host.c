@@ -9,6 +9,7 @@
  *   O7 honesty     no peer is ever called a liar, where all are honest, or none but the one that is
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
+#include "sim/coded/coded.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
@@ -288,7 +289,9 @@ static void take_events(sim_world *w, sim_host *h)
             w->cover[SIM_pieces]++;
         if (event.kind == UT_EVENT_DESYNC)
             w->cover[SIM_desync_named]++;
-        if (sim_is_partial(&w->plan.job[event.job]))
+        if (sim_is_coded(&w->plan.job[event.job]))
+            sim_coded_event(w, h, &event);
+        else if (sim_is_partial(&w->plan.job[event.job]))
             sim_part_event(w, h, &event);
     }
 }
@@ -302,7 +305,7 @@ static void look(sim_world *w, sim_host *h)
 
 static ut_ns due_of(sim_world *w, const sim_rank *r, const sim_ask *ask)
 {
-    return r->giver ? sim_part_due(w, r, ask) : ask->deadline;
+    return r->coder ? sim_coded_due(r, ask) : r->giver ? sim_part_due(w, r, ask) : ask->deadline;
 }
 
 /* The engine looks at its clock. Its passes over buckets take none of the world's time, so whatever is due is finished

@@ -87,6 +87,8 @@ typedef struct sim_part_plan {
     uint8_t style[SIM_RANKS];
     ut_ns late[SIM_RANKS]; /* how much longer than the others a rank takes for each step */
     ut_ns period;          /* not 0: all begin each step together, so far apart; `late` after that it calls (skew.c) */
+    uint32_t stall_ppm;    /* coded jobs: a rank stalls so often in a step ... */
+    ut_ns stall;           /* ... and at most so long */
     sim_part_change change;
     uint32_t probe_lost, probe_twice, probe_lie; /* ppm */
     ut_ns probe_late;                            /* at most, on the way */
@@ -180,6 +182,7 @@ typedef struct sim_plan {
     sim_liar liar;
     bool faultless; /* nothing goes wrong and deadlines are wide: all must be COMPLETE */
     bool partial;   /* it was drawn to have partial jobs */
+    bool coded;     /* ... and its first job is a coded one */
     bool sparse;    /* it was drawn to have sparse allreduces */
     bool light;     /* only times count: all values are 0, no bytes are looked at, nothing is traced */
     bool quiet;     /* faultless, one job of a few large ops that all call at once: who sends when can be told */
@@ -192,6 +195,8 @@ void sim_plan_draw(sim_plan *plan, uint64_t seed, uint32_t hosts);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
 void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);
+/* coded_plan.c: that world with a coded job in it. */
+void sim_plan_draw_coded(sim_plan *plan, uint64_t seed, uint32_t hosts);
 /* sparse_plan.c: with sparse allreduces. */
 void sim_plan_draw_sparse(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
@@ -222,6 +227,12 @@ static inline uint32_t sim_ranks_of(const sim_job_plan *j)
 static inline bool sim_is_partial(const sim_job_plan *j)
 {
     return j->options.policy > UT_POLICY_NONE;
+}
+
+/* A partial job, too. */
+static inline bool sim_is_coded(const sim_job_plan *j)
+{
+    return j->options.policy == UT_POLICY_CODED;
 }
 
 static inline uint32_t sim_calm_ops(const sim_job_plan *j)

@@ -3,6 +3,7 @@
  * The life of a world: the faults rage until every rank has done its ops; then they stop, what is dead comes back, and
  * a few more ops must be perfect; then the books are closed.
  */
+#include "sim/coded/coded.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
@@ -19,6 +20,8 @@ static void make_job(sim_world *w, uint32_t number)
     job->plan = &w->plan.job[number];
     if (sim_is_partial(job->plan))
         job->part = sim_alloc(sizeof *job->part);
+    if (sim_is_coded(job->plan))
+        job->coded = sim_alloc(sizeof *job->coded);
     memset(job->index_of, 0xff, sizeof job->index_of);
     for (uint32_t i = 0; i < job->plan->hosts; i++) {
         job->index_of[job->plan->host[i]] = i;
@@ -261,6 +264,7 @@ void sim_world_free(sim_world *w)
     for (uint32_t j = 0; j < w->plan.jobs; j++) { /* of what was never used not even pages are touched */
         for (uint32_t i = 0; i < SIM_MARKS; i++)
             free(w->marks[j][i].mark);
+        sim_coded_free(&w->job[j]);
         sim_part_free(&w->job[j]);
         for (uint32_t r = 0; r < w->job[j].ranks; r++) {
             sim_rank *rank = &w->job[j].rank[r];

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Coded jobs in the simulator: what each rank gave to which step, and what the results of the steps hold.
+ *
+ * Here a *group* is the set of ranks that compute the same part of the data. A contribution to step t has in its
+ * element i the digit 1 of its group, in base 4, times a number drawn from t and i. So the sum of one contribution from
+ * each group has digits of 1 alone; a rank of a group that was folded besides another one makes a digit 2; and what was
+ * given for another step is no multiple of the number.
+ */
+#ifndef SIM_CODED_H
+#define SIM_CODED_H
+
+#include "sim/sim.h"
+
+enum { SIM_CODED_BUFFERS = 3 /* one in an op, one that waits, one that is being made */ };
+
+/* A trainer of a coded job. */
+typedef struct sim_coder {
+    uint64_t step;                       /* that comes next */
+    uint64_t calls;                      /* submissions of this session */
+    uint64_t taken;                      /* the ring's word when it was looked at last */
+    uint64_t call_in[SIM_CODED_BUFFERS]; /* whose contribution lies there; UINT64_MAX: nothing does */
+    uint64_t step_in[SIM_CODED_BUFFERS];
+    uint32_t made, again; /* calls of all lives; those in a row that failed */
+    uint32_t calm_answers, calm_tries;
+    bool newcomer; /* it has had no result in this life: it may ask for one that is over */
+} sim_coder;
+
+/* An op, by its number and its step: hosts that do not hear of each other may start ops of one number for two steps. */
+typedef struct sim_coded_op {
+    uint64_t op_seq, step;
+    uint64_t gave; /* mask of hosts whose contribution it took */
+    ut_ns gave_at[SIM_HOSTS];
+    ut_ns first; /* when the first host started it */
+    bool result, whole;
+    uint64_t digest;
+} sim_coded_op;
+
+/* What is known of a step. */
+typedef struct sim_coded_step {
+    bool result, exact;
+    uint64_t op_seq, digest;
+} sim_coded_step;
+
+typedef struct sim_coded {
+    sim_coded_op *op;
+    sim_coded_step *step;
+    uint32_t ops, op_room;
+    uint64_t steps;                               /* the newest with a result on some host, plus one */
+    uint64_t step_room;                           /* elements of |step| */
+    uint32_t running[SIM_HOSTS], life[SIM_HOSTS]; /* by host: which op started last there, in which life */
+    uint64_t last;      /* step of the calm before which no rank stops; 0: not all have had enough */
+    uint64_t calm_from; /* lowest op of the calm of which a receipt was seen, plus one; 0: none yet */
+} sim_coded;
+
+static inline uint32_t sim_coded_replicas(const sim_job_plan *j)
+{
+    return j->options.stragglers + 1u;
+}
+static inline uint32_t sim_coded_group(const sim_job_plan *j, uint32_t host)
+{
+    return host / sim_coded_replicas(j);
+}
+static inline uint32_t sim_coded_groups(const sim_job_plan *j)
+{
+    return j->hosts / sim_coded_replicas(j);
+}
+static inline bool sim_coded_exact(const sim_job_plan *j)
+{
+    return j->options.exact != UT_EXACT_NO;
+}
+
+#define SIM_CODED_FAIL(w, oracle, r, format, ...)                                                                      \
+    sim_fail(w, oracle, (r)->host, "job %u rank %u: " format, (r)->job, (r)->index, __VA_ARGS__)
+
+/* coded_code.c */
+void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t step, void *out);
+/* Groups in elements [from, to) of the result of |step|, all of one slot; |unsure|: of which they tell nothing. False
+ * and why: they are no sum of one contribution from each, nor the estimate that such a sum gives. */
+bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t from, uint64_t to, const void *values,
+                    sim_held *ret, sim_wrong *wrong);
+
+/* coded_trainer.c: what partial_trainer.c has for other partial jobs */
+void sim_coded_attach(sim_world *w, sim_rank *r);
+void sim_coded_detach(sim_rank *r);
+bool sim_coded_done(const sim_world *w, const sim_rank *r);
+ut_ns sim_coded_due(const sim_rank *r, const sim_ask *ask);
+void sim_coded_go_on(sim_world *w, sim_rank *r);
+void sim_coded_ready(sim_world *w, sim_rank *r);
+void sim_coded_collect(sim_world *w, sim_rank *r);
+void sim_coded_words(sim_world *w, sim_rank *r); /* what the ring's words let go of is spoilt */
+void sim_coded_free(sim_job *job);
+
+/* coded_watch.c */
+sim_coded_op *sim_coded_op_of(sim_world *w, uint32_t job, uint64_t op_seq, uint64_t step);
+sim_coded_step *sim_coded_step_of(sim_world *w, uint32_t job, uint64_t step);
+void sim_coded_event(sim_world *w, sim_host *h, const ut_event *event);
+/* What the ring says was taken was taken by the op that |r|'s host started last. */
+void sim_coded_notice(sim_world *w, sim_rank *r);
+
+/* coded_check.c */
+void sim_coded_check(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+void sim_coded_check_behind(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+
+#endif

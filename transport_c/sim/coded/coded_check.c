@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The result of a step, byte by byte, against what went into it (coded_watch.c) and what the receipt says:
+ *
+ *   O2 fingerprint   each slot holds one contribution of each group, no group twice, nothing of another step. The
+ *   receipt says exact if and only if that is all groups, everywhere; where the job is exact there is no other result
+ *
+ *   O3 conservation  expected = used + redundant + missing, and the bytes used are those of the groups that came
+ *
+ *   O4 agreement     all results of a step are the same
+ *
+ *   O13 slots        the answer is of the step that was asked for; who is said to be unused or late was
+ *
+ *   O10 calm         it is exact whenever one of each group is there, as soon as nothing goes wrong any more
+ */
+#include "sim/coded/coded.h"
+
+typedef struct view {
+    sim_world *w;
+    sim_job *job;
+    const sim_job_plan *plan;
+    const sim_rank *rank;
+    const ut_receipt *r;
+    sim_coded_op *op;
+    uint64_t step;
+    const uint8_t *result;
+    uint32_t self, groups;
+    size_t element;
+    uint32_t least; /* groups in the slot that has the fewest */
+    uint64_t own;   /* bytes of the own shard */
+} view;
+
+#define FAIL(oracle, format, ...)                                                                                      \
+    sim_fail(v->w, oracle, v->rank->host, "job %u rank %u step %" PRIu64 " op_seq %" PRIu64 " (status %u): " format,   \
+             v->rank->job, v->rank->index, v->step, v->r->op_seq, v->r->status, __VA_ARGS__)
+
+static uint64_t members(const view *v, uint32_t group)
+{
+    uint32_t replicas = sim_coded_replicas(v->plan);
+    return sim_first(replicas) << group * replicas;
+}
+
+/* ---- O2 ---- */
+
+static uint64_t shard_end(const view *v, uint64_t element)
+{
+    for (uint32_t h = 0; h < v->plan->hosts; h++) {
+        uint64_t from, to;
+        sim_owned(v->plan, v->r->op_seq, v->r->owners, v->plan->part.count, h, &from, &to);
+        if (element >= from && element < to)
+            return to;
+    }
+    FAIL("O2 fingerprint", "nobody of %#" PRIx64 " owns element %" PRIu64, v->r->owners, element);
+}
+
+static void read_result(view *v)
+{
+    uint64_t count = v->plan->part.count, per = sim_slot_elements(v->w, v->element), end = 0, gave = 0;
+    for (uint32_t g = 0; g < v->groups; g++)
+        gave |= (uint64_t)((v->op->gave & members(v, g)) != 0) << g;
+    v->least = v->groups;
+    for (uint64_t i = 0, next; i < count; i = next) {
+        sim_held held;
+        sim_wrong wrong;
+        end = i < end ? end : shard_end(v, i);
+        next = UT_MIN2(i + per, end);
+        if (!sim_coded_read(v->w, v->rank->job, v->step, i, next, v->result, &held, &wrong))
+            FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 ", %.17g, %s", wrong.element, count,
+                 sim_code_real(v->plan->part.dtype, v->result + wrong.element * v->element), wrong.reason);
+        if (held.ranks & ~gave)
+            FAIL("O2 fingerprint", "element %" PRIu64 " holds groups %#" PRIx64 ", of which %#" PRIx64 " gave", i,
+                 held.ranks, gave);
+        v->least = UT_MIN2(v->least, sim_ones(held.ranks | held.unsure));
+    }
+    bool whole = v->least == v->groups;
+    if (whole != (v->r->exact == UT_EXACT_YES) || whole != (v->r->status == UT_COMPLETE))
+        FAIL("O2 fingerprint", "exact is said to be %u; the thinnest slot has %u of %u groups", v->r->exact, v->least,
+             v->groups);
+    if (!whole && sim_coded_exact(v->plan))
+        FAIL("O2 fingerprint", "the thinnest slot has %u of %u groups, and results of this job are exact", v->least,
+             v->groups);
+    double over = v->least ? (double)v->groups / v->least - 1 : 0, lacking = v->groups - v->least;
+    double residual = sim_coded_replicas(v->plan) * (v->least * over * over + lacking);
+    if (v->r->residual_squared < residual - 1e-9 || v->r->residual_squared > residual + 1e-9)
+        FAIL("O2 fingerprint", "residual^2 is said to be %.17g, it is %.17g", v->r->residual_squared, residual);
+    v->w->cover[whole ? SIM_CODED_exact : SIM_CODED_estimate]++;
+}
+
+/* ---- O4 ---- */
+
+static void check_agreement(view *v)
+{
+    uint64_t digest = sim_digest(v->result, v->plan->part.count * v->element);
+    sim_coded_step *s = sim_coded_step_of(v->w, v->rank->job, v->step);
+    if (s->result && s->digest != digest)
+        FAIL("O4 agreement", "op_seq %" PRIu64 " had another result of this step", s->op_seq);
+    *s = (sim_coded_step){true, v->least == v->groups, v->r->op_seq, digest};
+}
+
+/* ---- O13 ---- */
+
+/* Who gave, who was not needed and who came too late. */
+static void check_names(view *v)
+{
+    uint64_t fresh = 0, all = sim_first(v->plan->hosts);
+    for (uint32_t h = 0; h < v->plan->hosts; h++) {
+        fresh |= (uint64_t)(v->r->peer[h].fresh & 1) << h;
+        if (v->r->peer[h].stale || v->r->peer[h].fresh > 1)
+            FAIL("O13 slots", "host %u put in %#x fresh, %#x stale", h, v->r->peer[h].fresh, v->r->peer[h].stale);
+    }
+    if (fresh & ~v->op->gave || v->r->included != sim_ones(fresh))
+        FAIL("O13 slots", "hosts %#" PRIx64 " are said to have given, %u of them; %#" PRIx64 " have", fresh,
+             v->r->included, v->op->gave);
+    if (v->r->late_mask & (fresh | ~all))
+        FAIL("O13 slots", "hosts %#" PRIx64 " are late, %#" PRIx64 " gave", v->r->late_mask, fresh);
+    for (uint32_t h = 0; h < v->plan->hosts; h++) { /* records are on their way only so long */
+        ut_ns known = 5 * UT_MS + 8 * v->w->plan.delay_max;
+        if (v->w->plan.faultless && (v->r->late_mask >> h & 1) && (v->op->gave >> h & 1) &&
+            v->op->gave_at[h] + known < v->w->now - v->r->elapsed_ns)
+            FAIL("O13 slots", "host %u is said to be late, and gave before this rank called", h);
+    }
+    if (v->r->unused_mask & (~fresh | members(v, sim_coded_group(v->plan, v->self))))
+        FAIL("O13 slots", "hosts %#" PRIx64 " are unused, %#" PRIx64 " gave", v->r->unused_mask, fresh);
+    for (uint32_t g = 0; g < v->groups; g++)
+        if (v->own && v->r->exact == UT_EXACT_YES && g != sim_coded_group(v->plan, v->self) &&
+            !(v->op->gave & members(v, g) & ~v->r->unused_mask))
+            FAIL("O13 slots", "it is exact, and of group %u nobody was used", g);
+    v->w->cover[SIM_CODED_late] += v->r->late_mask != 0;
+    v->w->cover[SIM_CODED_unused] += v->r->unused_mask != 0;
+}
+
+/* ---- O3 ---- */
+
+static void check_bytes(view *v)
+{
+    const ut_receipt *r = v->r;
+    uint64_t rest = v->plan->part.count * v->element - v->own;
+    bool gave = v->op->gave >> v->self & 1;
+    if (r->bytes_expected != r->bytes_used + r->bytes_redundant + r->bytes_missing)
+        FAIL("O3 conservation",
+             "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " redundant, %" PRIu64 " missing",
+             r->bytes_expected, r->bytes_used, r->bytes_redundant, r->bytes_missing);
+    uint64_t most = v->own * v->groups + rest, least = gave ? most - v->own : most;
+    if (r->exact == UT_EXACT_YES && (r->bytes_used < least || r->bytes_used > most))
+        FAIL("O3 conservation", "%" PRIu64 " bytes used; what is in the result is %" PRIu64 " to %" PRIu64,
+             r->bytes_used, least, most);
+    v->w->cover[SIM_CODED_redundant] += r->bytes_redundant > 0;
+}
+
+/* ---- O10 ---- */
+
+/* Hosts that did not know of each other started ops of this number for two steps. */
+static bool is_split(const view *v)
+{
+    const sim_coded *c = v->job->coded;
+    for (uint32_t i = 0; i < c->ops; i++)
+        if (c->op[i].op_seq == v->r->op_seq && c->op[i].step != v->step) {
+            v->w->cover[SIM_CODED_split]++;
+            return true;
+        }
+    return false;
+}
+
+/* Where nothing goes wrong (any more) a step that can be decoded is, and one that cannot is never said to be. */
+static void check_calm(view *v)
+{
+    sim_coded *c = v->job->coded;
+    bool calm = v->w->calming && v->op->first > v->w->calm_since, gone = false, decodable = true;
+    uint64_t here = 0;
+    for (uint32_t h = 0; h < v->plan->hosts; h++)
+        here |= (uint64_t)!v->w->host[v->plan->host[h]].gone << h;
+    gone = here != sim_first(v->plan->hosts);
+    for (uint32_t g = 0; g < v->groups; g++)
+        decodable = decodable && (here & members(v, g));
+    if (calm)
+        c->calm_from = UT_MIN2(c->calm_from ? c->calm_from : UINT64_MAX, v->r->op_seq + 1);
+    bool settled = calm && v->r->op_seq + 1 >= c->calm_from + SIM_OWNERS_OPS;
+    bool must = v->w->plan.faultless || (calm && decodable && (settled || (!gone && v->w->plan.items == 0)));
+    bool retried = (v->r->status == UT_FAILED && v->step < c->steps) || is_split(v); /* and then it comes together */
+    if (must && !retried && v->r->exact != UT_EXACT_YES)
+        FAIL("O10 calm", "error %d, exact %u, %s", v->r->error, v->r->exact,
+             v->w->plan.faultless ? "in a world without faults" : "long after the last fault");
+    if (settled && v->r->status != UT_FAILED && v->r->owners != here)
+        FAIL("O10 calm", "hosts %#" PRIx64 " own the bucket, %#" PRIx64 " are there", v->r->owners, here);
+    v->w->cover[SIM_CODED_calm_good] += calm && v->r->exact == UT_EXACT_YES;
+    v->w->cover[SIM_CODED_calm_without_hosts] += settled && gone && v->r->exact == UT_EXACT_YES;
+    v->w->cover[SIM_CODED_undecodable] += calm && !decodable;
+}
+
+/* The call's time is over: no op has answered it. */
+static bool expired(const view *v, const sim_ask *ask)
+{
+    return v->r->error == UT_ERR_TIMEOUT && v->r->owners == 0 &&
+           sim_local(v->w, &v->w->host[v->rank->host]) >= ask->deadline;
+}
+
+static void check_failure(view *v, const sim_ask *ask)
+{
+    if (v->r->error != UT_ERR_TIMEOUT && v->r->error != UT_ERR_ABSENT)
+        FAIL("receipt", "error %d", v->r->error);
+    if (v->r->exact == UT_EXACT_YES)
+        FAIL("O2 fingerprint", "it failed (error %d), and is said to be exact", v->r->error);
+    v->w->cover[v->r->error == UT_ERR_TIMEOUT ? SIM_CODED_timeout : SIM_CODED_absent]++;
+    if (expired(v, ask)) {
+        if (v->w->plan.faultless && !v->rank->coder->newcomer)
+            FAIL("O10 calm", "the call ended at its deadline%s", ", in a world without faults");
+        return;
+    }
+    if (v->r->step != v->step)
+        FAIL("O13 slots", "it failed for step %u", v->r->step);
+    v->op = sim_coded_op_of(v->w, v->rank->job, v->r->op_seq, v->step);
+    check_calm(v);
+}
+
+void sim_coded_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    view whole = {.w = w, .job = &w->job[rank->job], .plan = &w->plan.job[rank->job], .rank = rank, .r = r},
+         *v = &whole;
+    uint64_t from, to;
+    v->self = v->job->index_of[rank->host];
+    v->groups = sim_coded_groups(v->plan);
+    v->element = ut_dtype_bytes(v->plan->part.dtype);
+    v->step = ask->entry.wanted;
+    v->result = rank->arena + ask->entry.dst;
+    if (r->hosts != v->plan->hosts || r->self != v->self || r->policy != UT_POLICY_CODED)
+        FAIL("receipt", "%u hosts, self %u, policy %u", r->hosts, r->self, r->policy);
+    if (r->status == UT_FAILED) {
+        check_failure(v, ask);
+        return;
+    }
+    if ((r->status != UT_COMPLETE && r->status != UT_PARTIAL && r->status != UT_INSUFFICIENT) || r->error)
+        FAIL("receipt", "error %d", r->error);
+    if (r->step != v->step)
+        FAIL("O13 slots", "the answer is of step %u", r->step);
+    v->op = sim_coded_op_of(w, rank->job, r->op_seq, v->step);
+    sim_owned(v->plan, r->op_seq, r->owners, v->plan->part.count, v->self, &from, &to);
+    v->own = (to - from) * v->element;
+    read_result(v);
+    check_agreement(v);
+    check_names(v);
+    check_bytes(v);
+    check_calm(v);
+}
+
+/* The result of the step is over and not here: some rank has had that of the step that is named. */
+void sim_coded_check_behind(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    const sim_coded *c = w->job[rank->job].coded;
+    uint64_t step = ask->entry.wanted;
+    w->cover[SIM_CODED_behind]++;
+    if (r->step < step || r->exact == UT_EXACT_YES)
+        SIM_CODED_FAIL(w, "O13 slots", rank, "is behind at step %" PRIu64 "; the newest is said to be %u, exact %u",
+                       step, r->step, r->exact);
+    if (r->step >= c->steps)
+        SIM_CODED_FAIL(w, "O13 slots", rank,
+                       "is behind at step %" PRIu64 ", says that %u is over; %" PRIu64 " steps are", step, r->step,
+                       c->steps);
+    bool owns = w->plan.job[rank->job].part.count >= w->plan.job[rank->job].hosts; /* else nobody waits for its shard */
+    if (w->plan.faultless && owns && !rank->coder->newcomer)
+        SIM_CODED_FAIL(w, "O10 calm", rank, "is behind at step %" PRIu64 ", in a world without faults", step);
+}
