@@ -218,8 +218,8 @@ class RanksGone(UltimaError):
 class Behind(UltimaError):
     """The result of a step of a coded job is not here, for this host missed it or this rank came too late for it.
 
-    The job goes on: take the model from another rank, and go on with the step after `newest`. `step` is the one that
-    was asked for; `newest` the newest that is known to be over, None if that is not known. `receipt` is no op's.
+    The job goes on: take the model from another rank, and go on with step `go_on_with`. `step` is the one that was
+    asked for; `newest` the newest that is known to be over, None if that is not known. `receipt` is no op's.
     """
 
     def __init__(self, step: int, receipt: Receipt) -> None:
@@ -228,12 +228,16 @@ class Behind(UltimaError):
         self.newest = receipt.step
         self.receipt = receipt
 
+    @property
+    def go_on_with(self) -> int | None:
+        """The step that the job is at, as far as this host knows; None if it does not. A rank whose model is that of
+        a rank further on goes on with that one's step."""
+        return None if self.newest is None else self.newest + 1
+
     def __str__(self) -> str:
-        return (
-            f"step {self.step}: its result is not here; "
-            f"{'the job has gone on' if self.newest is None else f'the job is past step {self.newest}'}: take the "
-            "model from another rank"
-        )
+        past = "the job has gone on" if self.newest is None else f"the job is past step {self.newest}"
+        then = "" if self.go_on_with is None else f", and go on with step {self.go_on_with}"
+        return f"step {self.step}: its result is not here; {past}: take the model from another rank{then}"
 
 
 class TimedOut(UltimaError, TimeoutError):

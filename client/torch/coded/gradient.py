@@ -161,7 +161,8 @@ class CodedGradient:
 
         Returns the receipt; None in a job of one rank. Raises DeadlineExceeded or RanksGone when the exact gradient
         could not be had in all attempts: call it again, and what was computed is given once more. Raises Behind when
-        the result of a step that this rank missed is here no more: then take the model from another rank.
+        the result of a step that this rank missed is here no more: then take the model from another rank, set `number`
+        to the error's `go_on_with`, and call `zero_grad`.
         """
         if self._coded is None:
             for parameter in self._parameters:

@@ -146,7 +146,8 @@ def test_wait__behind_by_more_steps_than_are_kept() -> None:
             assert late.coded().wait(step, out=np.zeros(2)).array[0] == whole(step)
         with pytest.raises(Behind, match="step 1: its result is not here; the job is past step 4") as caught:
             late.coded().wait(1)
-        assert (caught.value.step, caught.value.newest) == (1, 4)
+        assert (caught.value.step, caught.value.newest, caught.value.go_on_with) == (1, 4, 5)
+        assert str(caught.value).endswith("take the model from another rank, and go on with step 5")
         with pytest.raises(Behind):
             give(late, 0)
         array, _ = give(late, 5)
