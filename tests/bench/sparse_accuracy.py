@@ -58,6 +58,7 @@ WAYS = {
     "1 %": Way(0.01),
     "1 % after a warm-up": Way(0.01, warmup=0.2),
     "1 %, momentum corrected": Way(0.01, momentum=True),
+    "1 %, momentum corrected, after a warm-up": Way(0.01, momentum=True, warmup=0.2),
     "0.1 %, momentum corrected": Way(0.001, momentum=True),
 }
 
