@@ -11,6 +11,7 @@ A failing seed prints `replay: ...`, which runs that world alone; add `--trace` 
 import json
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -284,13 +285,17 @@ def test_canary__each_planted_bug_is_found() -> None:
     canaries = [canary for canary in built("canary") if "JUDGED_" not in canary.name]  # those are test_judge's
     assert len(canaries) >= 4
     built("sim")
-    for canary in canaries:
+
+    def sings(canary: Path) -> None:
         kinds = {"PARTIAL": PARTIAL_CANARY_SEEDS, "SPARSE": SPARSE_CANARY_SEEDS, "HOSTILE": CANARY_SEEDS}
         kind = next((name for name in kinds if f"{name}_" in canary.name), "")
         seeds, worlds = kinds.get(kind, CANARY_SEEDS), [f"--{kind.lower()}"] if kind else []
         result = run(canary, *worlds, "--from", 1, "--count", seeds, "--stop")
         assert result.returncode == 1, f"{canary.name} sang {seeds} worlds long\n{told(result)}"
         assert "FAILED seed" in result.stdout
+
+    with ThreadPoolExecutor(2) as pool:  # each looks at one world after the other, on one core
+        assert len(list(pool.map(sings, canaries))) == len(canaries)
 
 
 def test_failure__prints_a_replay_that_fails_alike() -> None:

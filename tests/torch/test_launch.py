@@ -16,7 +16,7 @@ import pytest
 from tests.lab.cluster import BIN
 from tests.lab.cluster import Cluster as LabCluster
 from tests.lab.lab import Lab
-from tests.torch.ranks import run_ranks
+from tests.torch.ranks import start_ranks
 from ultima.admin.calls import get_status
 from ultima.demo.cluster import Cluster
 
@@ -48,12 +48,22 @@ def run_it(command: list[str], environment: Mapping[str, str] | None = None) -> 
 def gloo_loss() -> float:
     """What the script comes to without Ultima: two ranks, hence the same for every way to start them.
 
-    A thread of Gloo's may outlive Python under torch's own group, and abort the process once all is done and said (seen
-    in one of six runs), or hold it up for ever. So it is asked for its loss, not for its exit status, and killed soon.
+    A thread of Gloo's may outlive Python under torch's own group, and abort the process once all is done and said, or
+    hold it up for ever. So it is asked for its loss, not for its end.
     """
-    alone = {"PYTHONUNBUFFERED": "1"}
-    first, _ = run_ranks("--backend=gloo", 2, [""], timeout_s=30, environment=alone, module="examples.ddp")
-    return loss_of(first.output)
+    ranks = start_ranks("--backend=gloo", 2, [""], {"PYTHONUNBUFFERED": "1"}, module="examples.ddp")
+    try:
+        assert ranks[0].stdout is not None
+        said = ""
+        for line in ranks[0].stdout:
+            said += line.decode()
+            if said.splitlines()[-1].startswith("loss"):
+                break
+        return loss_of(said)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 def test_torchrun__on_one_host(cluster: Cluster, gloo_loss: float) -> None:
