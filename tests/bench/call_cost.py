@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.bench.overhead import faces
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host
 from ultima.session.arena import Arena
@@ -30,7 +31,6 @@ from ultima.session.memory import SharedMap
 from ultima.session.rings import COMPLETION_RING_BYTES, SUBMISSION_RING_BYTES, NativeRings
 from ultima.settings.config import Settings
 
-COUNT = 256
 CALLS = 200
 ROUNDS = 15
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,9 +145,8 @@ def per_call_us(call: Callable[[], Any], player: Player, calls: int = CALLS) -> 
     return (time.thread_time_ns() - began - (player.played_ns - played)) / calls / 1e3
 
 
-def faces(player: Player) -> dict[str, Callable[[], Any]]:
+def played_faces(player: Player) -> dict[str, Callable[[], Any]]:
     """Each way to call a small op, on a torch process group whose job the player answers."""
-    import numpy as np
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import HashStore, ProcessGroupGloo
@@ -169,29 +168,14 @@ def faces(player: Player) -> dict[str, Callable[[], Any]]:
         dist.init_process_group("ultima", store=HashStore(), rank=0, world_size=len(HOSTS))
     job = ultima.torch.group_of(None).job
     assert job is not None
-    array, shared, tensor = np.ones(COUNT, np.float32), job.empty(COUNT), torch.ones(COUNT)
-    shared[:] = 1.0
-
-    def awaited() -> None:
-        work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, async_op=True)
-        assert work is not None
-        work.wait()
-
-    return {
-        "Job.allreduce, shared memory": lambda: job.allreduce(shared),
-        "Job.allreduce": lambda: job.allreduce(array),
-        "Job.barrier": lambda: job.barrier(),
-        "dist.all_reduce": lambda: dist.all_reduce(tensor, op=dist.ReduceOp.AVG),
-        "dist.all_reduce, async_op": awaited,
-        "dist.barrier": lambda: dist.barrier(),
-    }
+    return {**faces(), "Job.barrier": lambda: job.barrier(), "dist.barrier": lambda: dist.barrier()}
 
 
 def _main() -> None:
     import torch.distributed as dist
 
     player = Player()
-    calls = faces(player)
+    calls = played_faces(player)
     found: dict[str, list[float]] = {name: [] for name in calls}
     for timed in [False] + [True] * ROUNDS:
         for name, call in calls.items():

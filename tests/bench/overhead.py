@@ -71,16 +71,15 @@ def beyond(row: Row) -> float:
     return statistics.median(wall - engine for wall, engine in zip(row["wall"], row["engine"], strict=True))
 
 
-def _faces() -> dict[str, Callable[[], Any]]:
-    """Each way to reduce 1 KB; it returns the receipt, or None where the process group keeps it."""
+def faces() -> dict[str, Callable[[], Any]]:
+    """Each way to reduce 1 KB by the process group that there is, Ultima's; it returns the receipt, or None where the
+    group keeps it."""
     import numpy as np
     import torch
     import torch.distributed as dist
 
     import ultima.torch
 
-    torch.set_num_threads(1)
-    dist.init_process_group("ultima")
     job = ultima.torch.group_of(None).job
     assert job is not None
     array, shared, tensor = np.ones(COUNT, np.float32), job.empty(COUNT), torch.ones(COUNT)
@@ -100,14 +99,17 @@ def _faces() -> dict[str, Callable[[], Any]]:
 
 
 def _rank(ops: int) -> dict[str, Row]:
+    import torch
     import torch.distributed as dist
 
     import ultima.torch
 
-    faces = _faces()
-    found: dict[str, Row] = {name: {"wall": [], "engine": []} for name in faces}
+    torch.set_num_threads(1)
+    dist.init_process_group("ultima")
+    calls = faces()
+    found: dict[str, Row] = {name: {"wall": [], "engine": []} for name in calls}
     for timed in [False] * (WARM_OPS // ROUND) + [True] * (ops // ROUND):
-        for name, reduce in faces.items():
+        for name, reduce in calls.items():
             walls, receipts = [], []
             for _ in range(ROUND):
                 began = time.perf_counter_ns()

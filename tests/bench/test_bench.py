@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.bench import call_cost, criteria, fairness, plots, report
+from tests.bench import call_cost, criteria, fairness, overhead, plots, report
 from tests.bench.criteria import Check
 from tests.bench.overhead import beyond
 from tests.bench.rank import measure
@@ -254,7 +254,7 @@ def test_overhead__is_what_is_not_the_engines() -> None:
 def test_call_cost__is_the_callers_alone() -> None:
     player = call_cost.Player()
     with Job(config.resolve({}, job="bench", rank=0, world_size=2), player) as job:
-        array = np.ones(call_cost.COUNT, np.float32)
+        array = np.ones(overhead.COUNT, np.float32)
         receipts: list[Receipt] = []
         began = time.thread_time_ns()
         us = call_cost.per_call_us(lambda: receipts.append(job.allreduce(array)), player, calls=20)

@@ -48,6 +48,14 @@ def run(program: Path, *arguments: str | int, seconds: int = 240) -> subprocess.
     return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
 
 
+def hold(program: Path, *which: str, first: int = 1, count: int, seconds: int = 600) -> dict[str, int]:
+    """Runs |count| worlds from |first| on; all must hold. Returns how often each kind of thing was met."""
+    result = run(program, *which, "--from", first, "--count", count, "--jobs", 2, seconds=seconds)
+    assert result.returncode == 0, told(result)
+    assert f"{count} seeds, 0 failed, " in result.stdout
+    return numbers(r"^cover (\w+) (\d+)$", result.stdout)
+
+
 def told(result: subprocess.CompletedProcess[str]) -> str:
     """The end of what a run printed: the failure, its last events, and the replay command."""
     return f"exit status {result.returncode}\n{result.stdout[-8000:]}\n{result.stderr[-8000:]}"
@@ -112,10 +120,7 @@ def test_hosts__worlds_of_many_hosts_hold(which: str, hosts: int) -> None:
 @pytest.mark.timeout(900)
 def test_seeds__under_sanitizers_all_hold_and_every_fault_strikes() -> None:
     (program,) = built("sim-asan")
-    result = run(program, "--from", 1, "--count", SEEDS, "--jobs", 2, seconds=600)
-    assert result.returncode == 0, told(result)
-    assert f"{SEEDS} seeds, 0 failed, " in result.stdout
-    struck = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    struck = hold(program, count=SEEDS)
     assert len(struck) > 60
     assert [name for name, times in struck.items() if times == 0] == []
 
@@ -125,10 +130,7 @@ def test_seeds__under_sanitizers_all_hold_and_every_fault_strikes() -> None:
 def test_seeds__thousands_all_hold() -> None:
     """Those beyond the first ones, at full speed."""
     (program,) = built("sim")
-    count = SEEDS_LONG - SEEDS
-    result = run(program, "--from", SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
-    assert result.returncode == 0, told(result)
-    assert f"{count} seeds, 0 failed, " in result.stdout
+    hold(program, first=SEEDS + 1, count=SEEDS_LONG - SEEDS, seconds=880)
 
 
 @pytest.mark.check
@@ -136,10 +138,7 @@ def test_seeds__thousands_all_hold() -> None:
 def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> None:
     """Worlds with partial jobs: policies, slots, controllers, trainers that are slow, gone or never call."""
     (program,) = built("sim-asan")
-    result = run(program, "--partial", "--from", 1, "--count", PARTIAL_SEEDS, "--jobs", 2, seconds=600)
-    assert result.returncode == 0, told(result)
-    assert f"{PARTIAL_SEEDS} seeds, 0 failed, " in result.stdout
-    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    met = hold(program, "--partial", count=PARTIAL_SEEDS)
     assert len(met) > 40
     assert [name for name, times in met.items() if times == 0] == []
 
@@ -148,10 +147,7 @@ def test_partial__seeds_under_sanitizers_all_hold_and_everything_is_met() -> Non
 @pytest.mark.timeout(900)
 def test_partial__thousands_all_hold() -> None:
     (program,) = built("sim")
-    count = PARTIAL_SEEDS_LONG - PARTIAL_SEEDS
-    result = run(program, "--partial", "--from", PARTIAL_SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
-    assert result.returncode == 0, told(result)
-    assert f"{count} seeds, 0 failed, " in result.stdout
+    hold(program, "--partial", first=PARTIAL_SEEDS + 1, count=PARTIAL_SEEDS_LONG - PARTIAL_SEEDS, seconds=880)
 
 
 @pytest.mark.check
@@ -159,10 +155,7 @@ def test_partial__thousands_all_hold() -> None:
 def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
     """Worlds with sparse allreduces: each granule says which ranks are in it. Few, for each entry is looked at."""
     (program,) = built("sim-asan")
-    result = run(program, "--sparse", "--from", 1, "--count", SPARSE_SEEDS, "--jobs", 2, seconds=600)
-    assert result.returncode == 0, told(result)
-    assert f"{SPARSE_SEEDS} seeds, 0 failed, " in result.stdout
-    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    met = hold(program, "--sparse", count=SPARSE_SEEDS)
     assert len(met) > 35
     rare = {"desync", "owner_gone", "late"}
     assert {name for name, times in met.items() if times == 0} <= rare
@@ -172,10 +165,7 @@ def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
 @pytest.mark.timeout(900)
 def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
     (program,) = built("sim")
-    result = run(program, "--sparse", "--from", 1, "--count", SPARSE_SEEDS_LONG, "--jobs", 2, seconds=880)
-    assert result.returncode == 0, told(result)
-    assert f"{SPARSE_SEEDS_LONG} seeds, 0 failed, " in result.stdout
-    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    met = hold(program, "--sparse", count=SPARSE_SEEDS_LONG, seconds=880)
     assert [name for name, times in met.items() if times == 0] == []
 
 
@@ -183,9 +173,7 @@ def test_sparse__thousands_all_hold_and_everything_is_met() -> None:
 @pytest.mark.timeout(900)
 def test_sparse__every_pass_over_a_bucket_may_be_cut_anywhere() -> None:
     (program,) = built("sim-sliced")
-    result = run(program, "--sparse", "--from", 1, "--count", SLICED_SEEDS, "--jobs", 2, seconds=880)
-    assert result.returncode == 0, told(result)
-    assert f"{SLICED_SEEDS} seeds, 0 failed, " in result.stdout
+    hold(program, "--sparse", count=SLICED_SEEDS, seconds=880)
 
 
 @pytest.mark.check
@@ -194,10 +182,7 @@ def test_coded__seeds_all_hold_and_everything_is_met() -> None:
     """Worlds with a coded job: ranks that stall, that die with or without the others of their group, that come back
     with an old step. Sums are exact whenever they can be, and are never said to be where they are not."""
     (program,) = built("sim")
-    result = run(program, "--coded", "--from", 1, "--count", CODED_SEEDS, "--jobs", 2, seconds=600)
-    assert result.returncode == 0, told(result)
-    assert f"{CODED_SEEDS} seeds, 0 failed, " in result.stdout
-    met = numbers(r"^cover (\w+) (\d+)$", result.stdout)
+    met = hold(program, "--coded", count=CODED_SEEDS)
     assert len(met) > 20
     assert [name for name, times in met.items() if times == 0] == []
 
@@ -206,10 +191,7 @@ def test_coded__seeds_all_hold_and_everything_is_met() -> None:
 @pytest.mark.timeout(900)
 def test_coded__more_all_hold() -> None:
     (program,) = built("sim")
-    count = CODED_SEEDS_LONG - CODED_SEEDS
-    result = run(program, "--coded", "--from", CODED_SEEDS + 1, "--count", count, "--jobs", 2, seconds=880)
-    assert result.returncode == 0, told(result)
-    assert f"{count} seeds, 0 failed, " in result.stdout
+    hold(program, "--coded", first=CODED_SEEDS + 1, count=CODED_SEEDS_LONG - CODED_SEEDS, seconds=880)
 
 
 @pytest.mark.parametrize("ranks, step_us, ops", [
