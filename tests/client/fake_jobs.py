@@ -39,10 +39,12 @@ class FakeJobs:
         self._all_here[settings.job].wait(20)
         return attached
 
-    def give_up(self) -> None:
-        """Who waits for ranks that were refused waits no more: BrokenBarrierError."""
-        for all_here in self._all_here.values():
-            all_here.abort()
+    def give_up(self, besides: str) -> None:
+        """Who waits for ranks that were refused waits no more: BrokenBarrierError. The job `besides` goes on: a rank that
+        was let into it may not have woken up yet, and would find its barrier broken."""
+        for name, all_here in self._all_here.items():
+            if name != besides:
+                all_here.abort()
 
     def __enter__(self) -> "FakeJobs":
         return self
