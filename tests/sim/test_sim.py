@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SLICED_SEEDS, FEW_SEEDS = 100, 12
 SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
-CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS = 200, 1000, 100
+CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 200, 1000, 100, 50
 SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
 CODED_SEEDS, CODED_SEEDS_LONG = 120, 200
 MANY_HOSTS_SEEDS = 8
@@ -269,7 +269,8 @@ def test_canary__each_planted_bug_is_found() -> None:
     built("sim")
 
     def sings(canary: Path) -> None:
-        kinds = {"PARTIAL": PARTIAL_CANARY_SEEDS, "SPARSE": SPARSE_CANARY_SEEDS, "HOSTILE": CANARY_SEEDS}
+        kinds = {"PARTIAL": PARTIAL_CANARY_SEEDS, "SPARSE": SPARSE_CANARY_SEEDS, "CODED": CODED_CANARY_SEEDS}
+        kinds["HOSTILE"] = CANARY_SEEDS
         kind = next((name for name in kinds if f"{name}_" in canary.name), "")
         seeds, worlds = kinds.get(kind, CANARY_SEEDS), [f"--{kind.lower()}"] if kind else []
         result = run(canary, *worlds, "--from", 1, "--count", seeds, "--stop")

@@ -4,6 +4,7 @@
  * other failure; a single seed runs in this process, for a debugger.
  */
 #define _GNU_SOURCE
+#include "sim/byhand/byhand.h"
 #include "sim/world/liar.h"
 
 #include <malloc.h>

@@ -16,6 +16,7 @@
 #define SIM_H
 
 #include "core/face/engine.h"
+#include "sim/oracles/code.h"
 #include "sim/oracles/cover.h"
 #include "sim/world/plan.h"
 #include "sim/world/rival.h"
@@ -158,14 +159,6 @@ typedef struct sim_host {
     uint32_t sessions; /* all sessions of this life have lower numbers */
 } sim_host;
 
-/* What elements show of the ranks in them: ranks that are in them, and ranks of which they tell nothing. */
-typedef struct sim_held {
-    uint64_t ranks, unsure;
-} sim_held;
-typedef struct sim_wrong {
-    uint64_t element;
-    const char *reason;
-} sim_wrong;
 /* Which ranks one element range of one host's result holds. */
 typedef struct sim_run {
     uint64_t end; /* the first element behind it; the range starts where the previous one ends */
@@ -259,16 +252,6 @@ typedef struct sim_trace_record {
     uint32_t head_len;
 } sim_trace_record;
 
-/* What an op's values are made from (code.c). */
-typedef struct sim_code {
-    uint64_t seed;
-    uint32_t job, ranks;
-    uint64_t op_seq;
-    uint8_t dtype, redop;
-    bool nonfinite;
-    bool narrow;         /* float32 values small enough that the sums of a Hadamard transform are exact */
-    const uint8_t *mark; /* each element's unit, reckoned before; NULL: not */
-} sim_code;
 typedef struct sim_marks {
     sim_code code;
     uint64_t count;
@@ -333,8 +316,6 @@ void sim_trace_tail(const sim_world *w, FILE *out);
 _Noreturn void sim_fail(sim_world *w, const char *oracle, uint32_t host, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-int sim_blame(uint64_t seed); /* blame.c: 0 if each host in trouble was named */
-
 /* memory.c */
 void sim_guarded_make(sim_world *w, sim_guarded *g, size_t bytes);
 void sim_guarded_check(sim_world *w, const sim_guarded *g, uint32_t host, const char *what);
@@ -388,92 +369,6 @@ void sim_trainer_collect(sim_world *w, sim_rank *r);
 void sim_trainer_go_on(sim_world *w, sim_rank *r);
 bool sim_trainer_done(const sim_world *w, const sim_rank *r);
 
-/* value.c: out = numerator / divisor as the dtype rounds it. */
-void sim_code_put(unsigned dtype, int64_t numerator, int64_t divisor, void *out);
-void sim_code_put_infinite(unsigned dtype, void *out);
-double sim_code_real(unsigned dtype, const void *value);
-/* The element as an integer; false if it is none. */
-bool sim_code_whole(unsigned dtype, const void *value, int64_t *ret);
-
-/* code.c: fingerprints */
-sim_code sim_code_of(sim_world *w, uint32_t job, uint64_t op_seq, const sim_op *op);
-void sim_code_fill(const sim_code *code, uint32_t rank, void *out, uint64_t count);
-bool sim_code_nonfinite(const sim_code *code, uint64_t element);
-/* How many of [from, to) are. */
-uint64_t sim_code_infinite(const sim_code *code, uint64_t from, uint64_t to);
-/* One element tells of so many ranks: no need of its neighbours. */
-bool sim_code_tells_alone(unsigned dtype, unsigned redop, uint32_t ranks);
-/* As many elements of a slot in a row tell of all ranks. */
-uint32_t sim_code_groups(const sim_code *code);
-/* The first of elements [from, to), all float32, that is finite and not what |ranks| make, but for the rounding of an
- * average on its way through a transform; |to| if there is none. */
-uint64_t sim_code_near(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const float *values);
-/* Elements [from, to) as all of |ranks| make them. */
-void sim_code_make(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, void *out);
-/* The first of elements [from, to) that is not as all of |ranks| make it; |to| if there is none. |values|: of 0. */
-uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const void *values);
-/* Which ranks elements [from, to), all of one slot, hold. False and why when they are no sum of distinct ranks of this
- * op. */
-bool sim_code_read(const sim_code *code, uint64_t from, uint64_t to, const void *values, sim_held *ret,
-                   sim_wrong *wrong);
-
-/* read.c */
-typedef struct sim_slot {
-    uint64_t from, to;  /* elements */
-    size_t bytes;       /* of one */
-    const void *values; /* of element 0 */
-    uint32_t ranks;     /* of the job */
-    bool average;       /* by the number of those in it */
-    bool may_be_empty;
-} sim_slot;
-typedef struct sim_told {
-    uint32_t group;
-    uint64_t members, ranks; /* of the group; those of them that are in the element */
-    const char *reason;
-} sim_told;
-/* What an element tells if it is a sum (n = 0) or an average of |n| ranks; false and a reason if it cannot be. */
-typedef bool sim_tell(const void *context, uint64_t element, const void *value, uint32_t n, sim_told *ret);
-bool sim_read_slot(const sim_slot *slot, sim_tell *tell, const void *context, sim_held *ret, sim_wrong *wrong);
-
-/* stages.c; |late|: the host went on without this rank */
-void sim_check_stages(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r, bool late);
-
-/* check.c */
-void sim_check_receipt(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt, const void *result);
-void sim_check_calm(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
-static inline unsigned sim_algorithm(const sim_job_plan *j)
-{
-    return j->options.algorithm ? j->options.algorithm : UT_TAR;
-}
-/* shards.c */
-uint32_t sim_least_factor(uint32_t n);                          /* a prime */
-uint64_t sim_slot_elements(const sim_world *w, size_t element); /* of all slots of a shard but its last */
-/* Every path of the job's schedule is one hop: an element is its owner's, or the host's own. */
-bool sim_direct(const sim_job_plan *j);
-/* The elements whose result |host| (index in the job) makes; TAR's cut among |owners| for all but the parameter server.
- */
-void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t count, uint32_t host, uint64_t *from,
-               uint64_t *to);
-/* The same of an op, sparse or not: a sparse one is cut between granules. */
-void sim_op_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, const sim_op *op, uint32_t host,
-                  uint64_t *from, uint64_t *to);
-/* agree.c: hosts compared with each other, when all have their receipts */
-void sim_check_agreement(sim_world *w);
-
-/* idle.c */
-void sim_idle_look(sim_world *w, sim_host *h);
-void sim_idle_note(sim_host *h, bool blocked);
-
-/* hearing.c: oracle O9 */
-void sim_incast_note(sim_world *w, const sim_packet *packet);
-void sim_incast_check(sim_world *w);
-/* What hosts with whole links hear of each other beside one with a slow one. */
-void sim_healthy_note(sim_world *w, const sim_packet *packet);
-
-/* account.c */
-void sim_account_host(sim_world *w, sim_host *h); /* before an engine goes away */
-void sim_account_world(sim_world *w);
-
 /* world.c */
 /* |w| is zeroed. */
 void sim_world_init(sim_world *w, uint64_t seed, const sim_plan *plan, bool trace_all);
@@ -481,16 +376,10 @@ bool sim_world_run(sim_world *w); /* false after a failure, told in w->failure *
 void sim_world_free(sim_world *w);
 bool sim_all_done(const sim_world *w);
 
-/* study.c: a world by "name=number" arguments, told as JSON. Returns an exit status. */
-int sim_study_main(int argc, char **argv);
-/* matrix.c: many of them with verdicts. Returns an exit status. */
-int sim_matrix(const char *self, int argc, char **argv);
-/* skew.c: partial collectives of ranks that arrive one after the other, as JSON. Returns an exit status. */
-int sim_skew(int argc, char **argv);
-
-/* selftest.c: the simulator's own parts. Returns the number of failures, each printed. */
-int sim_selftest(void);
-
+static inline unsigned sim_algorithm(const sim_job_plan *j)
+{
+    return j->options.algorithm ? j->options.algorithm : UT_TAR;
+}
 static inline uint64_t sim_shard_begin(uint64_t count, uint32_t hosts, uint32_t shard)
 {
     return count * shard / hosts;

@@ -10,12 +10,17 @@
 #include <stdbool.h>
 
 /* Names with PARTIAL_ are found in worlds of partial jobs, those with SPARSE_ in worlds with sparse allreduces, those
- * with HOSTILE_ where a host lies, the others in all. Names with JUDGED_ make nothing wrong, only slow: rows of the
- * matrix fail by them. */
+ * with CODED_ in worlds with a coded job, those with HOSTILE_ where a host lies, the others in all. Names with JUDGED_
+ * make nothing wrong, only slow: rows of the matrix fail by them. */
 enum ut_plant {
     UT_PLANT_NOTHING,
     UT_PLANT_ACCEPT_LATE,             /* data for a stage that has ended is folded */
     UT_PLANT_AGREE_WITH_HOLES,        /* an op of UT_SUBMIT_AGREE ends although a result has holes */
+    UT_PLANT_CODED_ENOUGH_EARLY,      /* an owner that has every slot but one calls off what is still to come */
+    UT_PLANT_CODED_FOLDED_TWICE,      /* a second contribution of a group is added, too */
+    UT_PLANT_CODED_HALF_A_SUM,        /* an owner sends what it has of a slot although a group is missing from it */
+    UT_PLANT_CODED_OTHER_RESULT,      /* a call gets the newest result, whichever it asks for */
+    UT_PLANT_CODED_OTHER_STEP,        /* what was given for a step that is over is taken by the next op */
     UT_PLANT_DOUBLE_FOLD,             /* a slot that came twice is folded twice */
     UT_PLANT_HOLES_NOT_IN_DIGEST,     /* what stands in the place of a missing result does not count for the digest */
     UT_PLANT_HOSTILE_CODEC_UNTAGGED,  /* packets do not say which codec they travel in */

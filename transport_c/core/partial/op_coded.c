@@ -8,6 +8,7 @@
  * only if the parent itself has given nothing.
  */
 #include "core/base/bits.h"
+#include "core/base/plant.h"
 #include "core/partial/coded.h"
 
 enum { HOLD_LEAST_NS = 1000 * 1000 };
@@ -243,11 +244,21 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
     return ut_gathering_partial.hear(j, host, r);
 }
 
+/* All that this host adds up is there: nothing of stage 1 need be sent to it any more. */
+static bool has_enough(const ut_op *op)
+{
+    uint32_t chunk = op->plan.schedule.own;
+    if (ut_planted(UT_PLANT_CODED_ENOUGH_EARLY) && chunk != UT_CHUNK_NONE &&
+        op->fold.ready[0][chunk] + 1 + op->fold.first[chunk] == op->fold.first[chunk + 1])
+        return true;
+    return ut_fold_own_done(&op->fold);
+}
+
 static void tell(const ut_job *j, const ut_op *op, ut_record *r)
 {
     ut_gathering_partial.tell(j, op, r);
     r->oldest_step = op->what.step;
-    if (ut_op_sends(op) && op->plan.schedule.steps && ut_fold_own_done(&op->fold))
+    if (ut_op_sends(op) && op->plan.schedule.steps && has_enough(op))
         r->submitted |= UT_RECORD_ENOUGH;
 }
 

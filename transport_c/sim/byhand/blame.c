@@ -4,6 +4,7 @@
  * must name it, and every other host the kind; where nobody is in trouble, nobody is named. The op is 25 MB among four
  * hosts at 1 Gbit/s, and has 1.3 times the time that it needs.
  */
+#include "sim/byhand/byhand.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>

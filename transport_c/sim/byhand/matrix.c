@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "sim/byhand/matrix.h"
+#include "sim/byhand/byhand.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

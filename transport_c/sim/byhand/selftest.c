@@ -3,6 +3,8 @@
  * Tests of the simulator's own parts: a judge that cannot be wrong unnoticed. Random numbers, the heap, fingerprints
  * (sets of ranks are read back, and each kind of damage is seen), and the network alone, with no engine.
  */
+#include "sim/byhand/byhand.h"
+#include "sim/oracles/oracles.h"
 #include "sim/sparse/sparse.h"
 
 #include "kernels/block.h"

@@ -4,6 +4,7 @@
  * after the other, a step apart; how long does a rank wait for its result, and how many have arrived when the op
  * begins, under each policy? Told as JSON, next to what follows from the step alone.
  */
+#include "sim/byhand/byhand.h"
 #include "sim/partial/partial.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
  * more of them.
  */
 #include "sim/byhand/study.h"
+#include "sim/byhand/byhand.h"
 
 #include <stdlib.h>
 

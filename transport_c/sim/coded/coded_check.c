@@ -14,6 +14,7 @@
  *   O10 calm         it is exact whenever one of each group is there, as soon as nothing goes wrong any more
  */
 #include "sim/coded/coded.h"
+#include "sim/oracles/oracles.h"
 
 typedef struct view {
     sim_world *w;

@@ -7,6 +7,7 @@
  * - O11 digest: two receipts hold the same digest if and only if the results hold the same bytes. What a receipt says
  *   about the hosts whose result of an earlier op differs is true.
  */
+#include "sim/oracles/oracles.h"
 #include "sim/world/liar.h"
 #include "sim/world/moves.h"
 

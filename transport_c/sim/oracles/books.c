@@ -4,6 +4,7 @@
  * left. Across hosts: what entered the network has left it by a known way, or is still there (oracle O3). Where nothing
  * was lost, next to nothing may have been sent twice (O8).
  */
+#include "sim/oracles/oracles.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
 

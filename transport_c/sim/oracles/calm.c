@@ -2,6 +2,7 @@
  *
  * O10 calm: long after the last fault all is well again, and quick.
  */
+#include "sim/oracles/oracles.h"
 #include "sim/world/liar.h"
 
 #include "core/plan/schedule.h"

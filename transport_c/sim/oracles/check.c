@@ -16,6 +16,7 @@
  *   O16 among liars: where one host lies, all this holds of what the others have from each other; and they keep their
  *   shards. What passes through its hands, in its shard or on its way round, is not looked at
  */
+#include "sim/oracles/oracles.h"
 #include "sim/oracles/view.h"
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"

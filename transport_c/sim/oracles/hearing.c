@@ -6,7 +6,7 @@
  * against the factor, plus one.
  */
 #include "core/wire/packets.h"
-#include "sim/sim.h"
+#include "sim/oracles/oracles.h"
 
 enum { TRICKLE = 2 * 4 /* packets: before the op opens, and after */, LATELY = 200000 /* ns */ };
 

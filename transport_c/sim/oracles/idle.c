@@ -3,7 +3,7 @@
  * What an up-link was idle for, as far as that can be told from outside the engine: looked at whenever the host's
  * thread begins a turn, of the time since the turn before.
  */
-#include "sim/sim.h"
+#include "sim/oracles/oracles.h"
 
 /* At the beginning of a turn. */
 void sim_idle_look(sim_world *w, sim_host *h)

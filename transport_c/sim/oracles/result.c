@@ -2,6 +2,7 @@
  *
  *   O2 fingerprint: each slot of a result is made of distinct ranks that called this op, of whole hosts' contributions
  */
+#include "sim/oracles/oracles.h"
 #include "sim/oracles/view.h"
 #include "sim/world/liar.h"
 

@@ -2,6 +2,7 @@
  *
  * Who makes which part of a result, found again without the core's schedules.
  */
+#include "sim/oracles/oracles.h"
 #include "sim/world/seal.h"
 
 #include "core/wire/packets.h"

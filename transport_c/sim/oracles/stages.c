@@ -3,7 +3,7 @@
  *   O8 stages: a best-effort op ends within t_B per stage once that is known, and no stage ends early where nothing can
  *   be lost
  */
-#include "sim/sim.h"
+#include "sim/oracles/oracles.h"
 
 #include "core/op/deadline.h"
 

@@ -5,7 +5,7 @@
 #ifndef SIM_VIEW_H
 #define SIM_VIEW_H
 
-#include "sim/sim.h"
+#include "sim/oracles/oracles.h"
 
 /* All that the checks of one receipt share. */
 typedef struct sim_view {

@@ -12,6 +12,7 @@
  *   O15 nothing lost at the end, where nothing went wrong: each contribution is in one op and in its result, or was
  *   replaced, or taken back, or waits in its slot
  */
+#include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 

@@ -10,6 +10,7 @@
  * A path over which a host has said what cannot be is torn down and opened anew, later each time. The secret of a path
  * that stands is drawn anew from time to time by its receiver, which tells its sender.
  */
+#include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"

@@ -10,6 +10,7 @@
  *   O11 rest       the engine does not ask to be woken at once, again and again, without end
  */
 #include "sim/coded/coded.h"
+#include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"

@@ -4,6 +4,7 @@
  * and what hurts a careless engine: submits ahead, changes its buffers the moment it has the receipt, and when it dies
  * its memory is gone at once. Around each bucket in the arena lie bytes that must not change.
  */
+#include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"

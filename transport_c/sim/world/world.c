@@ -4,6 +4,7 @@
  * a few more ops must be perfect; then the books are closed.
  */
 #include "sim/coded/coded.h"
+#include "sim/oracles/oracles.h"
 #include "sim/partial/partial.h"
 #include "sim/world/liar.h"
 #include "sim/world/seal.h"
