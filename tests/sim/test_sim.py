@@ -187,6 +187,13 @@ def test_coded__seeds_all_hold_and_everything_is_met() -> None:
     assert [name for name, times in met.items() if times == 0] == []
 
 
+def test_coded__a_host_of_which_nothing_is_needed_is_waited_for() -> None:
+    """World 26 has more hosts than elements: punctual ones that own nothing once missed the results of steps."""
+    (program,) = built("sim")
+    result = run(program, "--coded", "--seed", 26)
+    assert result.returncode == 0, told(result)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_coded__more_all_hold() -> None:

@@ -98,12 +98,15 @@ static bool masks_known(const ut_job *j, const ut_op *op)
     return true;
 }
 
-/* Stage 1 gave up on something of |host|. */
-static bool was_closed(const ut_op *op, uint32_t host)
+/* Stage 1 gave up on something of |host|. (That it needed no more of it is another thing: the host may be about to say
+ * that it is in the op, and who is not waited for there gets no result.) */
+static bool was_given_up(const ut_op *op, uint32_t host)
 {
-    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
-        if (op->plan.transfer[i].closed)
+    for (uint32_t i = op->plan.rx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i]) {
+        const ut_transfer *t = &op->plan.transfer[i];
+        if (t->closed && !(t->slots && ut_transfer_moot(t)))
             return true;
+    }
     return false;
 }
 
@@ -112,7 +115,7 @@ static bool records_matched(const ut_job *j, const ut_op *op)
     for (uint32_t h = 0; h < j->config.hosts; h++)
         /* A host that closed the op without a word is not waited for, nor one whose contribution was given up. */
         if (h != j->config.self && ut_job_host_is_up(j, h) &&
-            !((op->peers.record_matched | op->peers.tx_done) & ut_bit(h)) && !was_closed(op, h))
+            !((op->peers.record_matched | op->peers.tx_done) & ut_bit(h)) && !was_given_up(op, h))
             return false;
     return true;
 }

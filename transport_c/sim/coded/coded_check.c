@@ -256,7 +256,6 @@ void sim_coded_check_behind(sim_world *w, sim_rank *rank, const sim_ask *ask, co
         SIM_CODED_FAIL(w, "O13 slots", rank,
                        "is behind at step %" PRIu64 ", says that %u is over; %" PRIu64 " steps are", step, r->step,
                        c->steps);
-    bool owns = w->plan.job[rank->job].part.count >= w->plan.job[rank->job].hosts; /* else nobody waits for its shard */
-    if (w->plan.faultless && owns && !rank->coder->newcomer)
+    if (w->plan.faultless && !rank->coder->newcomer)
         SIM_CODED_FAIL(w, "O10 calm", rank, "is behind at step %" PRIu64 ", in a world without faults", step);
 }
