@@ -313,12 +313,12 @@ def test_cost__verdicts() -> None:
     told = {"announce": {"p50_ms": 2.6, "p95_ms": 5.8, "count": 150}, "decide": {"p50_ms": 1.4},
             "probe": {"one_caller_per_s": 1473, "16_callers_per_s": 3124, "daemon_cpu_us": 20_000}}  # fmt: skip
     study = Study("", "", "")
-    cost.judge(study, told, 300)
+    cost.judge(study, told, 60)
     # A probe that costs as much as a task is not worth a second one.
     assert [row.verdict for row in study.rows] == ["pass", "not tested", "FAIL"] and "best q = 1" in study.rows[2].ours
     told["announce"]["p50_ms"] = 3.4
     slow = Study("", "", "")
-    cost.judge(slow, told, 300)
+    cost.judge(slow, told, 60)
     assert slow.rows[0].verdict == "FAIL"
     free = cost.rounds_per_second(0.0, 300)
     assert free[1] < free[2] < free[4] < free[16]
