@@ -286,6 +286,7 @@ typedef struct sim_world {
     uint64_t receipts;
     uint64_t ops; /* number of ops of which a receipt was checked, counted per host */
     uint64_t cover[SIM_COVERS];
+    ut_ns longest_way;      /* that a packet took so far, with the time in queues */
     ut_ns healthy[SIM_OPS]; /* by op of job 0: when the last first-stage packet came from one host to another, neither
                                of them the odd one */
     ut_ns core_free[SIM_HOSTS][2]; /* by group: the link to the core, and from it */

@@ -29,9 +29,9 @@ typedef struct sim_coder {
 /* An op, by its number and its step: hosts that do not hear of each other may start ops of one number for two steps. */
 typedef struct sim_coded_op {
     uint64_t op_seq, step;
-    uint64_t gave; /* mask of hosts whose contribution it took */
-    ut_ns gave_at[SIM_HOSTS];
-    ut_ns first; /* when the first host started it */
+    uint64_t gave;                                 /* mask of hosts whose contribution it took */
+    ut_ns gave_at[SIM_HOSTS], ended_at[SIM_HOSTS]; /* by host */
+    ut_ns first;                                   /* when the first host started it */
     bool result, whole;
     uint64_t digest;
 } sim_coded_op;

@@ -114,11 +114,12 @@ static void check_names(view *v)
              v->r->included, v->op->gave);
     if (v->r->late_mask & (fresh | ~all))
         FAIL("O13 slots", "hosts %#" PRIx64 " are late, %#" PRIx64 " gave", v->r->late_mask, fresh);
-    for (uint32_t h = 0; h < v->plan->hosts; h++) { /* records are on their way only so long */
-        ut_ns known = 5 * UT_MS + 8 * v->w->plan.delay_max;
+    for (uint32_t h = 0; h < v->plan->hosts; h++) { /* records are on their way only so long, and behind data */
+        ut_ns known = 5 * UT_MS + 8 * v->w->plan.delay_max + 2 * v->w->longest_way;
         if (v->w->plan.faultless && (v->r->late_mask >> h & 1) && (v->op->gave >> h & 1) &&
-            v->op->gave_at[h] + known < v->w->now - v->r->elapsed_ns)
-            FAIL("O13 slots", "host %u is said to be late, and gave before this rank called", h);
+            v->op->gave_at[h] + known < v->op->ended_at[v->self])
+            FAIL("O13 slots", "host %u is said to be late, and gave %.3f ms before the op ended here", h,
+                 (double)(v->op->ended_at[v->self] - v->op->gave_at[h]) / UT_MS);
     }
     if (v->r->unused_mask & (~fresh | members(v, sim_coded_group(v->plan, v->self))))
         FAIL("O13 slots", "hosts %#" PRIx64 " are unused, %#" PRIx64 " gave", v->r->unused_mask, fresh);

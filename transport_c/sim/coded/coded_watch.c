@@ -73,6 +73,17 @@ void sim_coded_notice(sim_world *w, sim_rank *r)
     w->cover[SIM_CODED_joined]++;
 }
 
+/* What the ring says was taken was given for the step of the op that started last: that one took it. Else an op did
+ * that has started since, of which the engine tells next. */
+static bool was_in_last(const sim_coded *c, const sim_rank *r, uint32_t self)
+{
+    const sim_coder *coder = r->coder;
+    for (uint32_t b = 0; b < SIM_CODED_BUFFERS; b++)
+        if (coder->call_in[b] == r->completions->taken - 1)
+            return coder->step_in[b] == c->op[c->running[self]].step;
+    return true;
+}
+
 void sim_coded_event(sim_world *w, sim_host *h, const ut_event *event)
 {
     sim_job *job = &w->job[event->job];
@@ -80,8 +91,11 @@ void sim_coded_event(sim_world *w, sim_host *h, const ut_event *event)
     sim_coded *c = job->coded;
     if (event->kind == UT_EVENT_OP_DONE) {
         h->ended[event->a < 5 ? event->a : 0]++;
-        if (c->life[self] == h->life && c->op[c->running[self]].op_seq == event->op_seq && event->a != UT_FAILED)
-            c->steps = UT_MAX2(c->steps, c->op[c->running[self]].step + 1);
+        sim_coded_op *op = c->life[self] == h->life ? &c->op[c->running[self]] : NULL;
+        if (op && op->op_seq == event->op_seq && event->a != UT_FAILED) {
+            op->ended_at[self] = w->now;
+            c->steps = UT_MAX2(c->steps, op->step + 1);
+        }
     }
     if (event->kind != UT_EVENT_ACTIVATED || w->plan.evil || w->plan.hostile)
         return;
@@ -92,7 +106,7 @@ void sim_coded_event(sim_world *w, sim_host *h, const ut_event *event)
     sim_rank *r = &job->rank[self];
     sim_coded_op *op = sim_coded_op_of(w, event->job, event->op_seq, event->b);
     w->cover[event->a ? SIM_CODED_began_with_own : SIM_CODED_dragged_in]++;
-    if (r->session != UINT32_MAX && !event->a)
+    if (r->session != UINT32_MAX && !event->a && was_in_last(c, r, self))
         sim_coded_notice(w, r);
     c->running[self] = (uint32_t)(op - c->op);
     c->life[self] = h->life;

@@ -135,6 +135,7 @@ static void note_input(sim_world *w, sim_host *h, const sim_packet *packet)
     } else if (!(packet->flags & SIM_SPOILT)) {
         h->given_old += packet->flags & SIM_AGAIN || w->now - packet->at > KEYS_KEPT || w->plan.keys_restless;
     }
+    w->longest_way = UT_MAX2(w->longest_way, packet->flags ? 0 : w->now - packet->at);
     sim_incast_note(w, packet);
     sim_healthy_note(w, packet);
     sim_trace_packet(w, SIM_TR_DELIVER, packet);
@@ -280,9 +281,10 @@ static void take_events(sim_world *w, sim_host *h)
     ut_event event;
     while (ut_engine_poll_event(h->engine, &event)) {
         sim_trace(w, SIM_TR_EVENT, h->index, event.kind, event.op_seq, event.a, event.b);
-        if (event.kind == UT_EVENT_VIOLATION && !w->plan.evil) {
+        if (event.kind == UT_EVENT_VIOLATION) {
             const sim_job_plan *j = &w->plan.job[event.job];
-            if (event.host >= j->hosts || !(sim_is_liar(w, h->index) || sim_is_liar(w, j->host[event.host])))
+            bool lies = sim_is_liar(w, h->index) || (event.host < j->hosts && sim_is_liar(w, j->host[event.host]));
+            if (event.host >= j->hosts || !(lies || w->plan.evil))
                 sim_fail(w, "O7 honesty", h->index, "job %u calls host %u a liar", event.job, event.host);
             sim_path_broken(w, h, event.job, event.host);
         }
