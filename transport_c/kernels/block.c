@@ -1,151 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Blocks: what travels of a sparse tensor. See block.h for the bytes. An encoder takes as many granules as fit, and
- * tells their indices in the smallest way; it reads each value of the tensor once, because trainers may write there.
+ * tells their indices in the smallest way; it reads each value once, because trainers may write there.
  */
-#include "block.h"
-
-#include "half.h"
+#include "block_form.h"
 #include "kernels.h"
 #include "sparse.h"
 
 enum { LOW_BITS_MAX = 15, GRANULE_MAX = UT_BLOCK_GROUP_MAX };
 
-static uint32_t load32(const uint8_t *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 static void store32(uint8_t *p, uint32_t x)
 {
     for (unsigned i = 0; i < 4; i++)
         p[i] = (uint8_t)(x >> 8 * i);
-}
-
-/* ---- values ---- */
-
-size_t ut_value_bytes(unsigned form)
-{
-    static const uint8_t bytes[UT_VALUE_FORMS_END] = {4, 2, 2, 1};
-    return bytes[form];
-}
-
-/* Rounds to the nearest, ties to even; what is too large becomes 448, and what is not finite NaN. */
-static uint8_t f8_of_float(float value)
-{
-    const uint32_t bits = ut_float_bits(value), magnitude = bits & 0x7fffffff;
-    const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
-    if (magnitude >= 0x7f800000)
-        return sign | 0x7f;
-    /* Below 2^-6 one unit is 2^-9, the last bit of 2^14: the adder rounds. */
-    uint32_t small = ut_float_bits(ut_float_of_bits(magnitude) + 0x1p14f) - 0x46800000;
-    uint32_t normal = (magnitude - (120u << 23) + 0x7ffff + (magnitude >> 20 & 1)) >> 20;
-    uint32_t f8 = magnitude < 0x3c800000 ? small : normal;
-    return (uint8_t)(sign | UT_MIN2(f8, 0x7e));
-}
-
-static float float_of_f8(uint8_t f8)
-{
-    const uint32_t sign = (uint32_t)(f8 & 0x80) << 24, magnitude = f8 & 0x7f;
-    if (magnitude == 0x7f)
-        return ut_float_of_bits(sign | 0x7fc00000);
-    const float value = magnitude < 8 ? (float)magnitude * 0x1p-9f : ut_float_of_bits((magnitude << 20) + (120u << 23));
-    return ut_float_of_bits(sign | ut_float_bits(value));
-}
-
-float ut_float8_scale(float most)
-{
-    const uint32_t bits = ut_float_bits(most) & 0x7fffffff;
-    int exponent = (int)(bits >> 23) - 127 - 8 + ((bits & 0x7fffff) > 0x600000); /* 448 is 1.75 * 2^8 */
-    return ut_float_of_bits((uint32_t)(UT_MAX2(exponent, -117) + 127) << 23);
-}
-
-float ut_largest_finite(const float *x, size_t n)
-{
-    uint32_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, 4);
-        bits &= 0x7fffffff;
-        most = bits < 0x7f800000 && bits > most ? bits : most;
-    }
-    return ut_float_of_bits(most);
-}
-
-static inline void store_value(uint8_t *out, float x, unsigned form, float inverse)
-{
-    uint16_t half = form == UT_VALUE_FLOAT16 ? ut_f16_of_float(x) : ut_bf16_of_float(x);
-    if (form == UT_VALUE_FLOAT32)
-        memcpy(out, &x, 4);
-    else if (form == UT_VALUE_FLOAT8)
-        *out = f8_of_float(x * inverse);
-    else
-        memcpy(out, &half, 2);
-}
-
-static inline float load_value(const uint8_t *in, unsigned form, float scale)
-{
-    float x;
-    uint16_t half;
-    if (form == UT_VALUE_FLOAT8)
-        return float_of_f8(*in) * scale;
-    if (form == UT_VALUE_FLOAT32) {
-        memcpy(&x, in, 4);
-        return x;
-    }
-    memcpy(&half, in, 2);
-    return form == UT_VALUE_FLOAT16 ? ut_float_of_f16(half) : ut_float_of_bf16(half);
-}
-
-float ut_value_rounded(float x, unsigned form, float scale)
-{
-    uint8_t bytes[4];
-    if (form == UT_VALUE_FLOAT32)
-        return x;
-    store_value(bytes, x, form, 1 / scale);
-    return load_value(bytes, form, scale);
-}
-
-/* Of -0 comes 0, for no entry is as much. Whole loops for each form, that the compiler may take several at once. */
-static inline size_t finish_form(float *x, size_t n, unsigned form)
-{
-    size_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        x[i] = ut_value_rounded(x[i], form, 1) + 0.0f;
-        bad += (ut_float_bits(x[i]) & 0x7f800000) == 0x7f800000;
-    }
-    return bad;
-}
-
-size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
-{
-    if (divisor > 1)
-        (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x, x, n, divisor);
-    if (form == UT_VALUE_FLOAT32)
-        return finish_form(x, n, UT_VALUE_FLOAT32);
-    if (form == UT_VALUE_FLOAT16)
-        return finish_form(x, n, UT_VALUE_FLOAT16);
-    return finish_form(x, n, form);
-}
-
-size_t ut_sparse_scatter(float *out, const ut_block_shape *s, const void *x, const void *v, size_t n, float scale,
-                         uint32_t more)
-{
-    const uint8_t *names = x, *values = v;
-    uint32_t index[256];
-    float row[UT_BLOCK_GROUP_MAX];
-    for (size_t i = 0; i < n; i++) {
-        if (i % 256 == 0)
-            memcpy(index, names + 4 * i, 4 * UT_MIN2(n - i, (size_t)256));
-        uint32_t at = index[i % 256];
-        if (at >= s->units || at < more)
-            return i;
-        more = at + 1;
-        memcpy(row, values + 4 * i * s->group, 4 * s->group);
-        for (uint32_t k = 0; k < s->group; k++)
-            out[(size_t)at * s->group + k] += ut_value_rounded(row[k], s->form, scale);
-    }
-    return n;
 }
 
 /* ---- sizes ---- */
@@ -161,20 +28,15 @@ uint32_t ut_block_granules(const ut_block_shape *s)
     return (uint32_t)(((uint64_t)s->units + units - 1) / units);
 }
 
-static size_t head_bytes(unsigned form)
-{
-    return UT_BLOCK_HEADER + (form == UT_VALUE_FLOAT8 ? sizeof(float) : 0);
-}
-
 size_t ut_block_least(uint32_t group, unsigned form)
 {
-    return head_bytes(form) + (size_t)ut_granule_units(group) * group * ut_value_bytes(form);
+    return ut_block_head(form) + (size_t)ut_granule_units(group) * group * ut_value_bytes(form);
 }
 
 uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload)
 {
-    size_t granule = ut_block_least(s->group, s->form) - head_bytes(s->form);
-    size_t each = (payload - head_bytes(s->form)) / granule;
+    size_t granule = ut_block_least(s->group, s->form) - ut_block_head(s->form);
+    size_t each = (payload - ut_block_head(s->form)) / granule;
     return (uint32_t)((ut_block_granules(s) + each - 1) / each);
 }
 
@@ -190,19 +52,13 @@ static unsigned low_bits(uint32_t entries, uint32_t units, unsigned near)
     return near;
 }
 
-/* Bits of the high part: a one for each entry, and room for the steps between. */
-static uint64_t high_bits(uint32_t entries, uint32_t units, unsigned low)
-{
-    return entries ? (uint64_t)entries + ((units - 1) >> low) : 0;
-}
-
-static size_t index_bytes(unsigned index, uint32_t entries, uint32_t units, unsigned low)
+size_t ut_block_index_bytes(unsigned index, uint32_t entries, uint32_t units, unsigned low)
 {
     if (index == UT_INDEX_DENSE)
         return 0;
     if (index == UT_INDEX_BITMAP)
         return ((size_t)units + 7) / 8;
-    return ((size_t)entries * low + 7) / 8 + (size_t)((high_bits(entries, units, low) + 7) / 8);
+    return ((size_t)entries * low + 7) / 8 + (size_t)((ut_block_high_bits(entries, units, low) + 7) / 8);
 }
 
 /* The smallest way to tell |entries| of |units|, with |low| bits of each apart in Elias-Fano, and the bytes of index
@@ -212,7 +68,7 @@ static size_t smallest(const ut_block_shape *s, uint32_t entries, uint32_t units
     size_t value = s->group * ut_value_bytes(s->form), best = units * value;
     *ret_index = UT_INDEX_DENSE;
     for (unsigned index = UT_INDEX_BITMAP; index < UT_INDEXES_END; index++) {
-        size_t bytes = index_bytes(index, entries, units, low) + entries * value;
+        size_t bytes = ut_block_index_bytes(index, entries, units, low) + entries * value;
         if (bytes < best) {
             best = bytes;
             *ret_index = index;
@@ -286,16 +142,65 @@ static void put_index(uint8_t *out, unsigned index, const uint32_t *at, uint32_t
         *out = (uint8_t)bits;
 }
 
+/* What goes into a block: units in [0, units) of its range, and the values of those that have some. */
+typedef struct content {
+    uint32_t entries, units;
+    unsigned index, low; /* how indices are told; low bits of Elias-Fano for as many entries and units */
+    size_t bytes;
+    uint32_t at[UT_BLOCK_VALUES_MAX + GRANULE_MAX];
+    float values[UT_BLOCK_VALUES_MAX + 2 * GRANULE_MAX];
+} content;
+
+/* Whether |found| more entries and |some| more units fit into |room|; takes them in if so. */
+static bool grow(content *c, const ut_block_shape *s, size_t room, uint32_t found, uint32_t some)
+{
+    unsigned how, low = low_bits(c->entries + found, c->units + some, c->low);
+    size_t bytes = ut_block_head(s->form) + smallest(s, c->entries + found, c->units + some, low, &how);
+    c->low = low;
+    if (bytes > room)
+        return false;
+    c->bytes = bytes;
+    c->index = how;
+    c->entries += found;
+    c->units += some;
+    return true;
+}
+
+static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t first, uint32_t end, float scale)
+{
+    size_t head = ut_block_head(s->form), value = ut_value_bytes(s->form);
+    unsigned low = c->index == UT_INDEX_ELIAS_FANO ? low_bits(c->entries, c->units, c->low) : 0;
+    uint32_t told = c->index == UT_INDEX_DENSE ? 0 : c->entries;
+    out[0] = (uint8_t)(c->index | s->form << 4);
+    out[1] = (uint8_t)((end == ut_block_granules(s) ? UT_BLOCK_LAST : 0) | low << 4);
+    out[2] = (uint8_t)told;
+    out[3] = (uint8_t)(told >> 8);
+    store32(out + 4, first);
+    store32(out + 8, end - first);
+    if (s->form == UT_VALUE_FLOAT8)
+        memcpy(out + UT_BLOCK_HEADER, &scale, sizeof scale);
+    size_t names = ut_block_index_bytes(c->index, c->entries, c->units, low);
+    uint8_t *to = out + head + names;
+    memset(out + head, 0, c->index == UT_INDEX_DENSE ? c->bytes - head : names);
+    put_index(out + head, c->index, c->at, c->entries, low);
+    if (c->index != UT_INDEX_DENSE && s->form == UT_VALUE_FLOAT32)
+        memcpy(to, c->values, (size_t)c->entries * s->group * sizeof(float));
+    else
+        for (uint32_t i = 0; i < c->entries; i++) {
+            uint8_t *unit = to + (c->index == UT_INDEX_DENSE ? c->at[i] : i) * s->group * value;
+            for (uint32_t k = 0; k < s->group; k++)
+                ut_value_store(unit + k * value, c->values[(size_t)i * s->group + k], s->form, 1 / scale);
+        }
+}
+
 size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
                        float scale, uint32_t *ret_granules)
 {
-    uint32_t at[UT_BLOCK_VALUES_MAX + GRANULE_MAX];
-    float values[UT_BLOCK_VALUES_MAX + 2 * GRANULE_MAX];
-    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first, entries = 0, units = 0;
-    size_t head = head_bytes(s->form), bytes = head, value = ut_value_bytes(s->form);
-    unsigned index = UT_INDEX_DENSE, low = 0;
+    content c; /* too large to be cleared */
+    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first;
     uint64_t seen = 0; /* of several granules of single elements */
     assert(first < all && room >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
+    c.entries = c.units = c.low = 0;
     for (; granule < all; granule++) {
         uint32_t some = UT_MIN2(each, s->units - granule * each), found = 0;
         const float *from = chunk + (size_t)granule * each * s->group;
@@ -303,163 +208,65 @@ size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_b
             unsigned turn = (granule - first) % (64 / UT_GRANULE_ELEMENTS) * UT_GRANULE_ELEMENTS;
             if (turn == 0)
                 seen = ut_nonzero(from, UT_MIN2(s->units - granule * each, 64u));
-            found = gather_single(from, seen >> turn & ((1u << UT_GRANULE_ELEMENTS) - 1), units, at + entries,
-                                  values + entries);
+            found = gather_single(from, seen >> turn & ((1u << UT_GRANULE_ELEMENTS) - 1), c.units, c.at + c.entries,
+                                  c.values + c.entries);
         } else if (!all_zero(from, (size_t)some * s->group))
-            found = gather(from, some, s->group, units, at + entries, values + (size_t)entries * s->group);
-        unsigned how;
-        low = low_bits(entries + found, units + some, low);
-        size_t size = head + smallest(s, entries + found, units + some, low, &how);
-        if (size > room)
+            found = gather(from, some, s->group, c.units, c.at + c.entries, c.values + (size_t)c.entries * s->group);
+        if (!grow(&c, s, room, found, some))
             break;
-        bytes = size;
-        index = how;
-        entries += found;
-        units += some;
     }
-    low = index == UT_INDEX_ELIAS_FANO ? low_bits(entries, units, low) : 0;
-    out[0] = (uint8_t)(index | s->form << 4);
-    out[1] = (uint8_t)((granule == all ? UT_BLOCK_LAST : 0) | low << 4);
-    uint32_t told = index == UT_INDEX_DENSE ? 0 : entries;
-    out[2] = (uint8_t)told;
-    out[3] = (uint8_t)(told >> 8);
-    store32(out + 4, first);
-    store32(out + 8, granule - first);
-    if (s->form == UT_VALUE_FLOAT8)
-        memcpy(out + UT_BLOCK_HEADER, &scale, sizeof scale);
-    size_t names = index_bytes(index, entries, units, low);
-    uint8_t *to = out + head + names;
-    memset(out + head, 0, index == UT_INDEX_DENSE ? bytes - head : names);
-    put_index(out + head, index, at, entries, low);
-    if (index != UT_INDEX_DENSE && s->form == UT_VALUE_FLOAT32)
-        memcpy(to, values, (size_t)entries * s->group * sizeof(float));
-    else
-        for (uint32_t i = 0; i < entries; i++) {
-            uint8_t *unit = to + (index == UT_INDEX_DENSE ? at[i] : i) * s->group * value;
-            for (uint32_t k = 0; k < s->group; k++)
-                store_value(unit + k * value, values[(size_t)i * s->group + k], s->form, 1 / scale);
-        }
+    put(out, &c, s, first, granule, scale);
     *ret_granules = granule - first;
-    return bytes;
+    return c.bytes;
 }
 
-/* ---- decode ---- */
-
-static uint32_t get_bits(const uint8_t *in, uint64_t at, unsigned n)
+/* The entries of |e| whose index is in [|least|, |end|), at |base| the block begins, behind those that |c| has; |e|
+ * goes on behind them. Returns how many have a value that is not zero. */
+static uint32_t gather_entries(content *c, ut_entries *e, uint32_t group, uint32_t base, uint32_t end)
 {
-    uint32_t x = 0;
-    const uint8_t *p = in + (at >> 3);
-    unsigned skip = at & 7;
-    for (unsigned got = 0; got < skip + n; got += 8)
-        x |= (uint32_t)*p++ << got;
-    return x >> skip & ((1u << n) - 1);
-}
-
-/* The numbers of the ones among |bits| bits, at most |room| of them. Returns how many there are, or room + 1. */
-static uint32_t ones(uint32_t *ret, uint32_t room, const uint8_t *in, uint64_t bits)
-{
-    uint32_t found = 0;
-    uint64_t len = (bits + 7) / 8;
-    for (uint64_t byte = 0; byte < len; byte += 8) {
-        uint64_t word = 0;
-        for (uint64_t i = byte; i < UT_MIN2(len, byte + 8); i++)
-            word |= (uint64_t)in[i] << 8 * (i - byte);
-        for (; word; word &= word - 1) {
-            uint64_t at = byte * 8 + (unsigned)__builtin_ctzll(word);
-            if (found == room || at >= bits)
-                return room + 1;
-            ret[found++] = (uint32_t)at;
-        }
+    uint32_t found = 0, index;
+    for (; e->next < e->n; e->next++, e->more = index + 1) {
+        index = ut_entries_index(e, e->next, UT_MAX2(e->more, base + c->units), end);
+        if (index == UINT32_MAX)
+            break;
+        uint32_t any = 0;
+        float *row = c->values + (size_t)(c->entries + found) * group;
+        memcpy(row, e->values + 4 * (size_t)e->next * group, 4 * group);
+        for (uint32_t k = 0; k < group; k++)
+            any |= ut_float_bits(row[k]) << 1;
+        c->at[c->entries + found] = index - base;
+        found += any != 0;
     }
     return found;
 }
 
-static bool get_index(ut_block *b, const uint8_t *in, unsigned low)
+/* Goes from entry to entry; only where one does not fit any more it looks at the granules before that one by one. */
+size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const ut_block_shape *s, uint32_t base,
+                               uint32_t first, float scale, uint32_t *ret_granules)
 {
-    if (b->index == UT_INDEX_BITMAP)
-        return ones(b->at, b->entries, in, b->units) == b->entries;
-    const uint8_t *high = in + ((size_t)b->entries * low + 7) / 8;
-    if (ones(b->at, b->entries, high, high_bits(b->entries, b->units, low)) != b->entries)
-        return false;
-    for (uint32_t i = 0; i < b->entries; i++) {
-        uint64_t at = (uint64_t)(b->at[i] - i) << low | get_bits(in, (uint64_t)i * low, low);
-        if (at >= b->units || (i > 0 && at <= b->at[i - 1]))
-            return false;
-        b->at[i] = (uint32_t)at;
-    }
-    return true;
-}
-
-int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s)
-{
-    size_t head = head_bytes(s->form), value = s->group * ut_value_bytes(s->form);
-    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s);
-    if (len < head || (in[0] & 15) >= UT_INDEXES_END || in[0] >> 4 != s->form || (in[1] & 15) > UT_BLOCK_LAST)
-        return UT_ERR_MALFORMED;
-    unsigned low = in[1] >> 4;
-    ret->index = in[0] & 15;
-    ret->last = in[1] & UT_BLOCK_LAST;
-    ret->entries = in[2] | (uint32_t)in[3] << 8;
-    ret->first = load32(in + 4);
-    ret->granules = load32(in + 8);
-    if (ret->first >= all || ret->granules == 0 || ret->granules > all - ret->first ||
-        ret->last != (ret->first + ret->granules == all) || (ret->index != UT_INDEX_ELIAS_FANO && low))
-        return UT_ERR_MALFORMED;
-    ret->base = ret->first * each;
-    ret->units = (uint32_t)UT_MIN2((uint64_t)ret->granules * each, s->units - ret->base);
-    if (ret->index == UT_INDEX_DENSE) {
-        if (ret->entries)
-            return UT_ERR_MALFORMED;
-        ret->entries = ret->units;
-    }
-    size_t index = index_bytes(ret->index, ret->entries, ret->units, low);
-    if (ret->entries > ret->units || ret->entries > len || index > len - head ||
-        ret->entries * value > len - head - index)
-        return UT_ERR_MALFORMED;
-    ret->scale = 1;
-    if (s->form == UT_VALUE_FLOAT8) {
-        memcpy(&ret->scale, in + UT_BLOCK_HEADER, sizeof ret->scale);
-        if (!(ret->scale > 0 && ret->scale < 0x1p127f))
-            return UT_ERR_MALFORMED;
-    }
-    ret->values = in + head + index;
-    return ret->index == UT_INDEX_DENSE || get_index(ret, in + head, low) ? UT_OK : UT_ERR_MALFORMED;
-}
-
-static inline void add_form(const ut_block *b, uint32_t group, unsigned form, float *to)
-{
-    size_t value = ut_value_bytes(form);
-    for (uint32_t i = 0; i < b->entries; i++) {
-        float *unit = to + (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * group;
-        for (uint32_t k = 0; k < group; k++)
-            unit[k] += load_value(b->values + ((size_t)i * group + k) * value, form, b->scale);
-    }
-}
-
-void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk)
-{
-    float *to = chunk + (size_t)b->base * s->group;
-    if (s->form == UT_VALUE_FLOAT32 && s->group == 1) /* each form by itself, that the compiler may make loops of it */
-        add_form(b, 1, UT_VALUE_FLOAT32, to);
-    else if (s->form == UT_VALUE_FLOAT32)
-        add_form(b, s->group, UT_VALUE_FLOAT32, to);
-    else if (s->form == UT_VALUE_FLOAT16)
-        add_form(b, s->group, UT_VALUE_FLOAT16, to);
-    else
-        add_form(b, s->group, s->form, to);
-}
-
-size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk)
-{
-    size_t bad = 0, value = ut_value_bytes(s->form);
-    float *to = chunk + (size_t)b->base * s->group;
-    memset(to, 0, (size_t)b->units * s->group * sizeof *to);
-    for (uint32_t i = 0; i < b->entries; i++) {
-        float *unit = to + (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * s->group;
-        for (uint32_t k = 0; k < s->group; k++) {
-            unit[k] = load_value(b->values + ((size_t)i * s->group + k) * value, s->form, b->scale);
-            bad += (ut_float_bits(unit[k]) & 0x7f800000) == 0x7f800000;
+    content c;
+    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first;
+    uint32_t from = base + first * each; /* the block's first unit */
+    assert(first < all && room >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
+    c.entries = c.units = c.low = 0;
+    while (granule < all) {
+        uint32_t index = UINT32_MAX;
+        if (e->next < e->n)
+            index = ut_entries_index(e, e->next, UT_MAX2(e->more, from + c.units), base + s->units);
+        uint32_t with = index == UINT32_MAX ? all - 1 : (index - base) / each;
+        uint32_t end = UT_MIN2((uint64_t)(with + 1) * each, s->units);
+        ut_entries before = *e;
+        uint32_t found = gather_entries(&c, e, s->group, from, base + end);
+        if (grow(&c, s, room, found, base + end - from - c.units)) {
+            granule = with + 1;
+            continue;
         }
+        *e = before;
+        while (granule < with && grow(&c, s, room, 0, each))
+            granule++;
+        break;
     }
-    return bad;
+    put(out, &c, s, first, granule, scale);
+    *ret_granules = granule - first;
+    return c.bytes;
 }

@@ -68,23 +68,40 @@ float ut_largest_finite(const float *x, size_t n);
 /* |x| as it arrives when it travels as |form|. |scale| counts for float8 alone. */
 float ut_value_rounded(float x, unsigned form, float scale);
 
-/* Adds the entries {x[i], group values at v + i * group}, rounded to |form|, to |out|, a whole tensor of |units|. |x|
- * and |v| need no alignment and may change meanwhile. Stops at the first index that is not below |units| or, |more|
- * being one more than the last index before (0: none), not above that; returns how many it added. */
-size_t ut_sparse_scatter(float *out, const ut_block_shape *s, const void *x, const void *v, size_t n, float scale,
-                         uint32_t more);
-/* Makes what is sent of |n| results: each divided by |divisor|, rounded to |form|, and 0 where it was -0. Returns those
- * that are NaN or infinite. */
+/* Entries as a trainer gives them: |n| indices of 32 bits, ascending, and a group of float32 for each; of no alignment,
+ * and they may change while they are read. Functions go on at entry |next|, whose index must be |more| or higher. */
+typedef struct ut_entries {
+    const uint8_t *names, *values;
+    uint32_t n, next, more;
+} ut_entries;
+/* The index of entry |i|; UINT32_MAX if it is not in [|least|, |end|). */
+uint32_t ut_entries_index(const ut_entries *e, uint32_t i, uint32_t least, uint32_t end);
+/* Passes over entries, at most |most|, whose indices ascend and are below |end|. Returns how many. */
+uint32_t ut_entries_skip(ut_entries *e, uint32_t end, uint32_t most);
+/* Adds entries, at most |most|, rounded to |s|->form, to |out|, whose first unit has the index |base|. Stops at an
+ * index that is not above those before, or not of |out|. Returns how many it added. */
+uint32_t ut_entries_add(ut_entries *e, float *out, const ut_block_shape *s, uint32_t base, uint32_t most, float scale);
+
+/* Makes what is sent of |n| results: each divided by |divisor|, rounded once to |form|, and 0 where it was -0. Returns
+ * those that are NaN or infinite. */
 size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form);
 
 /* Encodes the chunk from granule |first| on, which is below its end, into at most |room| bytes (at least
  * ut_block_least); elements that are zero need no entry. Returns the bytes, and the granules that they cover. */
 size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
                        float scale, uint32_t *ret_granules);
+/* The same block from the entries of the chunk, whose first unit has the index |base|; |e| stands at the first entry of
+ * granule |first|, and goes on behind the last one that is in the block. Granules without an entry cost nothing. */
+size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const ut_block_shape *s, uint32_t base,
+                               uint32_t first, float scale, uint32_t *ret_granules);
 /* Checks a block of a chunk |s|. UT_ERR_MALFORMED for all that ut_block_encode cannot have made of one. */
 int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s);
-/* Adds the block to the chunk, or puts it in the place of its range, of which it returns the NaN and Inf elements. */
 void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk);
-size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk);
+/* Puts the block in the place of its range. Returns the NaN and Inf elements of it; adds its digest, as below, to
+ * |digest|: the chunk's first element has the number |start|. */
+size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, uint64_t start, uint64_t *digest);
+/* The digest of a tensor is the sum of one number for each element that is not zero, so that it does not depend on how
+ * it was cut into blocks. This is that of |n| elements, of which the first has the number |first|. */
+uint64_t ut_sparse_digest(const float *x, size_t n, uint64_t first);
 
 #endif

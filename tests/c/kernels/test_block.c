@@ -6,6 +6,7 @@
  */
 #include "check.h"
 
+#include "core/base/mix.h"
 #include "kernels/block.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
@@ -76,6 +77,14 @@ static void read_plainly(const uint8_t *b, const ut_block_shape *s, float *to)
         }
 }
 
+static uint64_t plain_digest(const float *x, uint64_t n, uint64_t first)
+{
+    uint64_t digest = 0;
+    for (uint64_t i = 0; i < n; i++)
+        digest += x[i] == 0 ? 0 : ut_mix((uint64_t)ut_float_bits(x[i]) << 32 | (uint32_t)(first + i));
+    return digest;
+}
+
 static void blocks__tile_a_chunk_and_come_back(void)
 {
     static ut_block b;
@@ -90,6 +99,7 @@ static void blocks__tile_a_chunk_and_come_back(void)
         float scale = ut_float8_scale(ut_largest_finite(tensor, (size_t)s.units * s.group));
         size_t least = ut_block_least(s.group, s.form), room = least + check_below(ROOM_MAX - least + 1);
         uint32_t first = 0, blocks = 0, all = ut_block_granules(&s), granules;
+        uint64_t digest = 0;
         memset(came, 0xff, sizeof came);
         memset(sum, 0, sizeof sum);
         for (; first < all; first += granules, blocks++) {
@@ -103,7 +113,7 @@ static void blocks__tile_a_chunk_and_come_back(void)
                 break;
             CHECK(b.first == first && b.granules == granules && b.last == (first + granules == all));
             seen[b.index]++;
-            (void)ut_block_place(&b, &s, came);
+            (void)ut_block_place(&b, &s, came, 0, &digest);
             ut_block_add(&b, &s, sum);
             static float plain[ELEMENTS];
             memset(plain, 0, sizeof plain);
@@ -120,6 +130,7 @@ static void blocks__tile_a_chunk_and_come_back(void)
             free(bytes);
         }
         CHECK(blocks <= ut_block_count_most(&s, room));
+        CHECK_HEX(digest, plain_digest(came, (uint64_t)s.units * s.group, 0));
     }
     for (unsigned i = 0; i < UT_INDEXES_END; i++)
         CHECK_MSG(seen[i] > 50, "index form %u was made %u times", i, seen[i]);
@@ -178,6 +189,30 @@ static void values__round_as_defined(void)
     CHECK_DOUBLE(sums[3], -1);
 }
 
+/* Results of any length and form, on all instruction sets: a quotient that is rounded once, and no -0. */
+static void results__are_rounded_once(void)
+{
+    static float x[3000], want[3000];
+    for (unsigned round = 0; round < 60; round++) {
+        size_t n = check_below(3001), bad = 0;
+        unsigned form = (unsigned)check_below(UT_VALUE_FLOAT8);
+        uint32_t divisor = 1 + (uint32_t)check_below(9);
+        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_AVX512 + 1));
+        for (size_t i = 0; i < n; i++) {
+            x[i] = ut_float_of_bits((uint32_t)check_random() & (check_below(3) ? 0xc7ffffff : 0x80000000));
+            double exact = (double)x[i] / divisor;
+            float odd = ut_float_odd_of_double(exact);
+            want[i] = (form ? ut_value_rounded(odd, form, 1) : (float)exact) + 0.0f;
+            bad += (ut_float_bits(want[i]) & 0x7f800000) == 0x7f800000;
+        }
+        CHECK_EQ(ut_sparse_finish(x, n, divisor, form), bad);
+        for (size_t i = 0; i < n; i++)
+            if (!CHECK_MSG(ut_float_bits(x[i]) == ut_float_bits(want[i]) || (x[i] != x[i] && want[i] != want[i]),
+                           "form %u, divisor %u, element %zu: %a, not %a", form, divisor, i, x[i], want[i]))
+                return;
+    }
+}
+
 static void scatter__adds_and_stops_at_a_bad_index(void)
 {
     ut_block_shape s = {.units = 10, .group = 2};
@@ -185,8 +220,108 @@ static void scatter__adds_and_stops_at_a_bad_index(void)
     const uint32_t rows[][4] = {{0, 4, 9, 3}, {4, 4, 9, 1}, {4, 2, 9, 1}, {4, 10, 0, 1}, {10, 0, 0, 0}};
     for (unsigned i = 0; i < 5; i++) {
         memset(sum, 0, sizeof sum);
-        CHECK_EQ(ut_sparse_scatter(sum, &s, rows[i], v, 3, 1, 0), rows[i][3]);
+        ut_entries e = {.names = (const uint8_t *)rows[i], .values = (const uint8_t *)v, .n = 3}, passed = e;
+        CHECK_EQ(ut_entries_add(&e, sum, &s, 0, 3, 1), rows[i][3]);
         CHECK_DOUBLE(sum[2 * (rows[i][0] % 10) + 1], rows[i][3] ? 2 : 0);
+        CHECK_EQ(ut_entries_skip(&passed, 10, 3), rows[i][3]);
+    }
+}
+
+/* The entries of a support, in memory of just their size that is not aligned. */
+static ut_entries entries_of(const ut_block_shape *s, uint8_t **ret)
+{
+    uint32_t n = 0, i = 0;
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t u = 0; u < s->units; u++) {
+            bool any = false;
+            for (uint32_t k = 0; k < s->group; k++)
+                any = any || tensor[u * s->group + k] != 0;
+            if (!any)
+                continue;
+            if (pass == 0) {
+                n++;
+                continue;
+            }
+            memcpy(*ret + 1 + 4 * i, &u, 4);
+            memcpy(*ret + 1 + 4 * (n + (size_t)i * s->group), tensor + (size_t)u * s->group, 4 * s->group);
+            i++;
+        }
+        *ret = pass ? *ret : malloc(1 + 4 * (size_t)n * (1 + s->group));
+    }
+    return (ut_entries){.names = *ret + 1, .values = *ret + 1 + 4 * (size_t)n, .n = n};
+}
+
+/* Blocks made of entries say what those say that are made of the tensor, chunk by chunk, and are no more. */
+static void entries__become_the_same_blocks(void)
+{
+    static ut_block b;
+    for (unsigned round = 0; round < 400; round++) {
+        const uint32_t groups[] = {1, 1, 1, 2, 3, 16, 24, 256};
+        const unsigned rates[] = {0, 1, 10, 100, 500, 1000};
+        ut_block_shape s = {.group = groups[check_below(8)], .form = (uint8_t)check_below(UT_VALUE_FORMS_END)};
+        s.units = 1 + (uint32_t)check_below(ELEMENTS / s.group);
+        draw(&s, rates[check_below(6)]);
+        float scale = ut_float8_scale(ut_largest_finite(tensor, (size_t)s.units * s.group));
+        size_t least = ut_block_least(s.group, s.form), room = least + check_below(ROOM_MAX - least + 1);
+        uint8_t *memory = NULL;
+        ut_entries e = entries_of(&s, &memory);
+        uint32_t n = e.n, each = ut_granule_units(s.group), all = ut_block_granules(&s);
+        uint32_t cut = (uint32_t)UT_MIN2(check_below(all + 1) * each, s.units), blocks = 0, plain = 0, granules;
+        memset(came, 0xff, sizeof came);
+        for (unsigned part = 0; part < 2; part++) { /* two chunks */
+            uint32_t base = part ? cut : 0, entries = e.next;
+            ut_block_shape chunk = {part ? s.units - cut : cut, s.group, s.form};
+            for (uint32_t first = 0; first < ut_block_granules(&chunk); first += granules, blocks++) {
+                uint8_t *bytes = malloc(room);
+                size_t len = ut_block_encode_entries(bytes, room, &e, &chunk, base, first, scale, &granules);
+                uint64_t digest = 0;
+                if (!CHECK(len <= room && granules > 0) || !CHECK_EQ(ut_block_open(&b, bytes, len, &chunk), UT_OK) ||
+                    !CHECK(b.first == first && b.granules == granules))
+                    return;
+                (void)ut_block_place(&b, &chunk, came + (size_t)base * s.group, (uint64_t)base * s.group, &digest);
+                size_t at = (size_t)(base + b.base) * s.group;
+                CHECK_HEX(digest, ut_sparse_digest(came + at, (size_t)b.units * s.group, at));
+                free(bytes);
+            }
+            for (uint32_t first = 0; first < ut_block_granules(&chunk); first += granules, plain++) {
+                uint8_t bytes[ROOM_MAX];
+                (void)ut_block_encode(bytes, room, tensor + (size_t)base * s.group, &chunk, first, scale, &granules);
+            }
+            ut_entries again = {e.names, e.values, n, entries, 0};
+            memset(sum, 0, sizeof sum);
+            CHECK_EQ(ut_entries_add(&again, sum, &chunk, base, n, scale), e.next - entries);
+            for (uint32_t i = 0; i < chunk.units * s.group; i++) {
+                float x = tensor[(size_t)base * s.group + i], want = x == 0 ? 0 : ut_value_rounded(x, s.form, scale);
+                if (!CHECK_DOUBLE(came[(size_t)base * s.group + i], want) || !CHECK_DOUBLE(sum[i], want))
+                    return;
+            }
+        }
+        CHECK_EQ(e.next, n);
+        CHECK_MSG(blocks <= plain + plain / 50, "%u blocks of entries, %u of the tensor", blocks, plain);
+        free(memory);
+    }
+}
+
+/* Entries that a trainer spoils while they are read make a block all the same, of what could still be believed. */
+static void entries__may_change_while_they_are_read(void)
+{
+    static ut_block b;
+    for (unsigned round = 0; round < 2000; round++) {
+        uint32_t names[40], granules;
+        ut_block_shape s = {.units = 1 + (uint32_t)check_below(700), .group = 1, .form = UT_VALUE_FLOAT32};
+        for (unsigned i = 0; i < 40; i++)
+            names[i] = check_below(6) ? 17 * i : (uint32_t)check_random();
+        float values[40];
+        for (unsigned i = 0; i < 40; i++)
+            values[i] = 1;
+        uint32_t base = (uint32_t)check_below(3) * 16;
+        ut_entries e = {(const uint8_t *)names, (const uint8_t *)values, 40, (uint32_t)check_below(40), base};
+        for (uint32_t first = 0; first < ut_block_granules(&s); first += granules) {
+            uint8_t bytes[120];
+            size_t n = ut_block_encode_entries(bytes, sizeof bytes, &e, &s, base, first, 1, &granules);
+            if (!CHECK_EQ(ut_block_open(&b, bytes, n, &s), UT_OK) || !CHECK(b.first == first))
+                return;
+        }
     }
 }
 
@@ -215,7 +350,8 @@ static void decoder__random_bytes(void)
             in[check_below(check_below(2) ? len : UT_MIN2(len, (size_t)12))] ^= (uint8_t)(1u << check_below(8));
         if (ut_block_open(&b, in, len, &s) == UT_OK) {
             accepted++;
-            (void)ut_block_place(&b, &s, came);
+            uint64_t digest = 0;
+            (void)ut_block_place(&b, &s, came, 0, &digest);
             ut_block_add(&b, &s, came);
             bool sound = b.base + b.units <= s.units && b.granules > 0;
             for (uint32_t k = 0; k < b.entries && b.index != UT_INDEX_DENSE; k++)
@@ -233,6 +369,9 @@ int main(int argc, char **argv)
     (void)ut_kernels_init(UT_ISA_AVX512);
     RUN(block__golden_bytes);
     RUN(values__round_as_defined);
+    RUN(results__are_rounded_once);
+    RUN(entries__become_the_same_blocks);
+    RUN(entries__may_change_while_they_are_read);
     RUN(scatter__adds_and_stops_at_a_bad_index);
     RUN(blocks__tile_a_chunk_and_come_back);
     RUN(decoder__random_bytes);

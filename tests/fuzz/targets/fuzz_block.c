@@ -15,10 +15,11 @@ static void again(const float *chunk, const ut_block_shape *s, ut_block *b)
     static float back[ELEMENTS];
     uint8_t out[ROOM];
     uint32_t granules;
+    uint64_t digest = 0;
     for (uint32_t first = 0; first < ut_block_granules(s); first += granules) {
         size_t n = ut_block_encode(out, sizeof out, chunk, s, first, 1, &granules);
         MUST(ut_block_open(b, out, n, s) == UT_OK && b->first == first && b->granules == granules);
-        (void)ut_block_place(b, s, back);
+        (void)ut_block_place(b, s, back, 0, &digest);
     }
     for (uint32_t i = 0; i < s->units * s->group; i++) {
         float want = ut_value_rounded(chunk[i], s->form, 1);
@@ -30,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static float chunk[ELEMENTS];
     static ut_block b;
+    uint64_t digest = 0;
     input in = {data, size};
     ut_block_shape s = {.group = 1 + take8(&in) % 64, .form = take8(&in) % UT_VALUE_FORMS_END};
     s.units = 1 + take16(&in) % (ELEMENTS / s.group);
@@ -39,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(b.granules && b.base + b.units <= s.units && b.entries <= b.units);
         for (uint32_t i = 0; i < b.entries && b.index != UT_INDEX_DENSE; i++)
             MUST(b.at[i] < b.units && (i == 0 || b.at[i] > b.at[i - 1]));
-        (void)ut_block_place(&b, &s, chunk);
+        (void)ut_block_place(&b, &s, chunk, 0, &digest);
         ut_block_add(&b, &s, chunk);
         again(chunk, &s, &b);
     }

@@ -21,10 +21,8 @@ const ut_codec ut_codec_none = {.id = UT_CODEC_NONE, .linear = true, .fits = fit
 
 bool ut_codec_digest(const ut_codec_op *c, const uint8_t *dst, uint64_t *digest)
 {
-    const uint64_t dense[] = {0, c->what->bytes}; /* where chunks are of blocks, the tensor as one */
-    const uint64_t *from = c->what->group ? dense : c->plan->schedule.from;
-    uint32_t chunks = c->what->group ? 1 : c->plan->schedule.chunks;
-    for (; c->way->index < chunks; c->way->index++, c->way->at = 0) {
+    const uint64_t *from = c->plan->schedule.from;
+    for (; c->way->index < c->plan->schedule.chunks; c->way->index++, c->way->at = 0) {
         uint64_t bytes = from[c->way->index + 1] - from[c->way->index];
         for (; c->way->at < bytes; c->way->at += c->payload) {
             uint64_t at = from[c->way->index] + c->way->at;

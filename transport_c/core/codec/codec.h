@@ -52,9 +52,9 @@ typedef struct ut_codec {
     /* Encodes `memory.own` into `memory.encoded`. False if the turn does not allow all of it: the function is then
      * called again, and goes on where it stopped. */
     bool (*encode)(const ut_codec_op *c);
-    /* Decodes what came into |dst|, a plain bucket, and adds to |nonfinite| the number of its elements that are NaN or
-     * infinite. The codec decides what stands where nothing came; this host's own value is at `memory.own`. Returns
-     * false as above. */
+    /* NULL where results are decoded as they come, and lie in their place. Decodes what came into |dst|, a plain
+     * bucket, and adds to |nonfinite| the number of its elements that are NaN or infinite. The codec decides what
+     * stands where nothing came; this host's own value is at `memory.own`. Returns false as above. */
     bool (*decode)(const ut_codec_op *c, uint8_t *dst, uint64_t *nonfinite);
 } ut_codec;
 

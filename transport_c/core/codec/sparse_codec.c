@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The codec of sparse allreduces. A host's contribution lies scattered in a dense tensor of the job's memory when it is
- * encoded, chunk by chunk, into blocks (kernels/block.h). Owners add what comes there, and results are put there as
- * they come (core/fold/blocks.c), so all that is left to decode is to copy.
+ * The codec of sparse allreduces. What one rank gives is encoded, chunk by chunk, into blocks (kernels/block.h) as it
+ * lies in the trainer's memory; what several give lies added up in a dense tensor. Results are put into their place as
+ * they come (core/fold/blocks.c), so nothing is left to decode.
  */
 #include "core/codec/codec.h"
-
-#include "kernels/kernels.h"
 
 /* What is sparse travels so; see check_sparse of core/face/submit.c for what fits. */
 static bool fits(const ut_op_what *what, uint32_t hosts, unsigned algorithm)
@@ -14,21 +12,57 @@ static bool fits(const ut_op_what *what, uint32_t hosts, unsigned algorithm)
     return what->group && what->bytes && hosts > 1 && algorithm == UT_TAR;
 }
 
+/* The own chunk begins as what this host gives of it: the bytes are cleared, then entries are added. */
+static bool begin_sums(const ut_codec_op *c, uint32_t chunk)
+{
+    ut_sparse *p = c->sparse;
+    ut_block_shape shape = ut_sparse_shape(p, chunk, 1);
+    uint64_t bytes = (uint64_t)shape.units * p->group * sizeof(float), each = 4 + 4 * (uint64_t)p->group, some;
+    if (!p->listed)
+        p->sums = (uint8_t *)ut_sparse_chunk(p, chunk);
+    for (; p->listed && c->way->at < bytes; c->way->at += some) {
+        some = ut_work_take(c->turn, c->what->bytes, bytes - c->way->at);
+        if (some == 0)
+            return false;
+        memset(p->sums + c->way->at, 0, some);
+    }
+    for (bool more = p->listed; more;) {
+        uint32_t most = (uint32_t)(ut_work_take(c->turn, c->what->bytes, (p->given.n - p->given.next) * each) / each);
+        if (most == 0 && p->given.next < p->given.n)
+            return false;
+        more = ut_entries_add(&p->given, ut_sparse_sums(p), &shape, ut_sparse_base(p, chunk), most, p->scale) == most &&
+               most;
+    }
+    return true;
+}
+
+static size_t encode_block(ut_sparse *p, uint32_t chunk, uint8_t *to, uint32_t payload, uint32_t first, uint32_t *ret)
+{
+    ut_block_shape shape = ut_sparse_shape(p, chunk, 1);
+    if (p->listed)
+        return ut_block_encode_entries(to, payload, &p->given, &shape, ut_sparse_base(p, chunk), first, p->scale, ret);
+    return ut_block_encode(to, payload, ut_sparse_chunk(p, chunk), &shape, first, p->scale, ret);
+}
+
 static bool encode(const ut_codec_op *c)
 {
     ut_sparse *p = c->sparse;
     const ut_schedule *s = &c->plan->schedule;
+    if (c->way->index == 0 && c->way->at == 0)
+        p->given.next = p->given.more = 0;
     for (; c->way->index < s->chunks; c->way->index++, c->way->at = 0) {
         uint32_t chunk = c->way->index, granules = p->from[chunk + 1] - p->from[chunk], some;
-        ut_block_shape shape = ut_sparse_shape(p, chunk, 1);
-        if (c->way->at == 0)
+        if (c->way->at == 0) {
             p->blocks[chunk] = p->tail[chunk] = 0;
+            p->begins[chunk] = p->given.next;
+        }
+        if (chunk == s->own && !begin_sums(c, chunk))
+            return false;
         for (; c->way->at < granules && chunk != s->own; c->way->at += some) {
             uint8_t *to = c->memory->encoded + s->from[chunk] + (uint64_t)p->blocks[chunk] * c->payload;
             if (!ut_work_pass(c->turn, c->what->bytes, c->payload))
                 return false;
-            size_t len = ut_block_encode(to, c->payload, ut_sparse_chunk(p, chunk), &shape, (uint32_t)c->way->at,
-                                         p->scale, &some);
+            size_t len = encode_block(p, chunk, to, c->payload, (uint32_t)c->way->at, &some);
             memset(to + len, 0, c->payload - len);
             p->tail[chunk] = (uint32_t)len;
             p->blocks[chunk]++;
@@ -37,16 +71,4 @@ static bool encode(const ut_codec_op *c)
     return true;
 }
 
-static bool decode(const ut_codec_op *c, uint8_t *dst, uint64_t *nonfinite)
-{
-    while (c->way->at < c->what->bytes) {
-        uint64_t some = ut_work_take(c->turn, c->what->bytes, c->what->bytes - c->way->at);
-        if (some == 0)
-            return false;
-        *nonfinite += ut_place(UT_FLOAT32, dst + c->way->at, c->sparse->dense + c->way->at, some / sizeof(float));
-        c->way->at += some;
-    }
-    return true;
-}
-
-const ut_codec ut_codec_sparse = {.id = UT_CODEC_SPARSE, .fits = fits, .encode = encode, .decode = decode};
+const ut_codec ut_codec_sparse = {.id = UT_CODEC_SPARSE, .fits = fits, .encode = encode};

@@ -31,7 +31,7 @@ static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t 
         return false;
     if (ut_transfer_has(t, slot)) { /* again */
         if (ut_planted(UT_PLANT_SPARSE_AGAIN_ADDED) && s->stage == 1 && !ut_block_open(b, payload, len, &shape))
-            ut_block_add(b, &shape, ut_sparse_chunk(p, s->chunk));
+            ut_block_add(b, &shape, ut_sparse_sums(p));
         return true;
     }
     if (ut_block_open(b, payload, len, &shape) || ut_sparse_any(t->granules, b->first, b->first + b->granules) ||
@@ -58,11 +58,17 @@ static bool arrive(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
     ut_sparse *p = &f->plan->sparse;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     (void)slot, (void)payload, (void)len, (void)ranks; /* `takes` has read the block */
-    ut_block_add(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+    ut_block_add(&p->block, &shape, ut_sparse_sums(p));
     if (ut_planted(UT_PLANT_SPARSE_ADDED_TWICE))
-        ut_block_add(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+        ut_block_add(&p->block, &shape, ut_sparse_sums(p));
     covers(f, s);
     return true;
+}
+
+/* The number of the chunk's first element. */
+static uint64_t start_of(const ut_sparse *p, uint32_t chunk)
+{
+    return (uint64_t)ut_sparse_base(p, chunk) * p->group;
 }
 
 static size_t place(ut_op_fold *f, const ut_step *s)
@@ -72,7 +78,9 @@ static size_t place(ut_op_fold *f, const ut_step *s)
     covers(f, s);
     if (ut_planted(UT_PLANT_SPARSE_ONE_GRANULE_OFF) && !p->block.last)
         p->block.base += ut_granule_units(p->group);
-    return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk));
+    if (!p->dense)
+        return 0;
+    return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->digest);
 }
 
 /* Ranks in granule |g| of the own chunk, and by how many granules from there on, below |end|, the same are. */
@@ -114,7 +122,7 @@ static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
         uint64_t bytes = ut_sparse_bytes(p, chunk, p->finished, p->finished + run);
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
-        f->nonfinite += ut_sparse_finish(ut_sparse_chunk(p, chunk) + p->finished * each, bytes / sizeof(float),
+        f->nonfinite += ut_sparse_finish(ut_sparse_sums(p) + p->finished * each, bytes / sizeof(float),
                                          f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
         p->finished += run;
     }
@@ -132,6 +140,17 @@ static void know_slots(ut_op_fold *f, uint32_t chunk, uint32_t slots, uint32_t l
         }
 }
 
+/* This host keeps what it tells of |granules| from |first| on. */
+static void keep_own(ut_op_fold *f, uint32_t chunk, uint32_t first, uint32_t granules)
+{
+    ut_sparse *p = &f->plan->sparse;
+    size_t at = (size_t)first * ut_granule_units(p->group) * p->group;
+    uint64_t bytes = ut_sparse_bytes(p, chunk, first, first + granules);
+    f->digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
+    if (p->listed && p->dense)
+        memcpy(ut_sparse_chunk(p, chunk) + at, ut_sparse_sums(p) + at, bytes);
+}
+
 static bool end(ut_op_fold *f, uint32_t chunk)
 {
     ut_sparse *p = &f->plan->sparse;
@@ -144,7 +163,8 @@ static bool end(ut_op_fold *f, uint32_t chunk)
         uint8_t *block = f->memory->encoded + at;
         if (!ut_work_pass(f->turn, f->what->bytes, f->payload))
             return false;
-        size_t len = ut_block_encode(block, f->payload, ut_sparse_chunk(p, chunk), &shape, p->told, 1, &some);
+        size_t len = ut_block_encode(block, f->payload, ut_sparse_sums(p), &shape, p->told, 1, &some);
+        keep_own(f, chunk, p->told, some);
         if (p->told + some == granules)
             know_slots(f, chunk, p->made + 1, (uint32_t)len);
         else
@@ -160,6 +180,16 @@ static bool end(ut_op_fold *f, uint32_t chunk)
     return true;
 }
 
+/* Puts what the one rank of this host gave of |units| of a chunk from |first| on to where that is missing. */
+static void put_own(ut_sparse *p, uint32_t chunk, uint32_t first, uint32_t units, float *hole)
+{
+    uint32_t base = ut_sparse_base(p, chunk) + first;
+    ut_block_shape shape = {.units = units, .group = p->group, .form = p->form};
+    memset(hole, 0, (size_t)units * p->group * sizeof *hole);
+    (void)ut_entries_skip(&p->given, base, UINT32_MAX);
+    (void)ut_entries_add(&p->given, hole, &shape, base, UINT32_MAX, p->scale);
+}
+
 /* What this host's ranks gave stands in the holes; it becomes what an owner would have sent of them alone. */
 static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
 {
@@ -168,7 +198,11 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
     uint32_t granules = p->from[chunk + 1] - p->from[chunk], run;
     uint32_t ranks = f->what->redop == UT_AVG && !ut_planted(UT_PLANT_SPARSE_HOLE_NOT_DIVIDED) ? f->ranks : 1;
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
-    for (; *at < granules; *at += run) {
+    if (*at == 0) {
+        p->given.next = p->begins[chunk];
+        p->given.more = 0;
+    }
+    for (; *at < granules && p->dense; *at += run) {
         bool came = ut_sparse_any(t->granules, *at, *at + 1);
         for (run = 1;
              run < SLICE && *at + run < granules && ut_sparse_any(t->granules, *at + run, *at + run + 1) == came;)
@@ -179,9 +213,13 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
         float *hole = ut_sparse_chunk(p, chunk) + *at * each;
-        (void)ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
+        if (p->listed)
+            put_own(p, chunk, *at * ut_granule_units(p->group), (uint32_t)(bytes / sizeof(float) / p->group), hole);
+        f->nonfinite += ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
         if (ut_planted(UT_PLANT_SPARSE_HOLE_IS_ZERO))
             memset(hole, 0, bytes);
+        if (!ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
+            f->digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
     }
     return true;
 }

@@ -41,7 +41,8 @@ typedef struct ut_fold_rule {
      * in the place of `enough` and `finish`. */
     /* The payload of a slot that has not come yet may be taken in, if it is of this slot; if not, it is refused. */
     bool (*takes)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len);
-    /* Takes in the result that was asked for last by `takes`. Returns the elements of it that are NaN or infinite. */
+    /* Takes in the result that was asked for last by `takes`. Returns the elements of it that are NaN or infinite. The
+     * rule adds up the digest itself: here, in `end` and in `fill`. */
     size_t (*place)(ut_op_fold *f, const ut_step *s);
     /* No more comes of |chunk|, whose owner this host is: makes its results, and calls ut_fold_has_result for each.
      * False if the turn does not allow all of it. */

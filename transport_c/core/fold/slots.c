@@ -135,10 +135,16 @@ static void set(ut_op_fold *f, uint32_t chunk, uint32_t g, uint8_t flags)
     }
 }
 
+static void add_digest(ut_op_fold *f, uint64_t at, size_t len, uint32_t crc)
+{
+    if (!f->rule || !f->rule->place)
+        f->digest += ut_digest_part(crc, at, len);
+}
+
 static void is_result(ut_op_fold *f, uint32_t chunk, uint32_t g, uint64_t at, size_t len, uint32_t crc)
 {
     f->crc[g] = crc;
-    f->digest += ut_digest_part(crc, at, len);
+    add_digest(f, at, len, crc);
     uint32_t weight = f->weight[g];
     f->weight_min = UT_MIN2(f->weight_min, weight);
     if (weight != f->world)
@@ -230,7 +236,7 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
                         ? f->rule->place(f, s)
                         : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
     if (f->plan->schedule.direct && !missing && s->stage == 2) {
-        f->digest += ut_digest_part(crc, at, len);
+        add_digest(f, at, len, crc);
         return;
     }
     uint32_t g = f->first[s->chunk] + slot, up = f->up[s->chunk];

@@ -175,6 +175,8 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
         bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
         bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory);
         op->local.calls = (uint16_t)kept;
+        if (was_in && !begins)
+            ut_op_sparse_gone(op);
         if (in_its_memory || (begins && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;

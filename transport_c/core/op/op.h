@@ -106,8 +106,9 @@ static inline void ut_op_next_step(ut_op *op)
 void ut_op_sparse_gather(ut_op *op, const ut_submission *s);
 /* Granules of which blocks travel; 0 if none do. */
 uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op);
-/* Adds up what the ranks of this host bring. False if the turn does not allow all of it. */
+/* Looks at what ranks of this host bring, and adds it up if they are several. False if the turn does not allow it. */
 bool ut_op_sparse_combine(ut_job *j, ut_op *op);
+void ut_op_sparse_gone(ut_op *op); /* a rank has gone; the op goes on for others */
 /* Makes |dst| the dense tensor of one contribution. */
 void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst);
 

@@ -281,7 +281,7 @@ static uint8_t *buffer_of(const ut_op *op)
 static bool decode(ut_job *j, ut_op *op)
 {
     uint8_t *dst = buffer_of(op);
-    if (!op->memory.travels_encoded || !dst)
+    if (!op->memory.travels_encoded || !dst || !op->codec->decode)
         return true;
     if (op->work.index == 0 && op->work.at == 0)
         op->fold.nonfinite = 0; /* until here it counted what is encoded */
@@ -295,6 +295,10 @@ static bool digest(ut_job *j, ut_op *op)
     uint8_t *dst = buffer_of(op);
     if (!op->memory.travels_encoded || !dst)
         return true;
+    if (!op->codec->decode) {
+        op->memory.dst = op->plan.sparse.dense;
+        return true;
+    }
     if (op->work.index == 0 && op->work.at == 0)
         op->fold.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
     ut_codec_op c = ut_op_seen_by_codec(j, op);

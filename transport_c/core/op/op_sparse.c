@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sparse allreduces: what the ranks of this host bring, added up in a dense tensor. A host that is alone is done with
- * that; else the tensor lies in the job's memory, and is encoded from there (core/codec/sparse_codec.c).
+ * Sparse allreduces: what the ranks of this host bring. What one rank gives is encoded as it is
+ * (core/codec/sparse_codec.c), and results go straight into its buffer. What several give is added up in a dense tensor
+ * of the job's memory first, which then holds the results, too. A host that is alone is done with that.
  */
 #include "core/op/op.h"
 
@@ -34,21 +35,10 @@ static float magnitude_of(const ut_op *op, unsigned i)
     return op->what.form == UT_VALUE_FLOAT8 ? ut_largest_finite(values, entries * op->what.group) : 0;
 }
 
-/* Adds up to |most| entries of a rank, from work.at on. False at the first that is bad. */
-static bool scatter(ut_op *op, const ut_call *call, uint64_t most)
+static ut_entries entries_of(const ut_submission *s, const uint8_t *src)
 {
-    ut_sparse *p = &op->plan.sparse;
-    uint64_t entries = ut_submission_entries(&call->submission), some = UT_MIN2(entries - op->work.at, most);
-    ut_block_shape tensor = tensor_of(op);
-    size_t taken =
-        ut_sparse_scatter((float *)(void *)p->dense, &tensor, call->src + 4 * op->work.at,
-                          call->src + 4 * (entries + op->work.at * op->what.group), some, p->scale, p->index);
-    uint32_t last;
-    if (taken)
-        memcpy(&last, call->src + 4 * (op->work.at + taken - 1), 4);
-    p->index = taken ? last + 1 : p->index;
-    op->work.at += taken;
-    return taken == some;
+    uint32_t n = (uint32_t)ut_submission_entries(s);
+    return (ut_entries){.names = src, .values = src + 4 * (size_t)n, .n = n};
 }
 
 static void report(ut_job *j, const ut_op *op, const ut_call *call)
@@ -62,13 +52,36 @@ static void report(ut_job *j, const ut_op *op, const ut_call *call)
                                                 .a = (uint64_t)-UT_ERR_RANGE});
 }
 
-/* Step 0 of `work.index` clears the tensor, step i + 1 adds the entries of rank i. */
-bool ut_op_sparse_combine(ut_job *j, ut_op *op)
+/* Looks at what the one rank here gives: what follows a bad index is not there. */
+static bool look(ut_job *j, ut_op *op)
 {
     ut_sparse *p = &op->plan.sparse;
-    uint64_t each = 8 + 4 * (uint64_t)op->what.group;
-    bool alone = j->config.hosts == 1;
-    p->dense = !alone ? op->memory.held : op->local.calls == 1 ? op->local.call[0].dst : op->memory.bucket;
+    const ut_call *call = &op->local.call[0];
+    if (op->work.at == 0) {
+        p->given = entries_of(&call->submission, call->src);
+        p->scale = ut_float8_scale(magnitude_of(op, 0));
+    }
+    while (p->given.next < p->given.n) {
+        uint64_t left = p->given.n - p->given.next;
+        uint32_t some = (uint32_t)(ut_work_take(j->host->turn, op->what.bytes, 4 * left) / 4);
+        if (some == 0)
+            return false;
+        op->work.at = 1;
+        if (ut_entries_skip(&p->given, p->units, some) != some) {
+            report(j, op, call);
+            p->given.n = p->given.next;
+        }
+    }
+    return true;
+}
+
+/* Adds up what several ranks give, or the one of a host that is alone: step 0 of `work.index` clears the tensor, step
+ * i + 1 adds the entries of rank i. */
+static bool add_up(ut_job *j, ut_op *op)
+{
+    ut_sparse *p = &op->plan.sparse;
+    ut_block_shape tensor = tensor_of(op);
+    uint64_t each = 4 + 4 * (uint64_t)op->what.group;
     for (; op->work.index == 0 && op->work.at < op->what.bytes;) {
         uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
@@ -78,17 +91,21 @@ bool ut_op_sparse_combine(ut_job *j, ut_op *op)
     }
     if (op->work.index == 0) {
         op->work.index = 1;
-        op->work.at = p->index = 0;
+        op->work.at = 0;
     }
-    for (; op->work.index <= op->local.calls; op->work.index++, op->work.at = p->index = 0) {
+    for (; op->work.index <= op->local.calls; op->work.index++, op->work.at = 0) {
         const ut_call *call = &op->local.call[op->work.index - 1];
-        if (op->work.at == 0)
+        if (op->work.at == 0) {
+            p->given = entries_of(&call->submission, call->src);
             p->scale = ut_float8_scale(magnitude_of(op, op->work.index - 1));
-        for (uint64_t entries = ut_submission_entries(&call->submission); op->work.at < entries;) {
-            uint64_t some = ut_work_take(j->host->turn, op->what.bytes, (entries - op->work.at) * each) / each;
+        }
+        while (p->given.next < p->given.n) {
+            uint64_t left = p->given.n - p->given.next;
+            uint32_t some = (uint32_t)(ut_work_take(j->host->turn, op->what.bytes, left * each) / each);
             if (some == 0)
                 return false;
-            if (!scatter(op, call, some)) {
+            op->work.at = 1;
+            if (ut_entries_add(&p->given, (float *)(void *)p->dense, &tensor, 0, some, p->scale) != some) {
                 report(j, op, call);
                 break;
             }
@@ -102,15 +119,36 @@ bool ut_op_sparse_combine(ut_job *j, ut_op *op)
     return true;
 }
 
+bool ut_op_sparse_combine(ut_job *j, ut_op *op)
+{
+    ut_sparse *p = &op->plan.sparse;
+    p->listed = op->local.calls == 1 && ut_op_sparse_granules(j, op);
+    if (j->config.hosts == 1 || p->listed)
+        p->dense = op->local.calls == 1 ? op->local.call[0].dst : op->memory.bucket;
+    else
+        p->dense = op->memory.held;
+    p->sums = op->memory.held;
+    return p->listed ? look(j, op) : add_up(j, op);
+}
+
+void ut_op_sparse_gone(ut_op *op)
+{
+    ut_sparse *p = &op->plan.sparse;
+    if (op->what.group && p->listed && op->local.calls == 0) {
+        p->dense = NULL;
+        p->given.n = 0;
+    }
+}
+
 void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst)
 {
-    uint64_t entries = ut_submission_entries(s);
+    ut_entries e = entries_of(s, src);
     ut_block_shape tensor = {.units = (uint32_t)(s->count / ut_submission_group(s)),
                              .group = ut_submission_group(s),
                              .form = ut_submission_form(s)};
-    const void *values = src + 4 * entries;
-    float scale =
-        tensor.form == UT_VALUE_FLOAT8 ? ut_float8_scale(ut_largest_finite(values, entries * tensor.group)) : 1;
+    float scale = tensor.form == UT_VALUE_FLOAT8
+                      ? ut_float8_scale(ut_largest_finite((const void *)e.values, (size_t)e.n * tensor.group))
+                      : 1;
     memset(dst, 0, s->count * sizeof(float));
-    (void)ut_sparse_scatter((float *)(void *)dst, &tensor, src, values, entries, scale, 0);
+    (void)ut_entries_add(&e, (float *)(void *)dst, &tensor, 0, UINT32_MAX, scale);
 }

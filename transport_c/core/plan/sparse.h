@@ -20,10 +20,13 @@ typedef struct ut_sparse {
     uint32_t from[UT_HOSTS_MAX + 1]; /* granules: chunk c is [from[c], from[c + 1]) */
     uint32_t blocks[UT_HOSTS_MAX];   /* per chunk: blocks that this host's contribution takes */
     uint32_t tail[UT_HOSTS_MAX];     /* per chunk: bytes of the last of them */
-    uint8_t *dense;                  /* the tensor: this host's contribution, sums, results */
+    uint32_t begins[UT_HOSTS_MAX];   /* per chunk, if `listed`: the first of its entries */
+    bool listed;                     /* the contribution is `given`; else it lies scattered in `dense` */
+    ut_entries given;                /* the one rank's entries, where its trainer has them */
+    uint8_t *dense;                  /* the tensor: results, and of several ranks what they give. NULL: nobody waits */
+    uint8_t *sums;                   /* the own chunk; in `dense`, but not where that is a trainer's */
     uint64_t *granules;              /* memory for the bitmaps of granules that came; given at job_add */
     uint32_t finished, told, made;   /* of the own chunk: granules that are results, and that are in blocks; blocks */
-    uint32_t index;                  /* one more than the last index that was taken of a contribution; 0: none */
     ut_block block;                  /* the packet that is being taken in */
 } ut_sparse;
 
@@ -33,11 +36,20 @@ static inline uint8_t ut_sparse_answer(uint8_t form)
     return form == UT_VALUE_FLOAT8 ? UT_VALUE_FLOAT16 : form;
 }
 
-/* Chunk |c| as blocks of stage 1 or 2 see it, and where its elements lie. */
+/* Chunk |c| as blocks of stage 1 or 2 see it, its first unit, and where its elements lie. */
 ut_block_shape ut_sparse_shape(const ut_sparse *p, uint32_t c, unsigned stage);
+static inline uint32_t ut_sparse_base(const ut_sparse *p, uint32_t c)
+{
+    return (uint32_t)UT_MIN2((uint64_t)p->from[c] * ut_granule_units(p->group), p->units);
+}
 static inline float *ut_sparse_chunk(const ut_sparse *p, uint32_t c)
 {
-    return (float *)(void *)p->dense + (size_t)p->from[c] * ut_granule_units(p->group) * p->group;
+    return (float *)(void *)p->dense + (size_t)ut_sparse_base(p, c) * p->group;
+}
+/* And where this host adds up its own chunk. */
+static inline float *ut_sparse_sums(const ut_sparse *p)
+{
+    return (float *)(void *)p->sums;
 }
 /* Bytes of the chunk's elements in granules [|first|, |end|). */
 uint64_t ut_sparse_bytes(const ut_sparse *p, uint32_t c, uint32_t first, uint32_t end);

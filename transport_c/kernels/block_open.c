@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks that came: checked, then added to a sum or put in their place. See block.h.
+ */
+#include "block_form.h"
+
+static uint32_t load32(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t get_bits(const uint8_t *in, uint64_t at, unsigned n)
+{
+    uint32_t x = 0;
+    const uint8_t *p = in + (at >> 3);
+    unsigned skip = at & 7;
+    for (unsigned got = 0; got < skip + n; got += 8)
+        x |= (uint32_t)*p++ << got;
+    return x >> skip & ((1u << n) - 1);
+}
+
+/* The numbers of the ones among |bits| bits, at most |room| of them. Returns how many there are, or room + 1. */
+static uint32_t ones(uint32_t *ret, uint32_t room, const uint8_t *in, uint64_t bits)
+{
+    uint32_t found = 0;
+    uint64_t len = (bits + 7) / 8;
+    for (uint64_t byte = 0; byte < len; byte += 8) {
+        uint64_t word = 0;
+        for (uint64_t i = byte; i < UT_MIN2(len, byte + 8); i++)
+            word |= (uint64_t)in[i] << 8 * (i - byte);
+        for (; word; word &= word - 1) {
+            uint64_t at = byte * 8 + (unsigned)__builtin_ctzll(word);
+            if (found == room || at >= bits)
+                return room + 1;
+            ret[found++] = (uint32_t)at;
+        }
+    }
+    return found;
+}
+
+static bool get_index(ut_block *b, const uint8_t *in, unsigned low)
+{
+    if (b->index == UT_INDEX_BITMAP)
+        return ones(b->at, b->entries, in, b->units) == b->entries;
+    const uint8_t *high = in + ((size_t)b->entries * low + 7) / 8;
+    if (ones(b->at, b->entries, high, ut_block_high_bits(b->entries, b->units, low)) != b->entries)
+        return false;
+    for (uint32_t i = 0; i < b->entries; i++) {
+        uint64_t at = (uint64_t)(b->at[i] - i) << low | get_bits(in, (uint64_t)i * low, low);
+        if (at >= b->units || (i > 0 && at <= b->at[i - 1]))
+            return false;
+        b->at[i] = (uint32_t)at;
+    }
+    return true;
+}
+
+int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s)
+{
+    size_t head = ut_block_head(s->form), value = s->group * ut_value_bytes(s->form);
+    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s);
+    if (len < head || (in[0] & 15) >= UT_INDEXES_END || in[0] >> 4 != s->form || (in[1] & 15) > UT_BLOCK_LAST)
+        return UT_ERR_MALFORMED;
+    unsigned low = in[1] >> 4;
+    ret->index = in[0] & 15;
+    ret->last = in[1] & UT_BLOCK_LAST;
+    ret->entries = in[2] | (uint32_t)in[3] << 8;
+    ret->first = load32(in + 4);
+    ret->granules = load32(in + 8);
+    if (ret->first >= all || ret->granules == 0 || ret->granules > all - ret->first ||
+        ret->last != (ret->first + ret->granules == all) || (ret->index != UT_INDEX_ELIAS_FANO && low))
+        return UT_ERR_MALFORMED;
+    ret->base = ret->first * each;
+    ret->units = (uint32_t)UT_MIN2((uint64_t)ret->granules * each, s->units - ret->base);
+    if (ret->index == UT_INDEX_DENSE) {
+        if (ret->entries)
+            return UT_ERR_MALFORMED;
+        ret->entries = ret->units;
+    }
+    size_t index = ut_block_index_bytes(ret->index, ret->entries, ret->units, low);
+    if (ret->entries > ret->units || ret->entries > len || index > len - head ||
+        ret->entries * value > len - head - index)
+        return UT_ERR_MALFORMED;
+    ret->scale = 1;
+    if (s->form == UT_VALUE_FLOAT8) {
+        memcpy(&ret->scale, in + UT_BLOCK_HEADER, sizeof ret->scale);
+        if (!(ret->scale > 0 && ret->scale < 0x1p127f))
+            return UT_ERR_MALFORMED;
+    }
+    ret->values = in + head + index;
+    return ret->index == UT_INDEX_DENSE || get_index(ret, in + head, low) ? UT_OK : UT_ERR_MALFORMED;
+}
+
+static inline void add_form(const ut_block *b, uint32_t group, unsigned form, float *to)
+{
+    size_t value = ut_value_bytes(form);
+    for (uint32_t i = 0; i < b->entries; i++) {
+        float *unit = to + (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * group;
+        for (uint32_t k = 0; k < group; k++)
+            unit[k] += ut_value_load(b->values + ((size_t)i * group + k) * value, form, b->scale);
+    }
+}
+
+void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk)
+{
+    float *to = chunk + (size_t)b->base * s->group;
+    if (s->form == UT_VALUE_FLOAT32 && s->group == 1) /* each form by itself, that the compiler may make loops of it */
+        add_form(b, 1, UT_VALUE_FLOAT32, to);
+    else if (s->form == UT_VALUE_FLOAT32)
+        add_form(b, s->group, UT_VALUE_FLOAT32, to);
+    else if (s->form == UT_VALUE_FLOAT16)
+        add_form(b, s->group, UT_VALUE_FLOAT16, to);
+    else
+        add_form(b, s->group, s->form, to);
+}
+
+size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, uint64_t start, uint64_t *digest)
+{
+    size_t bad = 0, value = ut_value_bytes(s->form);
+    uint64_t sum = 0;
+    start += (uint64_t)b->base * s->group;
+    chunk += (size_t)b->base * s->group;
+    memset(chunk, 0, (size_t)b->units * s->group * sizeof *chunk);
+    for (uint32_t i = 0; i < b->entries; i++) {
+        size_t unit = (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * s->group;
+        for (uint32_t k = 0; k < s->group; k++) {
+            float x = ut_value_load(b->values + ((size_t)i * s->group + k) * value, s->form, b->scale);
+            uint32_t bits = ut_float_bits(x);
+            chunk[unit + k] = x;
+            bad += (bits & 0x7f800000) == 0x7f800000;
+            sum += ut_sparse_digest_part(bits, start + unit + k);
+        }
+    }
+    *digest += sum;
+    return bad;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done to values of sparse tensors outside of blocks: rounding, entries as trainers give them, sums that become
+ * results. See block.h.
+ */
+#include "block_form.h"
+#include "kernels.h"
+#include "sparse.h"
+
+size_t ut_value_bytes(unsigned form)
+{
+    static const uint8_t bytes[UT_VALUE_FORMS_END] = {4, 2, 2, 1};
+    return bytes[form];
+}
+
+float ut_float8_scale(float most)
+{
+    const uint32_t bits = ut_float_bits(most) & 0x7fffffff;
+    int exponent = (int)(bits >> 23) - 127 - 8 + ((bits & 0x7fffff) > 0x600000); /* 448 is 1.75 * 2^8 */
+    return ut_float_of_bits((uint32_t)(UT_MAX2(exponent, -117) + 127) << 23);
+}
+
+float ut_largest_finite(const float *x, size_t n)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        bits &= 0x7fffffff;
+        most = bits < 0x7f800000 && bits > most ? bits : most;
+    }
+    return ut_float_of_bits(most);
+}
+
+float ut_value_rounded(float x, unsigned form, float scale)
+{
+    uint8_t bytes[4];
+    if (form == UT_VALUE_FLOAT32)
+        return x;
+    ut_value_store(bytes, x, form, 1 / scale);
+    return ut_value_load(bytes, form, scale);
+}
+
+/* ---- results ---- */
+
+/* Of -0 comes 0, for no entry is as much. */
+static size_t finish_float(float *x, size_t n)
+{
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        x[i] += 0.0f;
+        bad += (ut_float_bits(x[i]) & 0x7f800000) == 0x7f800000;
+    }
+    return bad;
+}
+
+/* A half that is added to 0 is its float32, and 0 where it was -0. */
+static size_t finish_half(float *x, size_t n, uint32_t divisor, unsigned dtype)
+{
+    enum { SOME = 1024 };
+    static const float zero[SOME];
+    uint16_t half[SOME];
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i += SOME) {
+        size_t some = UT_MIN2(n - i, (size_t)SOME);
+        bad += ut_finish(dtype, UT_AVG, 0, half, x + i, some, divisor);
+        (void)ut_fold(dtype, UT_SUM, 0, x + i, zero, half, some, 1);
+    }
+    return bad;
+}
+
+size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
+{
+    assert(form != UT_VALUE_FLOAT8);
+    if (form != UT_VALUE_FLOAT32)
+        return finish_half(x, n, divisor, form == UT_VALUE_FLOAT16 ? UT_FLOAT16 : UT_BFLOAT16);
+    if (divisor > 1)
+        (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x, x, n, divisor);
+    return finish_float(x, n);
+}
+
+uint64_t ut_sparse_digest(const float *x, size_t n, uint64_t first)
+{
+    uint64_t digest = 0;
+    for (size_t i = 0; i < n; i += 64)
+        for (uint64_t mask = ut_nonzero(x + i, UT_MIN2(n - i, (size_t)64)); mask; mask &= mask - 1) {
+            size_t at = i + (unsigned)__builtin_ctzll(mask);
+            digest += ut_sparse_digest_part(ut_float_bits(x[at]), first + at);
+        }
+    return digest;
+}
+
+/* ---- entries ---- */
+
+/* The index of entry |i|, if it is at least |least|, below |end| and above those before; else UINT32_MAX. */
+uint32_t ut_entries_index(const ut_entries *e, uint32_t i, uint32_t least, uint32_t end)
+{
+    uint32_t index;
+    memcpy(&index, e->names + 4 * (size_t)i, 4);
+    return index >= least && index < end ? index : UINT32_MAX;
+}
+
+uint32_t ut_entries_skip(ut_entries *e, uint32_t end, uint32_t most)
+{
+    uint32_t from = e->next, stop = from + UT_MIN2(e->n - from, most);
+    while (e->next < stop) {
+        uint32_t index = ut_entries_index(e, e->next, e->more, end);
+        if (index == UINT32_MAX)
+            break;
+        e->more = index + 1;
+        e->next++;
+    }
+    return e->next - from;
+}
+
+uint32_t ut_entries_add(ut_entries *e, float *out, const ut_block_shape *s, uint32_t base, uint32_t most, float scale)
+{
+    float row[UT_BLOCK_GROUP_MAX];
+    uint32_t from = e->next, stop = from + UT_MIN2(e->n - from, most);
+    for (; e->next < stop; e->next++) {
+        uint32_t index = ut_entries_index(e, e->next, UT_MAX2(e->more, base), base + s->units);
+        if (index == UINT32_MAX)
+            break;
+        memcpy(row, e->values + 4 * (size_t)e->next * s->group, 4 * s->group);
+        for (uint32_t k = 0; k < s->group; k++)
+            out[(size_t)(index - base) * s->group + k] += ut_value_rounded(row[k], s->form, scale);
+        e->more = index + 1;
+    }
+    return e->next - from;
+}
