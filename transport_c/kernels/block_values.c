@@ -43,40 +43,27 @@ float ut_value_rounded(float x, unsigned form, float scale)
 
 /* ---- results ---- */
 
-/* Of -0 comes 0, for no entry is as much. */
-static size_t finish_float(float *x, size_t n)
-{
-    size_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        x[i] += 0.0f;
-        bad += (ut_float_bits(x[i]) & 0x7f800000) == 0x7f800000;
-    }
-    return bad;
-}
-
-/* A half that is added to 0 is its float32, and 0 where it was -0. */
-static size_t finish_half(float *x, size_t n, uint32_t divisor, unsigned dtype)
-{
-    enum { SOME = 1024 };
-    static const float zero[SOME];
-    uint16_t half[SOME];
-    size_t bad = 0;
-    for (size_t i = 0; i < n; i += SOME) {
-        size_t some = UT_MIN2(n - i, (size_t)SOME);
-        bad += ut_finish(dtype, UT_AVG, 0, half, x + i, some, divisor);
-        (void)ut_fold(dtype, UT_SUM, 0, x + i, zero, half, some, 1);
-    }
-    return bad;
-}
-
+/* What is added to 0 is 0 where it was -0, for no entry is as much; a half becomes a float32 so. */
 size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form)
 {
+    enum { SOME = 1024 }; /* stay in the nearest cache */
+    static const float zero[SOME];
+    static const uint8_t dtypes[] = {UT_FLOAT32, UT_FLOAT16, UT_BFLOAT16};
+    uint16_t half[SOME];
+    size_t bad = 0, some;
     assert(form != UT_VALUE_FLOAT8);
-    if (form != UT_VALUE_FLOAT32)
-        return finish_half(x, n, divisor, form == UT_VALUE_FLOAT16 ? UT_FLOAT16 : UT_BFLOAT16);
-    if (divisor > 1)
-        (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x, x, n, divisor);
-    return finish_float(x, n);
+    for (size_t i = 0; i < n; i += some) {
+        some = UT_MIN2(n - i, (size_t)SOME);
+        if (form != UT_VALUE_FLOAT32) {
+            bad += ut_finish(dtypes[form], UT_AVG, 0, half, x + i, some, divisor);
+            (void)ut_fold(dtypes[form], UT_SUM, 0, x + i, zero, half, some, 1);
+            continue;
+        }
+        if (divisor > 1)
+            (void)ut_finish(UT_FLOAT32, UT_AVG, 0, x + i, x + i, some, divisor);
+        bad += ut_fold(UT_FLOAT32, UT_SUM, UT_OUT_IS_RESULT, x + i, x + i, zero, some, 1);
+    }
+    return bad;
 }
 
 uint64_t ut_sparse_digest(const float *x, size_t n, uint64_t first)
