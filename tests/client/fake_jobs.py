@@ -40,8 +40,8 @@ class FakeJobs:
         return attached
 
     def give_up(self, besides: str) -> None:
-        """Who waits for ranks that were refused waits no more: BrokenBarrierError. The job `besides` goes on: a rank that
-        was let into it may not have woken up yet, and would find its barrier broken."""
+        """Who waits for ranks that were refused waits no more: BrokenBarrierError. The job `besides` goes on: a rank
+        that was let into it may not have woken up yet, and would find its barrier broken."""
         for name, all_here in self._all_here.items():
             if name != besides:
                 all_here.abort()
