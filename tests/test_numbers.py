@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ultima.settings.options
 from ultima._native import ffi, lib
+from ultima.coded import codes
+from ultima.coded.plan import AMPLIFICATION_MAX
 from ultima.daemon.base.errors import ENGINE_ERRORS
 from ultima.daemon.base.options import NAMES
 from ultima.daemon.base.options import Options as DaemonOptions
@@ -117,3 +120,15 @@ def test_engine__statuses_events_and_fields_are_those_of_the_core() -> None:
         assert number == getattr(lib, f"UT_FIELD_{names.get(name, name.upper())}"), name
     assert set(re.findall(r"UT_FIELD_(\w+) \.\.\.", header)) == {names.get(n, n.upper()) for n in engine.FIELDS}
     assert lib.UT_NEVER == engine.NEVER
+
+
+@pytest.mark.parametrize("children", range(2, 17))
+def test_linear_codes__are_those_by_which_the_core_decodes(children: int) -> None:
+    """Trainers send by the client's numbers, the core adds by its own."""
+    for late in range(min(children, 6)):
+        if not codes.linear(children, late).amplification <= AMPLIFICATION_MAX:
+            continue
+        core = np.empty((children, children))
+        lib.ut_code_encoding(children, late, ffi.cast("double *", ffi.from_buffer(core)))
+        client = codes.linear(children, late).encoding
+        assert np.abs(core - client).max() < 1e-11 * np.abs(client).max(), late

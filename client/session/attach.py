@@ -62,13 +62,13 @@ _TRANSIENT_ERRNOS = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONN
 
 def _check_coded(settings: Settings) -> None:
     """Raises Unsupported for codes that the engine does not have."""
-    rows = job_options.BY_NAME
-    for name in ("children", "code"):
-        row = rows[name].row
-        number = settings.options.get(row.field, row.default)
-        if number != row.default:
-            text = f"the engine of this release has {rows[name].write(row.default)} alone, not {name} "
-            raise Unsupported("policy coded", text + rows[name].write(number))
+    said = {name: job_options.BY_NAME[name] for name in ("children", "code", "exact")}
+    values = {name: each.write(settings.options.get(each.row.field, each.row.default)) for name, each in said.items()}
+    if values["children"] != "star":
+        text = f"the engine of this release has star alone, not children {values['children']}"
+        raise Unsupported("policy coded", text)
+    if (values["code"], values["exact"]) == ("linear", "no"):
+        raise Unsupported("policy coded", "the engine of this release has no estimates with linear codes, exact no")
 
 
 class DaemonConnector:

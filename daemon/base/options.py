@@ -154,15 +154,20 @@ def check_job(options: Options, world_size: int) -> None:
 
 def _check_code(options: Options, world_size: int) -> None:
     """What the engine can run of coded jobs."""
-    for name in ("children", "code"):
-        row, value = BY_FIELD[name], getattr(options, name)
-        if value != row.default:
-            raise InvalidArgument(f"{name} = {word(name, value)}: allowed: {word(name, row.default)} in this release")
+    if options.children:
+        raise InvalidArgument(f"children = {options.children}: allowed: 0 in this release")
     if world_size > HOSTS_MAX:
         raise InvalidArgument(
             f"world_size = {world_size}: allowed: 1 to {HOSTS_MAX} in a coded job, a rank on each host"
         )
-    if world_size % (options.stragglers + 1):
+    if word("code", options.code) == "linear":
+        if options.stragglers >= world_size:
+            raise InvalidArgument(
+                f"stragglers = {options.stragglers}: allowed: 0 to {world_size - 1} of {world_size} ranks"
+            )
+        if word("exact", options.exact) == "no":
+            raise InvalidArgument("exact = no: allowed: yes with a linear code in this release")
+    elif world_size % (options.stragglers + 1):
         raise InvalidArgument(
             f"stragglers = {options.stragglers}: allowed: one less than a divisor of the {world_size} ranks"
         )

@@ -96,3 +96,27 @@ def test_coded__plans_that_cannot_be(four: Hosts) -> None:
         connect_all(four[:3], options=Options(policy="coded", stragglers=1))
     with pytest.raises(ultima.UltimaError, match="ranks_per_host = 1 in a coded job"):
         connect_all([four[0], four[0]], options=Options(policy="coded", stragglers=1))
+
+
+def test_coded__a_linear_code_over_three_hosts(four: Hosts) -> None:
+    """Two of three ranks have the sum, whichever they are, and then the third gets it; all have the same bytes."""
+    plan = Plan(3, stragglers=1)
+    points = np.random.default_rng(5).standard_normal((3, COUNT))
+
+    def part(job: Job, step: int) -> tuple[Receipt, Any]:
+        rows = plan.allocation(job.rank, 3)
+        array = np.sum([(points[row[0] : row[1]] * (row[2] * (step + 1))).sum(axis=0) for row in rows], axis=0)
+        array = array.astype(np.float32)
+        return job.coded(plan).reduce(array, step, deadline=5), array
+
+    assert plan.code == "linear"
+    with ranks(four[:3], options=Options(**plan.options())) as jobs:
+        for step in range(4):
+            late = step % 3
+            found = outcomes(everywhere(jobs[:late] + jobs[late + 1 :], lambda _, job, step=step: part(job, step)))
+            result = jobs[late].coded().wait(step, deadline=5, out=np.empty(COUNT, np.float32))
+            whole = points.sum(axis=0) * (step + 1)
+            for receipt, array in [*found, (result.receipt, np.asarray(result.array))]:
+                assert receipt.exact and receipt.complete and receipt.step == step and receipt.residual == 0
+                assert np.linalg.norm(array - whole) < 4e-6 * np.linalg.norm(whole)
+                assert array.tobytes() == found[0][1].tobytes()

@@ -24,7 +24,7 @@ SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 200, 1000, 100, 50
 SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
-CODED_SEEDS, CODED_SEEDS_LONG = 120, 600
+CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG = 120, 60, 600
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -73,7 +73,7 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
-@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--sparse", "--hostile"])
+@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--linear", "--sparse", "--hostile"])
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`."""
     (program,) = built("sim")
@@ -194,11 +194,20 @@ def test_coded__a_host_of_which_nothing_is_needed_is_waited_for() -> None:
     assert result.returncode == 0, told(result)
 
 
+@pytest.mark.check
+def test_coded__seeds_with_linear_codes_all_hold() -> None:
+    """The same worlds where any n - s hosts have the sum: it is what it should be, by value."""
+    (program,) = built("sim")
+    met = hold(program, "--linear", count=LINEAR_SEEDS)
+    assert all(met[name] for name in ("exact", "late", "unused", "redundant", "timeout", "absent", "behind", "joined"))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_coded__more_all_hold() -> None:
+@pytest.mark.parametrize("which", ["--coded", "--linear"])
+def test_coded__more_all_hold(which: str) -> None:
     (program,) = built("sim")
-    hold(program, "--coded", first=CODED_SEEDS + 1, count=CODED_SEEDS_LONG - CODED_SEEDS, seconds=880)
+    hold(program, which, first=CODED_SEEDS + 1, count=CODED_SEEDS_LONG - CODED_SEEDS, seconds=880)
 
 
 @pytest.mark.parametrize("ranks, step_us, ops", [

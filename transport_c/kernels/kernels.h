@@ -41,6 +41,10 @@ size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n);
  * once. |dst| may be one of the sources. */
 void ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n);
 
+/* dst[i] = weight[0] * src[0][i] + weight[1] * src[1][i] + ... of |k| sources of FLOAT32 or FLOAT64, which |dst| is
+ * none of, added in double in this order and rounded once. */
+void ut_weigh(unsigned dtype, void *dst, const void *const *src, const double *weight, unsigned k, size_t n);
+
 /* CRC32C (Castagnoli, RFC 3720 B.4): ut_crc32c(0, "123456789", 9) == 0xe3069283. To go on with more data, pass the
  * previous value as |crc|. */
 uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len);

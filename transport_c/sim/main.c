@@ -25,7 +25,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, sparse, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, sparse, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -36,7 +36,11 @@ static void print_replay(const options *o, uint64_t seed)
     char hosts[24] = "";
     if (o->hosts)
         snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
-    const char *kind = o->partial ? " --partial" : o->coded ? " --coded" : o->sparse ? " --sparse" : "";
+    const char *kind = o->partial  ? " --partial"
+                       : o->linear ? " --linear"
+                       : o->coded  ? " --coded"
+                       : o->sparse ? " --sparse"
+                                   : "";
     printf("replay: %s%s%s%s --seed %" PRIu64 "\n", o->self, kind, o->hostile ? " --hostile" : "", hosts, seed);
 }
 
@@ -56,7 +60,7 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     if (o->partial)
         sim_plan_draw_partial(plan, seed, o->hosts);
     else if (o->coded)
-        sim_plan_draw_coded(plan, seed, o->hosts);
+        sim_plan_draw_coded(plan, seed, o->hosts, o->linear);
     else if (o->sparse)
         sim_plan_draw_sparse(plan, seed, o->hosts);
     else
@@ -253,6 +257,7 @@ static void usage(FILE *out)
                  "    [--stop]                                    each process stops at its first failure\n"
                  "    [--partial]                                 worlds with partial jobs\n"
                  "    [--coded]                                   worlds with a coded job\n"
+                 "    [--linear]                                  the same with linear codes\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
@@ -295,6 +300,8 @@ int main(int argc, char **argv)
             o.partial = true;
         } else if (strcmp(name, "--coded") == 0) {
             o.coded = true;
+        } else if (strcmp(name, "--linear") == 0) {
+            o.coded = o.linear = true;
         } else if (strcmp(name, "--sparse") == 0) {
             o.sparse = true;
         } else if (strcmp(name, "--hostile") == 0) {

@@ -73,9 +73,14 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
         snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
     else if (o->policy != UT_POLICY_CODED && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
         snprintf(ret, len, "stragglers, children, code, exact: must be 0 in a job that is not coded");
-    else if (o->children || o->code > UT_CODE_GROUPS || o->exact >= UT_EXACT_END)
-        snprintf(ret, len, "children %u, code %u, exact %u: must be 0, 0 or %d, 0 to %d", o->children, o->code,
-                 o->exact, UT_CODE_GROUPS, UT_EXACT_END - 1);
+    else if (o->children || o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
+        snprintf(ret, len, "children %u, code %u, exact %u: must be 0, 0 to %d, 0 to %d", o->children, o->code,
+                 o->exact, UT_CODES_END - 1, UT_EXACT_END - 1);
+    else if (o->code == UT_CODE_LINEAR && o->exact > UT_EXACT_YES)
+        snprintf(ret, len, "exact %u: must be 0 or %d with a linear code", o->exact, UT_EXACT_YES);
+    else if (o->policy == UT_POLICY_CODED && !ut_job_options_valid(o, hosts, world))
+        snprintf(ret, len, "stragglers %u: must be %s of %" PRIu32 " hosts, with one rank each", o->stragglers,
+                 o->code == UT_CODE_LINEAR ? "what a linear code bears in float32" : "one less than a divisor", hosts);
     else
         return false;
     return true;

@@ -185,7 +185,10 @@ def test_coded__ranks_that_name_other_plans() -> None:
         daemon.connect(1, options=other)
 
 
-@pytest.mark.parametrize("plan", [Plan(5, stragglers=2), Plan(12, stragglers=1, children=3)])
-def test_coded__what_the_engine_of_this_release_lacks(plan: Plan) -> None:
-    with pytest.raises(Unsupported, match=r"the engine of this release has (groups|star) alone"):
-        ultima.connect("job", 0, plan.hosts, "/nowhere/ultima.sock", options=Options(**plan.options()), timeout=1)
+@pytest.mark.parametrize("plan, exact, lacks", [
+    (Plan(12, stragglers=1, children=3), True, "has star alone, not children 3"),
+    (Plan(5, stragglers=2), False, "has no estimates with linear codes, exact no"),
+])  # fmt: skip
+def test_coded__what_the_engine_of_this_release_lacks(plan: Plan, exact: bool, lacks: str) -> None:
+    with pytest.raises(Unsupported, match=f"the engine of this release {lacks}"):
+        ultima.connect("job", 0, plan.hosts, "/nowhere/ultima.sock", options=Options(**plan.options(exact)), timeout=1)

@@ -30,7 +30,7 @@ typedef struct layout {
     ut_partial *partial;
     ut_op_partial *of_op;
     struct ut_coded *coded;
-    uint64_t *parts;
+    ut_coded_memory memory;
 } layout;
 
 static size_t lay_out(const ut_engine_config *engine, const ut_job_config *config, uint8_t *at, layout *ret)
@@ -47,7 +47,7 @@ static size_t lay_out(const ut_engine_config *engine, const ut_job_config *confi
     }
     if (coded) {
         ret->coded = ut_carve(&c, sizeof *ret->coded);
-        ret->parts = ut_carve(&c, ut_job_slots(config) * sizeof *ret->parts);
+        ut_coded_lay_out(&c, config, &ret->memory);
     }
     return c.used;
 }
@@ -162,7 +162,7 @@ int ut_engine_job_add(ut_engine *e, uint32_t job, const ut_job_config *config, v
     if (l.partial)
         ut_partial_init(l.job, l.partial, l.of_op);
     if (l.coded)
-        ut_coded_init(l.job, l.coded, l.parts);
+        ut_coded_init(l.job, l.coded, &l.memory);
     e->job[job] = l.job;
     e->stats.progress++;
     return UT_OK;

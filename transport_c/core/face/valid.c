@@ -4,6 +4,7 @@
  * (udp/control.c), the daemon checks what other daemons say against the same numbers (daemon/membership.py).
  */
 #include "core/face/engine_impl.h"
+#include "core/fold/code.h"
 
 bool ut_engine_config_valid(const ut_engine_config *c)
 {
@@ -20,13 +21,17 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
            (!partial || (ut_options_algorithm(o) == UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
 }
 
-/* A star with groups, one rank a host. Trees and linear codes are numbers that the options have room for. */
+/* A star, one rank a host, with groups or with a linear code that the rounding of float32 bears; of such a code there
+ * is no estimate. Trees are numbers that the options have room for. */
 static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
     if (o->policy != UT_POLICY_CODED)
         return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
-    return world == hosts && hosts % (o->stragglers + 1u) == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS &&
-           o->exact < UT_EXACT_END;
+    if (world != hosts || o->children)
+        return false;
+    if (o->code == UT_CODE_LINEAR)
+        return o->exact <= UT_EXACT_YES && o->stragglers < hosts && ut_code_bears(hosts, o->stragglers);
+    return hosts % (o->stragglers + 1u) == 0 && o->code <= UT_CODE_GROUPS && o->exact < UT_EXACT_END;
 }
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)

@@ -3,10 +3,14 @@
  * Coded sums by groups (fractional repetition): the hosts of a group compute the same part of the data, so a slot takes
  * one contribution of each group, whoever's comes first, and has enough when all groups are in it. What comes again
  * from another host of the group is redundant. The own contribution may come while the op runs (ut_fold_join).
+ *
+ * With a linear code each host is a group by itself, and any n - s of them are enough. What came is kept, host by host,
+ * until there is enough of a slot; then it is added with the coefficients that the set of hosts asks for.
  */
 #ifndef UT_FOLD_CODED_H
 #define UT_FOLD_CODED_H
 
+#include "core/fold/code.h"
 #include "core/fold/fold.h"
 
 typedef struct ut_coded_sums {
@@ -14,7 +18,11 @@ typedef struct ut_coded_sums {
     uint32_t replicas; /* hosts of a group */
     uint32_t self;
     uint64_t all;    /* bit per group */
+    uint32_t need;   /* groups that are enough */
     uint64_t *parts; /* per slot of the own chunk: the groups that were folded into it */
+    ut_linear *code; /* NULL: none, groups are repeated */
+    uint8_t *kept;   /* of a linear code: the contributions of each host to the own chunk */
+    uint64_t stride; /* bytes in `kept` from one host's to the next */
 
     /* From ut_fold_open on. */
     uint64_t used;      /* hosts of which something was folded */
@@ -25,7 +33,7 @@ typedef struct ut_coded_sums {
 /* The rule of such sums; its memory is a ut_coded_sums. It finishes slots that lack groups only after
  * ut_op_fold.forced; what is there then stands for all. */
 extern const ut_fold_rule ut_fold_coded;
-/* Groups that are missing from some slot of the own chunk. */
-uint64_t ut_coded_lacking(const ut_op_fold *f);
+/* Of |never|, groups of which nothing more comes: those without which some slot of the own chunk cannot have enough. */
+uint64_t ut_coded_lacking(const ut_op_fold *f, uint64_t never);
 
 #endif

@@ -19,8 +19,17 @@ typedef struct ut_step_result {
     uint64_t receipt; /* number of the op's receipt among those kept, plus one */
 } ut_step_result;
 
+/* Memory that lasts as long as the job does. All but the first are there for linear codes alone. */
+typedef struct ut_coded_memory {
+    uint64_t *parts; /* ut_coded_sums.parts */
+    double *encoding, *coefficient;
+    uint64_t *came; /* these three: ut_linear */
+    uint8_t *kept;  /* ut_coded_sums.kept */
+} ut_coded_memory;
+
 struct ut_coded {
     ut_coded_sums sums;
+    ut_linear code;
     bool exact;
     uint64_t next;                     /* the step after the newest with a result here */
     uint64_t elsewhere;                /* the step after the newest with a result on some host */
@@ -55,8 +64,10 @@ ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
 /* op_coded.c */
 /* Something has changed: a gift, a peer's record, a peer. */
 void ut_coded_look(ut_job *j, ut_ns now);
-/* Makes a partial job a coded one. |parts| has an entry for each slot of the largest bucket. */
-void ut_coded_init(ut_job *j, struct ut_coded *c, uint64_t *parts);
+/* Carves what a coded job needs, or only counts it. */
+void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret);
+/* Makes a partial job a coded one. */
+void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m);
 extern const ut_gathering ut_gathering_coded;
 
 #endif

@@ -13,6 +13,7 @@
 
 enum { HOLD_LEAST_NS = 1000 * 1000 };
 
+/* With a linear code each host is a group: replicas is 1. */
 static uint32_t group_of(const ut_job *j, uint32_t host)
 {
     return host / j->partial->coded->sums.replicas;
@@ -23,25 +24,32 @@ static uint32_t group_of(const ut_job *j, uint32_t host)
 /* The slots, of |slots|, that come before those with which |host| begins. */
 static uint32_t begins_at(const ut_job *j, uint32_t host, uint32_t slots)
 {
-    uint32_t replicas = j->partial->coded->sums.replicas;
-    return (uint32_t)((uint64_t)slots * (host % replicas) / replicas);
+    const ut_coded_sums *c = &j->partial->coded->sums;
+    uint32_t rows = c->code ? j->config.hosts : c->replicas;
+    return (uint32_t)((uint64_t)slots * (host % rows) / rows);
 }
 
+/* How many slots are this host's to send when none of those that share them is late: with a linear code each slot is so
+ * many hosts' as are enough. */
 static uint32_t own_part(const ut_job *j, uint32_t slots)
 {
-    uint32_t self = j->config.self, replicas = j->partial->coded->sums.replicas;
-    uint32_t end = (self + 1) % replicas ? begins_at(j, self + 1, slots) : slots;
-    return end - begins_at(j, self, slots);
+    const ut_coded_sums *c = &j->partial->coded->sums;
+    uint32_t self = j->config.self, rows = c->code ? j->config.hosts : c->replicas, span = c->code ? c->need : 1;
+    uint32_t begin = begins_at(j, self, slots), end = begins_at(j, self + span, slots);
+    return self % rows + span < rows ? end - begin : end + slots - begin;
 }
 
-/* Another host of this one's group is in the op. */
+/* Those who send the rest of what this host could send are in the op: another host of its group, or with a linear code
+ * all others. */
 static bool is_shared(const ut_job *j, const ut_op *op)
 {
+    const ut_coded_sums *c = &j->partial->coded->sums;
+    uint32_t others = 0, wanted = c->code ? j->config.hosts - 1 : 1;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && group_of(j, h) == group_of(j, j->config.self) && ut_job_host_is_up(j, h) &&
-            op->partial->said[h].weight)
-            return true;
-    return false;
+        if (h != j->config.self && (c->code || group_of(j, h) == group_of(j, j->config.self)) &&
+            ut_job_host_is_up(j, h) && op->partial->said[h].weight)
+            others++;
+    return others >= UT_MAX2(wanted, 1u);
 }
 
 static bool sends_sums(const ut_op *op, uint32_t i)
@@ -182,7 +190,7 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
     if (ut_fold_own_done(&op->fold))
         return 0;
     uint64_t never = over == UT_SUM_IS_CUT ? UINT64_MAX : hopeless(j, op);
-    uint64_t lacking = never ? ut_coded_lacking(&op->fold) & never : 0;
+    uint64_t lacking = never ? ut_coded_lacking(&op->fold, never) : 0;
     if (j->partial->coded->elsewhere > op->what.step && j->partial->coded->elsewhere_op < op->seq)
         return UT_ERR_ABSENT; /* the step was over before this host began it */
     if (!j->partial->coded->exact) {
@@ -386,19 +394,37 @@ static void gone(ut_job *j, uint32_t session, ut_ns now)
     ut_coded_look(j, now);
 }
 
-void ut_coded_init(ut_job *j, struct ut_coded *c, uint64_t *parts)
+void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m)
 {
     const ut_job_options *o = &j->config.options;
-    uint32_t replicas = o->stragglers + 1u, groups = j->config.hosts / replicas;
+    uint32_t hosts = j->config.hosts, replicas = m->kept ? 1 : o->stragglers + 1u, groups = hosts / replicas;
     c->sums = (ut_coded_sums){.replicas = replicas,
                               .self = j->config.self,
                               .all = groups == 64 ? UINT64_MAX : ut_bits_below(groups),
-                              .parts = parts};
+                              .need = m->kept ? hosts - o->stragglers : groups,
+                              .parts = m->parts,
+                              .code = m->kept ? &c->code : NULL,
+                              .kept = m->kept,
+                              .stride = j->config.bucket_bytes_max};
+    if (m->kept)
+        ut_code_init(&c->code, hosts, o->stragglers, m->encoding, m->came, m->coefficient);
     c->exact = o->exact != UT_EXACT_NO;
     j->partial->coded = c;
     j->gathering = &ut_gathering_coded;
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
         j->op[k].fold.rule_memory = &c->sums;
+}
+
+void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret)
+{
+    uint32_t n = config->hosts;
+    *ret = (ut_coded_memory){.parts = ut_carve(c, ut_job_slots(config) * sizeof *ret->parts)};
+    if (config->options.code != UT_CODE_LINEAR)
+        return;
+    ret->encoding = ut_carve(c, (size_t)n * n * sizeof *ret->encoding);
+    ret->came = ut_carve(c, UT_CODE_CACHED * sizeof *ret->came);
+    ret->coefficient = ut_carve(c, (size_t)UT_CODE_CACHED * n * sizeof *ret->coefficient);
+    ret->kept = ut_carve(c, n * config->bucket_bytes_max); /* a shard is the whole bucket when all others are gone */
 }
 
 const ut_gathering ut_gathering_coded = {.keeps = true,

@@ -6,6 +6,9 @@
  * element i the digit 1 of its group, in base 4, times a number drawn from t and i. So the sum of one contribution from
  * each group has digits of 1 alone; a rank of a group that was folded besides another one makes a digit 2; and what was
  * given for another step is no multiple of the number.
+ *
+ * With a linear code each rank is a group by itself. It gives its row of the code times numbers drawn from the step,
+ * the element and the part of the data, and the result is held against their sum.
  */
 #ifndef SIM_CODED_H
 #define SIM_CODED_H
@@ -53,9 +56,13 @@ typedef struct sim_coded {
     uint64_t calm_from; /* lowest op of the calm of which a receipt was seen, plus one; 0: none yet */
 } sim_coded;
 
+static inline bool sim_coded_linear(const sim_job_plan *j)
+{
+    return j->options.code == UT_CODE_LINEAR;
+}
 static inline uint32_t sim_coded_replicas(const sim_job_plan *j)
 {
-    return j->options.stragglers + 1u;
+    return sim_coded_linear(j) ? 1 : j->options.stragglers + 1u;
 }
 static inline uint32_t sim_coded_group(const sim_job_plan *j, uint32_t host)
 {
@@ -64,6 +71,19 @@ static inline uint32_t sim_coded_group(const sim_job_plan *j, uint32_t host)
 static inline uint32_t sim_coded_groups(const sim_job_plan *j)
 {
     return j->hosts / sim_coded_replicas(j);
+}
+/* Groups that are enough. */
+static inline uint32_t sim_coded_need(const sim_job_plan *j)
+{
+    return sim_coded_linear(j) ? j->hosts - j->options.stragglers : sim_coded_groups(j);
+}
+/* The sum over all data can be had from these hosts of the job. */
+static inline bool sim_coded_decodable(const sim_job_plan *j, uint64_t hosts)
+{
+    uint32_t groups = 0;
+    for (uint32_t g = 0; g < sim_coded_groups(j); g++)
+        groups += (hosts >> g * sim_coded_replicas(j) & sim_first(sim_coded_replicas(j))) != 0;
+    return groups >= sim_coded_need(j);
 }
 static inline bool sim_coded_exact(const sim_job_plan *j)
 {

@@ -4,6 +4,7 @@
  * of all groups, the elements take turns, each for some of them. All values are exact in the dtype, and so are their
  * sums; an estimate is a sum that the core multiplied once and rounded once, and so is its like here.
  */
+#include "core/fold/code.h"
 #include "sim/coded/coded.h"
 
 enum { BITS_OF_DIGIT = 2, UNITS = 13 };
@@ -33,11 +34,58 @@ static uint64_t unit_of(const form *f, uint64_t element)
     return 1 + sim_mix(f->seed ^ element * 0x9e3779b97f4a7c15u) % UNITS;
 }
 
+static void put_real(const form *f, double value, void *out)
+{
+    float single = (float)value;
+    memcpy(out, f->dtype == UT_FLOAT32 ? (void *)&single : (void *)&value, f->element);
+}
+
+/* ---- linear codes ---- */
+
+static double number_of(const form *f, uint64_t element, uint32_t part)
+{
+    return (double)(1 + sim_mix(f->seed ^ element * 0x9e3779b97f4a7c15u ^ (uint64_t)(part + 1) << 48) % UNITS);
+}
+
+static void fill_linear(const sim_job_plan *j, const form *f, uint32_t host, void *out)
+{
+    double code[SIM_HOSTS * SIM_HOSTS];
+    ut_code_encoding(j->hosts, j->options.stragglers, code);
+    for (uint64_t i = 0; i < j->part.count; i++) {
+        double value = 0;
+        for (uint32_t part = 0; part < j->hosts; part++)
+            value += code[host * j->hosts + part] * number_of(f, i, part);
+        put_real(f, value, (uint8_t *)out + i * f->element);
+    }
+}
+
+/* What the rounding of each contribution can grow to, and what the coefficients leave. */
+static bool read_linear(const sim_job_plan *j, const form *f, uint64_t from, uint64_t to, const uint8_t *values,
+                        sim_wrong *wrong)
+{
+    for (uint64_t i = from; i < to; i++) {
+        double sum = 0, is = sim_code_real(f->dtype, values + i * f->element);
+        for (uint32_t part = 0; part < j->hosts; part++)
+            sum += number_of(f, i, part);
+        double most = sum * (f->dtype == UT_FLOAT32 ? UT_CODE_AMPLIFICATION_MAX * 0x1p-23 : 1e-8);
+        *wrong = (sim_wrong){i, "is not the sum over all parts of the data"};
+        if (!(is > sum - most && is < sum + most))
+            return false;
+    }
+    return true;
+}
+
+/* ---- groups ---- */
+
 void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t step, void *out)
 {
     const sim_job_plan *j = &w->plan.job[job];
     form f = form_of(w, job, step);
     uint32_t group = sim_coded_group(j, host);
+    if (sim_coded_linear(j)) {
+        fill_linear(j, &f, host, out);
+        return;
+    }
     for (uint64_t i = 0; i < j->part.count; i++) {
         bool in = group / f.per == i % f.turns;
         int64_t value = in ? (int64_t)(unit_of(&f, i) << BITS_OF_DIGIT * (group % f.per)) : 0;
@@ -48,9 +96,7 @@ void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t st
 /* |sum| as an op returns it if |present| of all groups are in it. */
 static void put(const form *f, double sum, uint32_t present, void *out)
 {
-    double value = present < f->groups ? sum * ((double)f->groups / (double)present) : sum;
-    float single = (float)value;
-    memcpy(out, f->dtype == UT_FLOAT32 ? (void *)&single : (void *)&value, f->element);
+    put_real(f, present < f->groups ? sum * ((double)f->groups / (double)present) : sum, out);
 }
 
 /* Reads one element of a result with |present| groups. */
@@ -105,6 +151,10 @@ bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t fr
 {
     form f = form_of(w, job, step);
     sim_wrong first;
+    if (sim_coded_linear(&w->plan.job[job])) {
+        *ret = (sim_held){sim_first(f.groups), 0};
+        return read_linear(&w->plan.job[job], &f, from, to, values, wrong);
+    }
     if (read_slot(&f, from, to, f.groups, values, ret, wrong))
         return true;
     first = *wrong;

@@ -4,6 +4,7 @@
  * with deaths of as many hosts of a group as it can do without, or of one more. Drawn apart, so that the same seed
  * without it is the same world as ever.
  */
+#include "core/fold/code.h"
 #include "sim/coded/coded.h"
 
 /* Hosts of the job: as many that they can be cut into groups. */
@@ -28,6 +29,17 @@ static void draw_groups(sim_job_plan *j, sim_rng *rng)
         j->options.incast = 0;
     j->hadamard_then = 0;
     j->hadamard_at = 0;
+}
+
+/* A linear code for the same hosts. Of such a code there is no estimate. */
+static void draw_linear(sim_job_plan *j, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 29);
+    j->options.code = UT_CODE_LINEAR;
+    j->options.exact = 0;
+    do
+        j->options.stragglers = (uint8_t)sim_below(&rng, UT_MIN2(j->hosts, 5u));
+    while (!ut_code_bears(j->hosts, j->options.stragglers));
 }
 
 static void draw_vector(const sim_plan *p, sim_job_plan *j, sim_rng *rng)
@@ -103,7 +115,7 @@ static void drop_deaths_of_all(sim_plan *p, const sim_job_plan *j)
     }
 }
 
-void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts)
+void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts, bool linear)
 {
     sim_plan_draw(p, seed, hosts);
     sim_rng rng = sim_rng_for(seed, 23);
@@ -112,6 +124,8 @@ void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts)
     p->partial = p->coded = true;
     p->bad_submission = 0;
     draw_groups(j, &rng);
+    if (linear)
+        draw_linear(j, seed);
     draw_vector(p, j, &rng);
     draw_trainers(p, j, &rng);
     bool deaths = !p->faultless && !p->evil && j->hosts > 1 && sim_chance(&rng, 350000);

@@ -315,13 +315,10 @@ static void take_answer(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_
 static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
 {
     const sim_job_plan *j = &w->plan.job[r->job];
-    bool decodable = !is_blind(w);
-    for (uint32_t g = 0; g < sim_coded_groups(j); g++) {
-        bool here = false;
-        for (uint32_t k = 0; k < sim_coded_replicas(j); k++)
-            here = here || !w->host[j->host[g * sim_coded_replicas(j) + k]].gone;
-        decodable = decodable && here;
-    }
+    uint64_t here = 0;
+    for (uint32_t k = 0; k < j->hosts; k++)
+        here |= (uint64_t)!w->host[j->host[k]].gone << k;
+    bool decodable = !is_blind(w) && sim_coded_decodable(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
     if (++r->coder->calm_tries > sim_calm_ops(j) + TRIES && decodable && r->coder->calm_answers == 0)
