@@ -64,6 +64,13 @@ def test_host_cost__a_host_that_cannot_keep_up_is_what_the_link_waits_for() -> N
     assert packets["judged"]["idle_us"]["cpu"] > quick["judged"]["idle_us"]["cpu"]
 
 
+def test_host__that_works_while_data_come_looks_before_it_sleeps() -> None:
+    """Packets come every 12 us: a host whose turns take 50 us finds some after each, others sleep."""
+    knobs = ["--light", "hosts=2", "bytes=6553600", "ops=3", "firm=1", "wake_us=100"]
+    works, sleeps = study(*knobs, "turn_ns=50000")["judged"], study(*knobs, "turn_ns=0")["judged"]
+    assert works["idle_us"]["asleep"] < sleeps["idle_us"]["asleep"] / 10
+
+
 def test_slow_link__has_a_bound_of_its_own() -> None:
     judged = study("--light", "hosts=4", "bytes=1310720", "ops=3", "slow_part=4")["judged"]
     assert judged["bound_us"] == pytest.approx(4 * 2 * 3 / 4 * 1310720 * 8 * 1514 / 1440 / 1000, rel=1e-4)

@@ -100,10 +100,39 @@ static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
     end();
 }
 
+/* A host that works takes many short turns with little to read, one that sleeps a long one with much. */
+static void grant__lateness_is_that_of_packets_and_not_of_turns(void)
+{
+    enum { ASLEEP = 500 * UT_US, AWAKE = 2 * UT_US, EACH = 1000 };
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    ut_engine *e = hosts[0].engine;
+    e->late = 0;
+    e->waited = (ut_engine_wait){.packets = e->came.packets};
+    for (unsigned round = 0; round < 20; round++) {
+        ut_engine_waited(e, ASLEEP);
+        e->came.packets += EACH;
+        for (unsigned turn = 0; turn < EACH / 10; turn++) {
+            ut_engine_waited(e, AWAKE);
+            e->came.packets += 10;
+        }
+        ut_engine_waited(e, ASLEEP); /* of which nothing is new */
+    }
+    CHECK_MSG(e->late > ASLEEP / 5 && e->late < ASLEEP * 4 / 5, "%zu of %d", (size_t)e->late, ASLEEP);
+    for (unsigned turn = 0; turn < 20; turn++) {
+        ut_engine_waited(e, AWAKE);
+        e->came.packets += EACH;
+    }
+    CHECK_MSG(e->late < 2 * AWAKE, "%zu", (size_t)e->late);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(grant__is_taken_as_a_feedback_says_it);
     RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
+    RUN(grant__lateness_is_that_of_packets_and_not_of_turns);
     return check_end();
 }

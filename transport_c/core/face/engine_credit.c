@@ -5,6 +5,8 @@
 #include "core/face/engine_impl.h"
 #include "core/link/link.h"
 
+enum { LATE_PACKETS = 4 * UT_POOL_SAMPLE_PACKETS }; /* over so many packets lateness is smoothed */
+
 /* The mean of the least round trips to peers that are up, and how many those are. Of senders that each have an equal
  * part of the link, so much is on the way together (Little's law). A host that has just begun sees the queue of its own
  * bursts in all but the first of them. */
@@ -47,6 +49,7 @@ void ut_engine_credit_init(ut_engine *e)
     /* The row may have been another engine's: what others have read of it stays counted. */
     const ut_link_row *row = &e->config.link->lane[e->config.lane];
     e->came = (ut_pool_count){load(&row->bytes), load(&row->packets), load(&row->numbers), load(&row->runs)};
+    e->waited.packets = e->came.packets;
 }
 
 /* What has come to all lanes of the host. |taken|: what the other lanes' peers have outstanding. A lane that has said
@@ -81,9 +84,16 @@ static void tell(const ut_engine *e, uint64_t taken, ut_ns now)
     store(&row->told_at, now);
 }
 
+/* Each packet has one vote, for a host that is awake takes many short turns, and one that sleeps a long one in which
+ * much comes. What a turn has read is known when the next one begins. */
 void ut_engine_waited(ut_engine *e, ut_ns waited)
 {
-    e->late = (ut_ns)((int64_t)e->late + ((int64_t)waited - (int64_t)e->late) / 16);
+    uint64_t packets = e->came.packets - e->waited.packets;
+    uint64_t votes = packets + UT_MIN2(e->waited.votes, (uint64_t)LATE_PACKETS);
+    if (packets)
+        e->late = (ut_ns)((int64_t)e->late +
+                          ((int64_t)e->waited.longest - (int64_t)e->late) * (int64_t)packets / (int64_t)votes);
+    e->waited = (ut_engine_wait){.longest = waited, .packets = e->came.packets, .votes = votes};
 }
 
 void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)

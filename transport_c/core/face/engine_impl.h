@@ -25,6 +25,13 @@ typedef struct ut_engine_session {
     ut_calls calls;          /* calls that have no answer yet */
 } ut_engine_session;
 
+/* How long data has waited for a turn of the engine. */
+typedef struct ut_engine_wait {
+    ut_ns longest;    /* the oldest datagram that the turn reads */
+    uint64_t packets; /* that had come before the turn */
+    uint64_t votes;   /* packets behind `late`, this turn's left aside */
+} ut_engine_wait;
+
 struct ut_engine {
     ut_engine_config config;
     uint64_t random;
@@ -38,7 +45,8 @@ struct ut_engine {
     /* Credit: engine_credit.c. */
     ut_pool pool;
     ut_pool_count came;
-    ut_ns late;                                 /* how long data has waited for this host to read it, smoothed */
+    ut_ns late;                                 /* how long packets have waited for this host to read them, smoothed */
+    ut_engine_wait waited;                      /* what the newest turn adds to that */
     ut_ns credit_at;                            /* when to look again although nothing came */
     ut_inlet inlet[UT_JOBS_MAX * UT_HOSTS_MAX]; /* scratch */
     ut_stats stats;

@@ -53,7 +53,7 @@ static const knob knobs[] = {
     KNOB(batch_ns, 0, 1000000, "CPU for a receive call, or a burst sent, besides that of its packets"),
     KNOB(turn_ns, 0, 1000000, "CPU for a turn of the host's thread"),
     KNOB(wake_us, 0, 1000000, "that a sleeping host wakes late, at most, uniform"),
-    KNOB(firm, 0, 1, "1: what comes while it wakes does not hasten it"),
+    KNOB(firm, 0, 1, "1: it sleeps only when it has nothing to read, and what comes then does not hasten it"),
     KNOB(send_bytes, 2000, 64 << 20, "in the up-link at which a send blocks"),
     KNOB(send_us, 0, 1000000, "not 0: no more of them than the link takes in this time, but 32 KiB"),
     KNOB(light, 0, 1, "1, or --light: only times count; values are 0, no bytes are checked, nothing is traced"),

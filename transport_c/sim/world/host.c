@@ -57,7 +57,9 @@ void sim_host_readable(sim_world *w, sim_host *h)
     if (w->plan.wake_firm && h->stirring)
         return;
     h->stirring = true;
-    if (h->service_at == UT_NEVER || h->service_at > w->now)
+    if (w->plan.wake_firm && w->now < h->busy_until) /* it works, and looks at its sockets before it sleeps */
+        sim_host_wake(w, h, h->busy_until);
+    else if (h->service_at == UT_NEVER || h->service_at > w->now)
         sim_host_wake(w, h, woken(w, w->now));
 }
 

@@ -165,7 +165,7 @@ typedef struct sim_plan {
     ut_ns sent_cost;           /* CPU per packet sent */
     ut_ns batch_cost;          /* CPU per receive call and per burst sent, besides that of their packets */
     ut_ns wake_cost;           /* CPU per turn */
-    bool wake_firm;            /* a wake-up under way is not hastened by what comes meanwhile */
+    bool wake_firm;            /* only a host that was idle sleeps, and what comes does not hasten its waking */
     uint64_t send_buffer;      /* bytes in the up-link at which a send blocks; 0: SIM_SEND_BUFFER */
     ut_ns send_time;           /* no more of them than the link takes in this time; 0: no such bound */
     uint32_t batch_max;        /* packets that one receive call coalesces */
