@@ -58,7 +58,9 @@ def demo(
     coded: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="S", help="Coded gradients: exact although S ranks of each S + 1 are late. docs/coded.md."
+            min=1,
+            metavar="S",
+            help="Coded gradients: exact although S of the ranks that share data are late. docs/coded.md.",
         ),
     ] = None,
     slow_rank: Annotated[

@@ -88,13 +88,19 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
+def _sharers(event: dict[str, Any]) -> str:
+    """The ranks of which some may be late: those of a group, or all where they cannot be cut into groups."""
+    size, ranks = event["coded"] + 1, event["ranks"]
+    return f"all {ranks}" if ranks % size else f"each {size}"
+
+
 def describe_start(event: dict[str, Any]) -> str:
     return (
         f"LeNet-5 ({event['parameters']:,} parameters) on {event['data']}: {event['train_images']:,} images, "
         f"{event['ranks']} ranks, {event['epochs']} x {event['steps']} steps of {event['batch']} images a rank, "
         f"backend {event['backend']}, seed {event['seed']}"
         + ("" if event.get("policy", "none") == "none" else f", policy {event['policy']}")
-        + (f", coded: {event['coded']} of each {event['coded'] + 1} may be late" if event.get("coded") else "")
+        + (f", coded: {event['coded']} of {_sharers(event)} may be late" if event.get("coded") else "")
         + ("" if event.get("sparse") is None else f", {event['sparse']:.2%} of the gradients")
     )
 

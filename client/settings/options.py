@@ -241,7 +241,8 @@ def policy_text(message: types_pb2.JobOptions, world_size: int) -> str:
     if text == "coded":
         told = words(message)
         shape = "star" if not message.children else f"tree of {message.children} children"
-        return f"coded, {shape}, {told['stragglers']} of each group may be late, {told['code']}, exact: {told['exact']}"
+        whose = "of each group" if told["code"] == "groups" else "of all"
+        return f"coded, {shape}, {told['stragglers']} {whose} may be late, {told['code']}, exact: {told['exact']}"
     if text == "quorum":
         text += f" of {message.quorum or (world_size + 1) // 2}"
     if text in ("probe", "seeded"):

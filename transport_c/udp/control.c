@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/fold/code.h"
 #include "loop.h"
 #include "sealing.h"
 
@@ -45,7 +46,7 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 /* Names the first option that is out of its range; false if none is. */
 static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
 {
-    const bool partial = o->policy > UT_POLICY_NONE;
+    const bool partial = o->policy > UT_POLICY_NONE, linear = o->code == UT_CODE_LINEAR;
     const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, UT_INCAST_MAX);
     if (o->algorithm >= UT_ALGORITHMS_END)
         snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
@@ -76,11 +77,13 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
     else if (o->children || o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
         snprintf(ret, len, "children %u, code %u, exact %u: must be 0, 0 to %d, 0 to %d", o->children, o->code,
                  o->exact, UT_CODES_END - 1, UT_EXACT_END - 1);
-    else if (o->code == UT_CODE_LINEAR && o->exact > UT_EXACT_YES)
+    else if (linear && o->exact > UT_EXACT_YES)
         snprintf(ret, len, "exact %u: must be 0 or %d with a linear code", o->exact, UT_EXACT_YES);
-    else if (o->policy == UT_POLICY_CODED && !ut_job_options_valid(o, hosts, world))
-        snprintf(ret, len, "stragglers %u: must be %s of %" PRIu32 " hosts, with one rank each", o->stragglers,
-                 o->code == UT_CODE_LINEAR ? "what a linear code bears in float32" : "one less than a divisor", hosts);
+    else if (linear && (o->stragglers >= hosts || !ut_code_bears(hosts, o->stragglers)))
+        snprintf(ret, len, "stragglers %u: must be what a linear code of %u hosts bears in float32", o->stragglers,
+                 hosts);
+    else if (o->policy == UT_POLICY_CODED && !linear && hosts % (o->stragglers + 1u))
+        snprintf(ret, len, "stragglers %u: must be one less than a divisor of the %u hosts", o->stragglers, hosts);
     else
         return false;
     return true;

@@ -146,6 +146,27 @@ static void thread__has_a_name_and_no_signals(void)
         REFUSED(ut_driver_job_add(d, &bad), UT_ERR_ARGUMENT, sentence);                                                \
     } while (0)
 
+/* Codes that the core does not have, or that float32 does not bear. */
+static void coded__check_and_say(void)
+{
+    ut_job_config good = {.hosts = 20,
+                          .local_ranks = 1,
+                          .packet_bytes = 1472,
+                          .bucket_bytes_max = 1 << 10,
+                          .options = {.policy = UT_POLICY_CODED, .stragglers = 1, .code = UT_CODE_LINEAR}};
+    ut_driver *d = open_driver();
+    BAD_JOB(options.code, 3, "children 0, code 3, exact 0: must be 0, 0 to 2, 0 to 2");
+    BAD_JOB(options.children, 3, "children 3, code 2, exact 0: must be 0, 0 to 2, 0 to 2");
+    BAD_JOB(options.exact, UT_EXACT_NO, "exact 2: must be 0 or 1 with a linear code");
+    BAD_JOB(options.stragglers, 6, "stragglers 6: must be what a linear code of 20 hosts bears in float32");
+    BAD_JOB(options.stragglers, 20, "stragglers 20: must be what a linear code of 20 hosts bears in float32");
+    good.options.code = 0;
+    BAD_JOB(options.stragglers, 2, "stragglers 2: must be one less than a divisor of the 20 hosts");
+    good.options.code = UT_CODE_LINEAR;
+    CHECK_EQ(ut_driver_job_add(d, &good), 0);
+    ut_driver_close(d);
+}
+
 /* What goes with a policy, and what does not; the engine itself refuses all that is not named. */
 static void partial__check_and_say(void)
 {
@@ -420,6 +441,7 @@ int main(int argc, char **argv)
     RUN(thread__has_a_name_and_no_signals);
     RUN(calls__check_and_say);
     RUN(partial__check_and_say);
+    RUN(coded__check_and_say);
     RUN(region_map__never_beyond_the_file);
     RUN(all_reduce__is_exact);
     RUN(snapshot__is_what_the_single_calls_say);
