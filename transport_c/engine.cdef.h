@@ -231,6 +231,8 @@ typedef struct ut_receipt {
     uint32_t step;
     uint8_t exact;
     uint8_t reserved[3];
+    uint64_t wire_sent, wire_received;
+    uint64_t values;
     ut_receipt_peer peer[64];
 } ut_receipt;
 

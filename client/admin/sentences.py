@@ -210,6 +210,9 @@ def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
 
 def _repairs(receipt: Receipt) -> list[str]:
     lines = []
+    if receipt.values:
+        sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
+        lines.append(f"Sparse: this host gave {receipt.values} values; {sent} were sent for the sum, and {came} came.")
     if receipt.bytes_repaired:
         lines.append(f"Repaired: {size_text(receipt.bytes_repaired)} were lost first and came again in time.")
     if receipt.bytes_duplicate:

@@ -232,6 +232,13 @@ class Receipt(Deferred):
     residual: float = 0.0
     """In a coded job: how far the result's least element is from the sum of all parts of the data, the Euclidean norm
     of (what each part is multiplied by) - 1; 0 for an exact one."""
+    wire_sent: int = 0
+    """Bytes of payload that this host had sent of the op when it ended here, what it sent again included; slower peers
+    may get some later. Of a sparse op these are bytes of blocks, where the numbers above count the dense tensor."""
+    wire_received: int = 0
+    """Bytes of payload of the op that came to this host, counted as `wire_sent`."""
+    values: int = 0
+    """In a sparse op: elements that this host's ranks gave, up to the first bad index of each; 0 for other ops."""
 
     @property
     def complete(self) -> bool:
@@ -320,6 +327,9 @@ class Receipt(Deferred):
             "unused": list(self.unused),
             "late": list(self.late),
             "redundant_bytes": self.redundant_bytes,
+            "wire_sent": self.wire_sent,
+            "wire_received": self.wire_received,
+            "values": self.values,
             "residual": self.residual,
             "peers": [
                 {

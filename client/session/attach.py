@@ -45,7 +45,7 @@ from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 from ultima.v1.job_options import POLICY_CODED
 from ultima.v1.limits import LANES_MAX
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 REPLY_MAX_BYTES = 16384
 FDS_MAX = 2 + 3 * LANES_MAX
 # A memfd that can neither shrink nor grow cannot make us die of SIGBUS.

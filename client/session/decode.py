@@ -93,6 +93,9 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         unused=_ranks_of(hosts, raw.unused_mask),
         late=_ranks_of(hosts, raw.late_mask),
         redundant_bytes=raw.bytes_redundant,
+        wire_sent=raw.wire_sent,
+        wire_received=raw.wire_received,
+        values=raw.values,
         residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,  # no NaN either
     )
 

@@ -67,11 +67,14 @@ static void submit(uint32_t h, const ut_submission *s)
     ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
 }
 
+static uint64_t given[MOST], sent[MOST], came[MOST]; /* values, and bytes as receipts say, by host */
+
 static void call_sparse(uint64_t op)
 {
     for (uint32_t h = 0; h < n; h++) {
         memset(hosts[h].arena + DST, 0x7f, FLOATS * 4); /* what stood there before */
         ut_submission s = submission(op, write_entries(h));
+        given[h] = s.wanted * call.group;
         submit(h, &s);
     }
     run(now + UT_SECOND);
@@ -128,6 +131,8 @@ static void check_receipts(uint64_t op, bool must_complete, uint32_t *ret_partia
     ut_receipt r[MOST];
     for (uint32_t h = 0; h < n; h++) {
         r[h] = receipt(h);
+        sent[h] = r[h].wire_sent;
+        came[h] = r[h].wire_received;
         if (r[h].status == UT_FAILED) {
             CHECK(call.mode == UT_RELIABLE || call.flags);
             CHECK(!must_complete);
@@ -135,6 +140,7 @@ static void check_receipts(uint64_t op, bool must_complete, uint32_t *ret_partia
         }
         uint32_t lacking = check_elements(h, r[h].status == UT_COMPLETE);
         CHECK_EQ(r[h].bytes_expected, bytes_due(h, op));
+        CHECK_EQ(r[h].values, given[h]);
         CHECK(!must_complete || r[h].status == UT_COMPLETE);
         CHECK_MSG(lacking == 0 || r[h].bytes_missing || r[h].weight_min < n, "host %u: %u lack somebody", h, lacking);
         *ret_partial += r[h].status != UT_COMPLETE;
@@ -326,6 +332,8 @@ static void op__sends_few_bytes(void)
         ut_engine_stats(hosts[1].engine, &stats);
         CHECK_MSG(stats.data_sent_bytes >= rows[i][1] && stats.data_sent_bytes <= rows[i][2] + 6 * 32,
                   "%u of 1000: %llu bytes", rows[i][0], (unsigned long long)stats.data_sent_bytes);
+        CHECK_EQ(sent[1], stats.data_sent_bytes - stats.data_sent * ut_wire_packet(0, 0));
+        CHECK_EQ(came[1], stats.bytes_used + stats.bytes_late + stats.bytes_duplicate);
         end();
     }
 }

@@ -63,6 +63,7 @@ typedef struct ut_op_account {
 
     uint8_t failed; /* 1: the op ended with UT_FAILED */
     uint64_t bytes_repaired, bytes_duplicate, kernel_drops_before;
+    uint64_t wire_sent, wire_received; /* of payload */
     ut_replica replica;
     ut_note note[UT_HOSTS_MAX];
     uint16_t culprit; /* the host whose record differs, in a desync */

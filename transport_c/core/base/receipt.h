@@ -106,6 +106,10 @@ typedef struct ut_receipt {
     uint32_t step;            /* the trainers' number of the step that the op was for */
     uint8_t exact;            /* 1: the result is the sum over all data, 2: it is not */
     uint8_t reserved[3];
+    /* Payload that this host had sent and received of the op when it ended here: repairs and what came again too, and
+     * of sparse ops the bytes of blocks, where all other numbers here count bytes of the dense tensor. */
+    uint64_t wire_sent, wire_received;
+    uint64_t values; /* sparse: elements that the entries of this host's ranks name, as far as these are good; else 0 */
     ut_receipt_peer peer[UT_HOSTS_MAX];
 } ut_receipt;
 

@@ -53,6 +53,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         return UT_TAKEN_REFUSED;
     const ut_step *s = &op->plan.schedule.step[i];
     ut_transfer *t = &op->plan.transfer[i];
+    op->account.wire_received += len;
     bool needed = !(t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE));
     if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
         needed = !ut_fold_moot(&op->fold, s, slot);

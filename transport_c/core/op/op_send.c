@@ -45,6 +45,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     unsigned ranks;
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
+    op->account.wire_sent += len;
     uint8_t last = last_percentile(t, slot);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
                                   last || repair, now);

@@ -72,6 +72,7 @@ static bool look(ut_job *j, ut_op *op)
             p->given.n = p->given.next;
         }
     }
+    p->values = (uint64_t)p->given.n * op->what.group;
     return true;
 }
 
@@ -91,7 +92,7 @@ static bool add_up(ut_job *j, ut_op *op)
     }
     if (op->work.index == 0) {
         op->work.index = 1;
-        op->work.at = 0;
+        op->work.at = p->values = 0;
     }
     for (; op->work.index <= op->local.calls; op->work.index++, op->work.at = 0) {
         const ut_call *call = &op->local.call[op->work.index - 1];
@@ -110,6 +111,7 @@ static bool add_up(ut_job *j, ut_op *op)
                 break;
             }
         }
+        p->values += (uint64_t)p->given.next * op->what.group;
     }
     float most = 0;
     for (unsigned i = 0; i < op->local.calls && op->local.calls > 1; i++)

@@ -20,6 +20,7 @@ typedef struct ut_sparse {
     uint32_t from[UT_HOSTS_MAX + 1]; /* granules: chunk c is [from[c], from[c + 1]) */
     uint32_t blocks[UT_HOSTS_MAX];   /* per chunk: blocks that this host's contribution takes */
     uint32_t tail[UT_HOSTS_MAX];     /* per chunk: bytes of the last of them */
+    uint64_t values;                 /* of all that this host's ranks give */
     uint32_t begins[UT_HOSTS_MAX];   /* per chunk, if `listed`: the first of its entries */
     bool listed;                     /* the contribution is `given`; else it lies scattered in `dense` */
     ut_entries given;                /* the one rank's entries, where its trainer has them */
