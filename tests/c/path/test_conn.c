@@ -188,6 +188,10 @@ static void ut_conn__control_replay_window_against_a_set(void)
         }
     }
     CHECK_GE(old, 100);
+    uint64_t next = low + head, expanded;
+    CHECK_EQ(ut_conn_check_control(&rx, (uint32_t)(next + UT_NUMBER_JUMP_MAX - 1), &expanded), UT_PN_NEW);
+    CHECK_EQ(ut_conn_check_control(&rx, (uint32_t)(next + UT_NUMBER_JUMP_MAX), &expanded), UT_PN_WILD);
+    CHECK_EQ(ut_conn_check_control(&rx, (uint32_t)(next + (1U << 31) - 1), &expanded), UT_PN_WILD);
 }
 
 static void ut_conn__feedback_says_what_came(void)

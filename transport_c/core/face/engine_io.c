@@ -19,14 +19,25 @@ static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, 
     return c;
 }
 
+/* |host| has said what cannot be true, or somebody in its name: whatever else came this way may be false as well. The
+ * path's id is void from here on, and the daemon makes a new path. */
+static void violated(ut_engine *e, const ut_job *j, uint32_t host)
+{
+    j->conn[host].shut = 1;
+    e->host.emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
+}
+
 /* Opens a datagram of a sealed path, and takes the tag off |len|. False, and counted, if it came before or was not made
  * by the one at the path's other end; then nothing has changed. */
-static bool open_packet(ut_engine *e, ut_conn *c, uint8_t *packet, size_t *len, unsigned kind, ut_ns now)
+static bool open_packet(ut_engine *e, const ut_job *j, uint32_t host, uint8_t *packet, size_t *len, unsigned kind,
+                        ut_ns now)
 {
+    ut_conn *c = &j->conn[host];
     bool data = kind == UT_KIND_DATA || kind == UT_KIND_PIECE;
     uint32_t low = ut_wire_number(packet);
     uint64_t number;
-    if ((data ? ut_conn_check_pn(c, low, &number) : ut_conn_check_control(c, low, &number)) == UT_PN_SEEN) {
+    enum ut_pn verdict = data ? ut_conn_check_pn(c, low, &number) : ut_conn_check_control(c, low, &number);
+    if (verdict == UT_PN_SEEN) {
         e->stats.replayed++;
         return false;
     }
@@ -35,8 +46,14 @@ static bool open_packet(ut_engine *e, ut_conn *c, uint8_t *packet, size_t *len, 
         e->stats.bad_checksum++;
         return false;
     }
-    if (!data)
-        ut_conn_control_came(c, number); /* data is noted when it is taken, see take_data */
+    if (data)
+        return true;             /* it is noted when it is taken, see take_data */
+    if (verdict == UT_PN_WILD) { /* noted, it would make of all true numbers others, with which nothing opens */
+        e->stats.feedback_received++;
+        violated(e, j, host);
+        return false;
+    }
+    ut_conn_control_came(c, number);
     return true;
 }
 
@@ -56,20 +73,12 @@ static ut_conn *conn_of_packet(ut_engine *e, uint8_t *packet, size_t *len, unsig
         e->stats.unknown++;
         return NULL;
     }
-    return !c->seal.cipher || open_packet(e, c, packet, len, kind, now) ? c : NULL;
+    return !c->seal.cipher || open_packet(e, *ret_job, *ret_host, packet, len, kind, now) ? c : NULL;
 }
 
 static void count_undecodable(ut_engine *e, int error)
 {
     *(error == UT_ERR_CHECKSUM ? &e->stats.bad_checksum : &e->stats.malformed) += 1;
-}
-
-/* |host| has said what cannot be true, or somebody in its name: whatever else came this way may be false as well. The
- * path's id is void from here on, and the daemon makes a new path. */
-static void violated(ut_engine *e, const ut_job *j, uint32_t host)
-{
-    j->conn[host].shut = 1;
-    e->host.emit(e, &(ut_event){.kind = UT_EVENT_VIOLATION, .job = j->number, .session = UINT32_MAX, .host = host});
 }
 
 /* True if a data packet, or a piece of one, is new on its path; counted if it is not. */

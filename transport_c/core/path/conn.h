@@ -188,7 +188,7 @@ ut_ns ut_conn_pto(const ut_conn *c);
 enum ut_pn { UT_PN_NEW, UT_PN_SEEN, UT_PN_WILD };
 /* Expands the number on the wire and tells whether it is new. WILD: no sender can have come so far. Changes nothing. */
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn);
-/* The same for the number of a feedback or grant of a sealed path: NEW or SEEN. */
+/* The same for the number of a feedback or grant of a sealed path. */
 enum ut_pn ut_conn_check_control(const ut_conn *c, uint32_t low, uint64_t *ret_number);
 /* Such a number came, in a packet that its sealer has made. */
 void ut_conn_control_came(ut_conn *c, uint64_t number);

@@ -28,7 +28,7 @@ enum ut_pn ut_conn_check_control(const ut_conn *c, uint32_t low, uint64_t *ret_n
 {
     uint64_t n = *ret_number = ut_expand32(c->peer.control, low);
     if (n >= c->peer.control)
-        return UT_PN_NEW;
+        return n - c->peer.control < UT_NUMBER_JUMP_MAX ? UT_PN_NEW : UT_PN_WILD;
     if (c->peer.control - n > UT_CONTROL_REPLAY_BITS)
         return UT_PN_SEEN; /* too old to tell */
     return c->peer.control_bits[n % UT_CONTROL_REPLAY_BITS / 64] >> n % 64 & 1 ? UT_PN_SEEN : UT_PN_NEW;

@@ -219,7 +219,7 @@ static void open_seat(sim_world *w, sim_host *h, uint32_t job, const ut_engine_c
                             .rate_bytes_per_s = j->rate,
                             .first_op_seq = where_it_stands(w, job),
                             .options = j->options,
-                            .cipher = sim_cipher(w)};
+                            .cipher = sim_cipher_of(w, h)};
     for (uint32_t i = 0; i < j->hosts; i++)
         config.ranks_of[i] = j->local[i];
     sim_part *part = w->job[job].part;

@@ -1,101 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The hostile host of a world: its engine is honest code, and what leaves it is lied about before it enters the
- * network, with the right connection id and checksum. In each world it lies about some things only, more or less often:
- * one that lies about everything at once is found out at once.
+ * network, with the right connection id and checksum, or sealed by its own keys. In each world it lies about some
+ * things only (liar_plan.c), more or less often: one that lies about everything at once is found out at once.
  *
  * What it contributes is zero while it lies. So a sum tells of the honest hosts as ever, wherever it makes the others
  * put its bytes, and however many ranks it says are in them.
  */
 #include "sim/world/liar.h"
-#include "sim/world/plan_later.h"
+#include "sim/world/seal.h"
 
 #include "core/view/view.h"
 #include "kernels/kernels.h"
-
-/* What it lies about: bits of sim_liar.about. */
-enum {
-    OWNERS,
-    OPTIONS,
-    NUMBERS,  /* of feedback: its own, grant, floors */
-    ACKS,     /* what it received, and when */
-    WHICH_OP, /* records: number, size, kind */
-    STATE,    /* records: flags, ranks, masks, digest, time */
-    PARTIAL,  /* records: what only partial jobs use */
-    CUT,      /* records and data: tag of the view */
-    PLACE,    /* data: op, stage, offset, coverage, flags */
-    TIMES,    /* data: packet number, time, the paper's header */
-    PIECES,
-    AGAIN, /* old packets */
-    ABOUTS
-};
-
-/* So that what it has done to the owners has time to heal. */
-static void lengthen_calm(sim_job_plan *j, sim_rng *rng)
-{
-    enum { PARTIAL_PPM = 250000 }; /* of partial jobs, whose ops take long */
-    if (j->hosts < 2 || sim_algorithm(j) != UT_TAR)
-        return;
-    if (j->ops > SIM_OPS_FEW) {
-        memmove(&j->op[SIM_OPS_FEW], &j->op[j->ops], SIM_CALM_OPS * sizeof *j->op);
-        j->ops = SIM_OPS_FEW;
-    }
-    bool heals = !sim_is_partial(j) || sim_chance(rng, PARTIAL_PPM);
-    sim_plan_lengthen_calm(j, heals ? SIM_CALM_LIAR : SIM_CALM_LONG);
-}
-
-/* Without the |dying| hosts each job still has one that remembers where it stands. */
-static bool remembered(const sim_plan *p, uint64_t dying)
-{
-    for (uint32_t n = 0; n < p->jobs; n++) {
-        uint64_t hosts = 0;
-        for (uint32_t i = 0; i < p->job[n].hosts; i++)
-            hosts |= UINT64_C(1) << p->job[n].host[i];
-        if (p->job[n].hosts > 1 && !(hosts & ~dying))
-            return false;
-    }
-    return true;
-}
-
-void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
-{
-    enum { DEADLINE_MOST = 5 };
-    sim_rng rng = sim_rng_for(seed, 16);
-    bool hostile = sim_chance(&rng, 120000);
-    if (always) {
-        p->faultless = p->quiet = p->evil = false;
-        p->inject &= ~(UINT64_C(1) << SIM_evil);
-    }
-    if (p->coded || p->hosts < 2 || p->faultless || p->evil || !(hostile || always))
-        return;
-    p->hostile = true;
-    sim_liar *l = &p->liar;
-    l->host = (uint32_t)sim_below(&rng, p->hosts);
-    l->often = (uint32_t)sim_octaves(&rng, 2000, 600000);
-    l->until = sim_chance(&rng, 700000) ? UT_NEVER : sim_octaves(&rng, UT_MS, 200 * UT_MS);
-    for (unsigned i = 0; i < ABOUTS; i++)
-        l->about |= (uint32_t)sim_chance(&rng, 350000) << i;
-    l->about |= sim_chance(&rng, 300000) ? 1u << OWNERS : 1u << sim_below(&rng, ABOUTS);
-    uint32_t kept = 0;
-    uint64_t dying = sim_bit(l->host); /* in the end; until then it is there all the time */
-    for (uint32_t i = 0; i < p->items; i++) {
-        const sim_item *item = &p->item[i];
-        bool dies = item->kind == SIM_DAEMON_DEATH;
-        if (dies && (item->host == l->host || !remembered(p, dying | sim_bit(item->host))))
-            continue;
-        dying |= dies ? sim_bit(item->host) : 0;
-        p->item[kept++] = *item;
-    }
-    p->items = kept;
-    for (uint32_t n = 0; n < p->jobs; n++) {
-        sim_job_plan *j = &p->job[n];
-        lengthen_calm(j, &rng);
-        j->base = 0; /* a new job: of one that they join all at once nobody knows anything but what a liar says */
-        for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
-            j->op[k].deadline =
-                k < j->ops ? UT_MIN2(j->op[k].deadline, DEADLINE_MOST * UT_SECOND) : 12 * DEADLINE_MOST * UT_SECOND;
-    }
-}
 
 /* ---- numbers ---- */
 
@@ -325,28 +241,29 @@ static void lie_of_partial(sim_rng *rng, ut_record *r)
 
 static void lie_in_record(sim_rng *rng, uint32_t about, ut_record *r)
 {
-    if (about >> WHICH_OP & 1 && sim_chance(rng, 500000))
+    if (about >> SIM_ABOUT_WHICH_OP & 1 && sim_chance(rng, 500000))
         lie_of_which_op(rng, r);
-    if (about >> STATE & 1)
+    if (about >> SIM_ABOUT_STATE & 1)
         lie_of_state(rng, r);
-    if (about >> PARTIAL & 1)
+    if (about >> SIM_ABOUT_PARTIAL & 1)
         lie_of_partial(rng, r);
-    if (about >> CUT & 1)
+    if (about >> SIM_ABOUT_CUT & 1)
         LIE(rng, r->view);
 }
 
-static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len)
+static uint32_t lie_in_feedback(sim_rng *rng, uint32_t about, uint32_t self, uint8_t *bytes, uint32_t len,
+                                enum ut_check check)
 {
     ut_feedback f;
-    if (ut_feedback_decode(&f, bytes, len, UT_CHECK_SUM))
+    if (ut_feedback_decode(&f, bytes, len, check))
         return len;
-    if (about >> OWNERS & 1)
+    if (about >> SIM_ABOUT_OWNERS & 1)
         lie_of_owners(rng, self, f.tx_floor, &f.view);
-    if (about >> OPTIONS & 1)
+    if (about >> SIM_ABOUT_OPTIONS & 1)
         lie_of_options(rng, f.tx_floor, &f);
-    if (about >> NUMBERS & 1)
+    if (about >> SIM_ABOUT_NUMBERS & 1)
         lie_of_numbers(rng, &f);
-    if (about >> ACKS & 1)
+    if (about >> SIM_ABOUT_ACKS & 1)
         lie_of_acks(rng, &f);
     for (unsigned i = 0; i < f.records; i++)
         lie_in_record(rng, about, &f.record[i]);
@@ -400,27 +317,27 @@ static void lie_of_times(sim_rng *rng, ut_data *h)
     }
 }
 
-static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, uint32_t len)
+static void lie_in_data(sim_rng *rng, uint32_t about, bool now, uint8_t *bytes, uint32_t len, enum ut_check check)
 {
     ut_data h;
-    if (ut_data_decode(&h, bytes, len, UT_CHECK_SUM))
+    if (ut_data_decode(&h, bytes, len, check))
         return;
     if (h.stage == 1)
         memset(bytes + (h.payload - bytes), 0, h.payload_len);
     h.payload_crc = ut_crc32c(0, h.payload, h.payload_len);
-    if (now && about >> PLACE & 1)
+    if (now && about >> SIM_ABOUT_PLACE & 1)
         lie_of_place(rng, &h, h.payload_len);
-    if (now && about >> TIMES & 1)
+    if (now && about >> SIM_ABOUT_TIMES & 1)
         lie_of_times(rng, &h);
-    if (now && about >> CUT & 1 && sim_chance(rng, 300000))
+    if (now && about >> SIM_ABOUT_CUT & 1 && sim_chance(rng, 300000))
         LIE(rng, h.view);
     ut_data_encode(bytes, &h, h.payload_len);
 }
 
-static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len)
+static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len, enum ut_check check)
 {
     ut_piece p;
-    if (ut_piece_decode(&p, bytes, len, UT_CHECK_SUM))
+    if (ut_piece_decode(&p, bytes, len, check))
         return;
     switch (sim_below(rng, 3)) {
     case 0:
@@ -459,38 +376,58 @@ static void send_again(sim_world *w, const sim_packet *now)
     *old = copy_of(w, now, now->len);
 }
 
-sim_packet *sim_lie(sim_world *w, sim_packet *packet)
+/* Lies in |bytes|, which are not sealed; there is room for more of them. Returns how many there are then. */
+static uint32_t lie_in(sim_world *w, const sim_packet *packet, bool lies, uint8_t *bytes, uint32_t len)
 {
     const sim_liar *l = &w->plan.liar;
     sim_rng *rng = &w->rng_liar;
-    if (!sim_is_liar(w, packet->from) || !w->faults || w->now >= l->until)
-        return packet;
-    uint8_t bytes[UT_PACKET_MAX + UT_FEEDBACK_MAX];
-    uint32_t len = packet->len;
-    bool lies = sim_chance(rng, l->often),
-         piece = packet->port == UT_PORT_DATA && ut_wire_kind(packet->bytes, packet->len) == UT_KIND_PIECE;
-    memcpy(bytes, packet->bytes, len);
-    if (lies && l->about >> AGAIN & 1)
-        send_again(w, packet);
+    enum ut_check check = sim_cipher(w) ? UT_CHECK_NOTHING : UT_CHECK_SUM;
+    bool piece = packet->port == UT_PORT_DATA && ut_wire_kind(bytes, len) == UT_KIND_PIECE;
     if (packet->port == UT_PORT_FEEDBACK && lies) {
         for (uint32_t job = 0; job < w->plan.jobs; job++) /* as it is called in the job; in any of them */
             if (w->job[job].index_of[l->host] != UINT32_MAX && (job == 0 || sim_chance(rng, 500000)))
-                len = lie_in_feedback(rng, l->about, w->job[job].index_of[l->host], bytes, len);
+                len = lie_in_feedback(rng, l->about, w->job[job].index_of[l->host], bytes, len, check);
     } else if (packet->port == UT_PORT_DATA && !piece) {
-        lie_in_data(rng, l->about, lies, bytes, len);
-    } else if (piece && lies && l->about >> PIECES & 1) {
-        lie_in_piece(rng, bytes, len);
+        lie_in_data(rng, l->about, lies, bytes, len, check);
+    } else if (piece && lies && l->about >> SIM_ABOUT_PIECES & 1) {
+        lie_in_piece(rng, bytes, len, check);
     }
-    packet->flags |= piece ? SIM_EVIL : 0; /* with one that lies a true one makes a packet that is refused */
-    if (len == packet->len && memcmp(bytes, packet->bytes, len) == 0)
+    return len;
+}
+
+sim_packet *sim_lie(sim_world *w, sim_packet *packet)
+{
+    const sim_liar *l = &w->plan.liar;
+    if (!sim_is_liar(w, packet->from))
         return packet;
+    uint8_t plain[UT_PACKET_MAX + UT_FEEDBACK_MAX], bytes[UT_PACKET_MAX + UT_FEEDBACK_MAX];
+    bool sealed = sim_cipher(w) != NULL;
+    uint32_t tag = sim_seal_overhead(w), was = packet->len - tag;
+    memcpy(plain, packet->bytes, was);
+    sim_sealing how = sealed ? sim_seal_truth(w, packet) : (sim_sealing){0};
+    if (!w->faults || w->now >= l->until)
+        return packet;
+    memcpy(bytes, plain, was);
+    bool lies = sim_chance(&w->rng_liar, l->often);
+    if (lies && l->about >> SIM_ABOUT_AGAIN & 1)
+        send_again(w, packet);
+    uint32_t len = lie_in(w, packet, lies, bytes, was);
+    if (packet->port == UT_PORT_DATA && ut_wire_kind(plain, was) == UT_KIND_PIECE)
+        packet->flags |= SIM_EVIL; /* with one that lies a true one makes a packet that is refused */
+    if (sealed) /* what is encoded anew has a checksum, in the place of which the seal's own bytes come */
+        memcpy(bytes + UT_CHECKSUM_AT, plain + UT_CHECKSUM_AT, sizeof(uint32_t));
+    if (len == was && memcmp(bytes, plain, len) == 0)
+        return packet;
+    if (sealed)
+        sim_seal_lie(w, packet->from, &how, bytes, len);
     sim_packet *other = packet;
-    if (len != packet->len) {
-        other = copy_of(w, packet, len);
+    if (len != was) {
+        other = copy_of(w, packet, len + tag);
         sim_packet_free(packet);
     }
-    memcpy(other->bytes, bytes, len);
+    memcpy(other->bytes, bytes, len + tag);
     other->flags |= SIM_EVIL;
     w->cover[w->plan.partial ? SIM_PART_lie : w->plan.sparse ? SIM_SPARSE_lie : SIM_lie]++;
+    w->cover[SIM_lie_sealed] += sealed;
     return other;
 }

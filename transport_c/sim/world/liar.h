@@ -7,6 +7,23 @@
 
 #include "sim/sim.h"
 
+/* What it lies about: bits of sim_liar.about. */
+enum sim_about {
+    SIM_ABOUT_OWNERS,
+    SIM_ABOUT_OPTIONS,
+    SIM_ABOUT_NUMBERS,  /* of feedback: its own, grant, floors */
+    SIM_ABOUT_ACKS,     /* what it received, and when */
+    SIM_ABOUT_WHICH_OP, /* records: number, size, kind */
+    SIM_ABOUT_STATE,    /* records: flags, ranks, masks, digest, time */
+    SIM_ABOUT_PARTIAL,  /* records: what only partial jobs use */
+    SIM_ABOUT_CUT,      /* records and data: tag of the view */
+    SIM_ABOUT_PLACE,    /* data: op, stage, offset, coverage, flags */
+    SIM_ABOUT_TIMES,    /* data: packet number, time, the paper's header */
+    SIM_ABOUT_PIECES,
+    SIM_ABOUT_AGAIN, /* old packets */
+    SIM_ABOUTS
+};
+
 /* Perhaps makes one host of the plan hostile; |always|: wherever there are two. Draws from a generator of its own. */
 void sim_plan_draw_hostile(sim_plan *plan, uint64_t seed, bool always);
 /* What host |packet->from| sends instead of |packet|; the packet itself if it is honest, now. May send another before.

@@ -7,6 +7,8 @@
 #include "sim/world/seal.h"
 
 #include "cipher/evp.h"
+#include "core/wire/burst.h"
+#include "sim/world/liar.h"
 
 #include <stdlib.h>
 
@@ -28,6 +30,8 @@ typedef struct toy_context {
 /* What was sealed: {mix of key and nonce, another one} each, a hash table with room for twice as many. */
 typedef struct sim_seal_state {
     toy toy;
+    bool lying;     /* a liar does with its keys what it likes: it may seal twice under one nonce */
+    ut_burst burst; /* what it seals */
     uint64_t (*used)[2];
     uint64_t uses, room;
     uint64_t secrets;
@@ -101,6 +105,8 @@ static void note_nonce(const toy_context *c, const uint8_t *nonce)
 {
     sim_world *w = c->of->world;
     state *s = w->seal;
+    if (s->lying)
+        return;
     if (s->uses * 2 >= s->room) {
         uint64_t (*old)[2] = s->used, room = s->room;
         s->room = UT_MAX2(2 * room, UINT64_C(4096));
@@ -161,16 +167,75 @@ void sim_plan_draw_seal(sim_plan *p, uint64_t seed)
         p->suite = real && p->hosts <= REAL_HOSTS ? suite : SIM_SUITE_TOY;
 }
 
-/* Who lies knows all keys of its own paths; here liars rewrite packets on the wire, which seals are there to prevent.
- */
+/* Evil worlds rewrite packets on the wire, which seals are there to prevent. */
 const ut_cipher *sim_cipher(const sim_world *w)
 {
-    return w->plan.suite && !w->plan.evil && !w->plan.hostile ? &ut_cipher_sealed : NULL;
+    return w->plan.suite && !w->plan.evil ? &ut_cipher_sealed : NULL;
 }
 
 uint32_t sim_seal_overhead(const sim_world *w)
 {
     return ut_seal_overhead(sim_cipher(w));
+}
+
+/* ---- the hostile host ---- */
+
+/* Its engine leaves packets open: in place of the tag stands by which keys and number they are to be sealed. */
+static void leave_open(void *keys, const ut_sealed *packets, uint32_t n, ut_ns now)
+{
+    (void)now;
+    for (uint32_t i = 0; i < n; i++) {
+        const sim_sealing how = {keys, packets[i].number};
+        memcpy(packets[i].bytes + packets[i].header + packets[i].body, &how, sizeof how);
+    }
+}
+
+static bool open_truly(void *keys, const ut_sealed *packet, ut_ns now)
+{
+    return ut_cipher_sealed.open(keys, packet, now);
+}
+
+static const ut_cipher left_open = {"left open", UT_TAG_BYTES, leave_open, open_truly};
+_Static_assert(sizeof(sim_sealing) == UT_TAG_BYTES, "it stands in place of a tag");
+
+const ut_cipher *sim_cipher_of(const sim_world *w, const sim_host *h)
+{
+    return sim_cipher(w) && sim_is_liar(w, h->index) ? &left_open : sim_cipher(w);
+}
+
+static void seal_as(sim_world *w, uint32_t host, const sim_sealing *how, uint8_t *bytes, uint32_t len)
+{
+    ut_burst *b = &w->seal->burst;
+    const ut_seal seal = {.cipher = &ut_cipher_sealed, .keys_out = how->keys};
+    b->seal = &seal;
+    b->number = how->number;
+    b->segments = b->iovs = 1;
+    b->bytes = b->segment_bytes = len + UT_TAG_BYTES;
+    b->iov[0] = (ut_iov){bytes, len};
+    ut_seal_burst(b, sim_local(w, &w->host[host]));
+    memcpy(bytes, b->sealed, b->bytes);
+}
+
+sim_sealing sim_seal_truth(sim_world *w, sim_packet *packet)
+{
+    sim_sealing how;
+    uint32_t len = packet->len - UT_TAG_BYTES;
+    memcpy(&how, packet->bytes + len, sizeof how);
+    seal_as(w, packet->from, &how, packet->bytes, len);
+    return how;
+}
+
+void sim_seal_lie(sim_world *w, uint32_t host, const sim_sealing *how, uint8_t *bytes, uint32_t len)
+{
+    uint64_t last[UT_KEY_KINDS];
+    if (ut_wire_kind(bytes, len) == UT_KIND_PIECE)
+        bytes[1] %= UT_PIECES_MAX; /* no other index has a nonce */
+    memcpy(last, how->keys->last, sizeof last);
+    memset(how->keys->last, 0, sizeof last); /* numbers that were used before, too */
+    w->seal->lying = true;
+    seal_as(w, host, how, bytes, len);
+    w->seal->lying = false;
+    memcpy(how->keys->last, last, sizeof last);
 }
 
 /* ---- keys ---- */

@@ -14,8 +14,20 @@ enum { SIM_SUITE_TOY = UT_SUITES_END /* the simulator's own, for most worlds */ 
 void sim_plan_draw_seal(sim_plan *p, uint64_t seed);
 /* The cipher of the world's jobs; NULL: none. */
 const ut_cipher *sim_cipher(const sim_world *w);
+/* The one that the engine of host |h| is given: a hostile host seals by itself what it has changed. */
+const ut_cipher *sim_cipher_of(const sim_world *w, const sim_host *h);
 /* Bytes that it adds to each datagram. */
 uint32_t sim_seal_overhead(const sim_world *w);
+
+/* By which keys a packet of the hostile host is sealed, and its number before any lie. */
+typedef struct sim_sealing {
+    ut_keys *keys;
+    uint64_t number;
+} sim_sealing;
+/* Seals what its engine left open: the packet is as an honest host would have sent it. */
+sim_sealing sim_seal_truth(sim_world *w, sim_packet *packet);
+/* Seals |len| |bytes| that it sends instead, and adds the tag; another number in their header counts as one nearby. */
+void sim_seal_lie(sim_world *w, uint32_t host, const sim_sealing *how, uint8_t *bytes, uint32_t len);
 
 /* Host |h| opens its part of a job of |hosts| hosts, or closes it. */
 void sim_seal_open_seat(sim_world *w, sim_host *h, uint32_t job, uint32_t hosts);
