@@ -16,12 +16,12 @@
 #include "core/wire/burst.h"
 
 enum {
-    UT_REORDER_PACKETS = 48,      /* a number is lost when one sent this much later has come: one GSO burst and a bit */
-    UT_BURST_SHORT = 8,           /* packets of a burst to a peer whose queue was seen to drop packets in a row, ... */
-    UT_BURST_SPAN = 1024,         /* ... for so many packets */
-    UT_FEEDBACK_PACKETS = 64,     /* a feedback is due after so many packets: a sixteenth of what one reports on */
-    UT_HOLD_NS = 1000 * 1000,     /* a receiver keeps news to itself for at most this time */
-    UT_TIMER_MIN_NS = 100 * 1000, /* a thread that sleeps for less than this wakes late */
+    UT_REORDER_PACKETS = 48,  /* a number is lost when one sent this much later has come: one GSO burst and a bit */
+    UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
+    UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
+    UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
+    UT_HOLD_NS = 1000 * 1000, /* a receiver keeps news to itself for at most this time */
+    UT_TIMER_MIN_NS = 100 * 1000,       /* a thread that sleeps for less than this wakes late */
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
 };
