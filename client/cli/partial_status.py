@@ -29,7 +29,24 @@ def lines(job: admin_pb2.JobStatus) -> list[str]:
         f"; in the last {job.partial_ops} ops {job.included_mean:.3g} of {job.world_size} ranks, started "
         f"{job.waited_p50_us / 1e3:.2f} ms after this host was ready (median)"
     )
-    return [text, *_probes(job), *_straggler(job)]
+    return [text, *_coded(job), *_probes(job), *_straggler(job)]
+
+
+def _coded(job: admin_pb2.JobStatus) -> list[str]:
+    """Of a coded job: whether the sums were exact, and what was done without."""
+    from ultima.base.receipt import size_text
+
+    if not job.HasField("coded"):
+        return []
+    told = job.coded
+    text = f"{told.exact_count} of {job.partial_ops} exact"
+    if told.residual_max:
+        text += f", the others at most {told.residual_max:.3g} from it (residual)"
+    text += f"; {told.late_count} did not wait for some rank, {told.unused_count} did not need what some rank gave"
+    if told.redundant_bytes:
+        came = told.used_bytes + told.redundant_bytes
+        text += f"; {size_text(told.redundant_bytes)} redundant, {100 * told.redundant_bytes / came:.3g} % of what came"
+    return [f"steps of {job.job}: {text}"]
 
 
 def _probes(job: admin_pb2.JobStatus) -> list[str]:
@@ -68,7 +85,9 @@ def table(jobs: Sequence[admin_pb2.JobStatus]) -> Table:
 
     ret = Table(title="Ranks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     ret.add_column("job", overflow="fold")
-    for name in ("rank", "included", "fresh", "stale", "absent", "started by its host", "last in op"):
+    names = ["rank", "included", "fresh", "stale", "absent", "started by its host", "last in op"]
+    coded = any(job.HasField("coded") for job in jobs)
+    for name in [*names, *(["late", "unused"] if coded else [])]:
         ret.add_column(name, justify="right", no_wrap=True)
     for job in jobs:
         for row in job.ranks:
@@ -81,6 +100,7 @@ def table(jobs: Sequence[admin_pb2.JobStatus]) -> Table:
                 str(row.null_count),
                 str(row.initiated_count),
                 str(row.last_op_seq) if row.last_op_seq >= 0 else "-",
+                *([str(row.late_count), str(row.unused_count)] if coded else []),
             )
     return ret
 

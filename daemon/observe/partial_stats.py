@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import fmean, median
 from typing import Any
 
@@ -44,6 +45,19 @@ class _Op:
     awaited: int
     """Host for which all others waited more than half of the op, under FULL; NOBODY for none."""
     heard_at: float
+    coded: _Coded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """What is kept of a step of a coded job. Masks of hosts."""
+
+    exact: bool
+    late: int
+    unused: int
+    used_bytes: int
+    redundant_bytes: int
+    residual: float
 
 
 class PartialStats:
@@ -83,6 +97,13 @@ class PartialStats:
         if self._ops:
             status.included_mean = fmean(op.included for op in self._ops)
             status.waited_p50_us = int(median(op.waited_ns for op in self._ops)) // 1000
+        if steps := self._steps():
+            status.coded.exact_count = sum(step.exact for step in steps)
+            status.coded.late_count = sum(step.late != 0 for step in steps)
+            status.coded.unused_count = sum(step.unused != 0 for step in steps)
+            status.coded.used_bytes = sum(step.used_bytes for step in steps)
+            status.coded.redundant_bytes = sum(step.redundant_bytes for step in steps)
+            status.coded.residual_max = max(step.residual for step in steps)
 
     def _kept(self, raw: Any) -> _Op:
         hosts = range(len(self._ranks))
@@ -95,7 +116,11 @@ class PartialStats:
             waited_ns=raw.waited_ns,
             awaited=awaited_host(raw, len(self._ranks)) if raw.policy == types_pb2.POLICY_FULL else NOBODY,
             heard_at=self._clock(),
+            coded=_coded(raw) if raw.policy == types_pb2.POLICY_CODED else None,
         )
+
+    def _steps(self) -> list[_Coded]:
+        return [op.coded for op in self._ops if op.coded is not None]
 
     def _awaited(self) -> int:
         """The one rank of the host for which the others wait; NOBODY if there is none, or it has several."""
@@ -106,7 +131,7 @@ class PartialStats:
         return NOBODY
 
     def _rows(self) -> list[admin_pb2.RankStatus]:
-        rows = []
+        rows, steps = [], self._steps()
         for host, ranks in enumerate(self._ranks):
             initiated = sum(op.initiator == host for op in self._ops)
             for place, rank in enumerate(ranks):
@@ -120,9 +145,22 @@ class PartialStats:
                         null_count=len(self._ops) - len(fresh) - len(stale),
                         initiated_count=initiated,
                         last_op_seq=max(fresh[-1:] + stale[-1:], default=NOBODY),
+                        late_count=sum(step.late >> host & 1 for step in steps),
+                        unused_count=sum(step.unused >> host & 1 for step in steps),
                     )
                 )
         return sorted(rows, key=lambda row: row.rank)
+
+
+def _coded(raw: Any) -> _Coded:
+    return _Coded(
+        exact=raw.exact == types_pb2.EXACT_YES,
+        late=raw.late_mask,
+        unused=raw.unused_mask,
+        used_bytes=raw.bytes_used,
+        redundant_bytes=raw.bytes_redundant,
+        residual=sqrt(raw.residual_squared),
+    )
 
 
 def awaited_host(raw: Any, hosts: int) -> int:

@@ -425,6 +425,7 @@ class JobStatus(_message.Message):
     LATE_HOST_FIELD_NUMBER: _builtins.int
     LATE_US_FIELD_NUMBER: _builtins.int
     LATE_OF_US_FIELD_NUMBER: _builtins.int
+    CODED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     generation: _builtins.int
     world_size: _builtins.int
@@ -484,6 +485,10 @@ class JobStatus(_message.Message):
     def ailments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ailment]:
         """What ails the job, as far as this daemon has found out and the others have told it."""
 
+    @_builtins.property
+    def coded(self) -> Global___CodedStatus:
+        """Of coded jobs alone."""
+
     def __init__(
         self,
         *,
@@ -518,14 +523,55 @@ class JobStatus(_message.Message):
         late_host: _builtins.int = ...,
         late_us: _builtins.int = ...,
         late_of_us: _builtins.int = ...,
+        coded: Global___CodedStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "probes", b"probes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class CodedStatus(_message.Message):
+    """The newest steps of a coded job that ended with a result here, `partial_ops` of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXACT_COUNT_FIELD_NUMBER: _builtins.int
+    LATE_COUNT_FIELD_NUMBER: _builtins.int
+    UNUSED_COUNT_FIELD_NUMBER: _builtins.int
+    USED_BYTES_FIELD_NUMBER: _builtins.int
+    REDUNDANT_BYTES_FIELD_NUMBER: _builtins.int
+    RESIDUAL_MAX_FIELD_NUMBER: _builtins.int
+    exact_count: _builtins.int
+    """Steps whose sum was the exact one over all data."""
+    late_count: _builtins.int
+    """Steps that did not wait for some rank that was there, and steps in which this host did not need what some rank gave."""
+    unused_count: _builtins.int
+    used_bytes: _builtins.int
+    """Bytes that came and went into a result or its sum, and those that came although another rank's were there."""
+    redundant_bytes: _builtins.int
+    residual_max: _builtins.float
+    """Of the least exact step; 0 if all were exact."""
+    def __init__(
+        self,
+        *,
+        exact_count: _builtins.int = ...,
+        late_count: _builtins.int = ...,
+        unused_count: _builtins.int = ...,
+        used_bytes: _builtins.int = ...,
+        redundant_bytes: _builtins.int = ...,
+        residual_max: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact_count", b"exact_count", "late_count", b"late_count", "redundant_bytes", b"redundant_bytes", "residual_max", b"residual_max", "unused_count", b"unused_count", "used_bytes", b"used_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CodedStatus: _TypeAlias = CodedStatus  # noqa: Y015
 
 @_typing.final
 class Ailment(_message.Message):
@@ -729,6 +775,8 @@ class RankStatus(_message.Message):
     NULL_COUNT_FIELD_NUMBER: _builtins.int
     INITIATED_COUNT_FIELD_NUMBER: _builtins.int
     LAST_OP_SEQ_FIELD_NUMBER: _builtins.int
+    LATE_COUNT_FIELD_NUMBER: _builtins.int
+    UNUSED_COUNT_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     fresh_count: _builtins.int
     """Number of ops in which what the rank gave was fresh; was stale; and in which it gave nothing."""
@@ -738,6 +786,11 @@ class RankStatus(_message.Message):
     """Ops that its host started."""
     last_op_seq: _builtins.int
     """Newest op that the rank was in; -1 for none."""
+    late_count: _builtins.int
+    """Coded jobs: steps that did not wait for it, though it was there; and steps to which it gave what this host did not
+    need.
+    """
+    unused_count: _builtins.int
     def __init__(
         self,
         *,
@@ -747,10 +800,12 @@ class RankStatus(_message.Message):
         null_count: _builtins.int = ...,
         initiated_count: _builtins.int = ...,
         last_op_seq: _builtins.int = ...,
+        late_count: _builtins.int = ...,
+        unused_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "late_count", b"late_count", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count", "unused_count", b"unused_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -252,6 +252,29 @@ def test_status__of_a_partial_job_without_ops_or_straggler() -> None:
     assert "policy of eager: solo, tau 8, eta 4; no op has ended yet" in told(answer)
 
 
+def test_status__of_a_coded_job_says_how_exact_it_was_and_what_it_did_without() -> None:
+    answer = a_partial_job(policy="POLICY_CODED", stragglers=1)
+    job = answer.jobs[0]
+    job.coded.MergeFrom(
+        admin_pb2.CodedStatus(
+            exact_count=198, late_count=175, unused_count=40, used_bytes=3 << 20, residual_max=1.41421
+        )
+    )
+    job.ranks[2].late_count, job.ranks[1].unused_count = 175, 40
+    steps = "198 of 200 exact, the others at most 1.41 from it (residual); 175 did not wait for some rank, 40 did not "
+    steps += "need what some rank gave"
+    assert f"steps of eager: {steps}" in told(answer)
+    job.coded.redundant_bytes, job.coded.residual_max, job.coded.exact_count = 1 << 20, 0, 200
+    text = told(answer)
+    (line,) = [line for line in text if line.startswith("steps of eager: ")]
+    assert line.startswith("steps of eager: 200 of 200 exact; 175 did")
+    assert line.endswith("; 1 MiB redundant, 25 % of what came")
+    (head,) = [line.split() for line in text if "started by its host" in line]
+    assert head[-2:] == ["late", "unused"]
+    rows = [line.split() for line in text if line.split()[:1] == ["eager"]]
+    assert [row[-2:] for row in rows] == [["0", "0"], ["0", "40"], ["175", "0"]]
+
+
 def test_status__of_an_ordinary_job_is_silent_about_policies() -> None:
     answer = an_answer()
     answer.jobs[0].options.policy = types_pb2.POLICY_NONE
@@ -271,6 +294,8 @@ def test_status__json_of_a_partial_job(socket: str, monkeypatch: pytest.MonkeyPa
         "null_count": 175,
         "initiated_count": 2,
         "last_op_seq": 297,
+        "late_count": 0,
+        "unused_count": 0,
     }
 
 

@@ -224,6 +224,25 @@ def test_status__whom_the_others_wait_for_under_full(
     assert answer.straggler_rank == who
 
 
+def test_coded__steps_are_counted_with_what_they_did_without() -> None:
+    stats, coded = PartialStats([(0,), (1,), (2,), (3,)]), {"policy": types_pb2.POLICY_CODED, "bytes_used": 100}
+    kept = [
+        partial_receipt(0, fresh={0: 1, 1: 1, 2: 1, 3: 1}, **coded, exact=types_pb2.EXACT_YES, bytes_redundant=30),
+        partial_receipt(1, fresh={0: 1, 2: 1, 3: 1}, **coded, exact=types_pb2.EXACT_YES, late_mask=2, unused_mask=8),
+        partial_receipt(2, fresh={0: 1}, **coded, exact=types_pb2.EXACT_NO, late_mask=6, residual_squared=4),
+        partial_receipt(3, fresh={0: 1}, **coded, exact=types_pb2.EXACT_NO, late_mask=6, status=Status.FAILED),
+    ]
+    stats.read(newest_of(kept))
+    answer = admin_pb2.JobStatus()
+    stats.fill(answer)
+    assert answer.partial_ops == 3, "one failed"
+    assert answer.coded == admin_pb2.CodedStatus(
+        exact_count=2, late_count=2, unused_count=1, used_bytes=300, redundant_bytes=30, residual_max=2
+    )
+    assert [row.late_count for row in answer.ranks] == [0, 2, 1, 0]
+    assert [row.unused_count for row in answer.ranks] == [0, 0, 0, 1]
+
+
 def test_status__of_an_ordinary_job_has_no_ranks(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         daemon = await house.daemon()
