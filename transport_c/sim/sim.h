@@ -143,6 +143,7 @@ typedef struct sim_host {
     uint64_t given_foreign;            /* how many of those were stray, or for an earlier life */
     uint64_t given_old;                /* how many of the others were so old that their keys may be gone */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
+    uint64_t turns;                    /* that this life's engine was given */
     uint64_t ended[5];                 /* ops that ended here in this life, by status */
     uint64_t used_bytes;               /* sum over their receipts */
     bool sessions_removed;             /* in this life: some books then stay open */

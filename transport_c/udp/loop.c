@@ -201,8 +201,8 @@ static bool turn(ut_driver *d, bool readable[2])
         if (!input && round > 0 && !sending)
             break;
         ut_engine_tick(d->engine, ut_driver_now());
+        ut_loop_ring(d); /* first: a trainer waits, and of an op that has ended hardly anything is left to send */
         sending = transmit(d);
-        ut_loop_ring(d);
     }
     ut_loop_events(d);
     return sending || readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];

@@ -194,7 +194,7 @@ static void pool__shares_equally_whoever_came_first(void)
     inlet[0].outstanding = inlet[0].granted = pool.bytes / 2;
     uint64_t taken = hand_out(4);
     CHECK(taken <= pool.bytes);
-    CHECK(pool.held_back);
+    CHECK(pool.held_back && pool.wanting);
     CHECK_EQ(inlet[0].outstanding, pool.bytes / 2); /* it has most */
     for (unsigned i = 2; i < 4; i++) {
         uint64_t more = UT_MAX2(inlet[i].outstanding, inlet[1].outstanding);
@@ -223,7 +223,9 @@ static void pool__leaves_room_to_other_lanes(void)
     inlet[0] = (ut_inlet){.unasked = UINT64_MAX, .more = 1 << 20, .counts = true};
     CHECK_EQ(ut_pool_hand_out(&pool, inlet, 1, pool.bytes), 0);
     CHECK_EQ(inlet[0].outstanding, pool.standing); /* which costs no room */
+    CHECK(pool.wanting);
     CHECK(hand_out(1) > 0);
+    CHECK(!pool.wanting && pool.held_back); /* that is of the whole sample */
 }
 
 /* Any peers, any needs: grants never fall, nobody has more than asked for, and all together no more than the pool. */

@@ -111,11 +111,14 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now)
     ut_ns round = round_of(e, &peers);
     ut_pool_count came = came_to_host(e, 4 * round + UT_MS, now, &others);
     ut_pool_measure(&e->pool, &came, round, e->late, peers, now);
+    ut_ns silent = UT_NEVER;
     e->credit_at = UT_NEVER;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
         if (e->job[n])
-            inlets += ut_job_inlets(e->job[n], now, &e->inlet[inlets], &e->credit_at);
+            inlets += ut_job_inlets(e->job[n], now, &e->inlet[inlets], &e->credit_at, &silent);
     tell(e, ut_pool_hand_out(&e->pool, e->inlet, inlets, others), now);
+    if (e->pool.wanting)
+        e->credit_at = UT_MIN2(e->credit_at, silent);
     for (uint32_t i = 0; i < inlets; i++)
         if (e->inlet[i].raised)
             ut_conn_grant(e->inlet[i].owner, e->inlet[i].granted);

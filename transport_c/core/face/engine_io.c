@@ -292,6 +292,22 @@ static void retry_submissions(ut_engine *e, ut_ns now)
     }
 }
 
+/* Where one peer is told something now, those that are soon to be told something are told with it: one turn of this
+ * host for all of them. */
+static void speak_together(ut_engine *e, ut_ns now)
+{
+    bool due = false;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+            ut_job *j = e->job[n];
+            for (uint32_t h = 0; j && h < j->config.hosts; h++)
+                if (pass == 0)
+                    due = due || (j->conn[h].state == UT_CONN_UP && j->conn[h].say.at <= now);
+                else if (due && ut_conn_speaks_soon(&j->conn[h], now))
+                    ut_conn_speak_at(&j->conn[h], now);
+        }
+}
+
 void ut_engine_tick(ut_engine *e, ut_ns now)
 {
     ut_work_begin_turn(&e->work);
@@ -319,6 +335,7 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
         ut_job_incast_tick(j, now);
     }
     ut_engine_credit_tick(e, now);
+    speak_together(e, now);
 }
 
 static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
@@ -355,7 +372,8 @@ bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
             if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
                 return build_feedback(e, j, h, now, b);
             else if (j->conn[h].state == UT_CONN_UP && j->conn[h].say.grant)
-                return build_grant(e, j, h, now, b);
+                return ut_conn_speaks_soon(&j->conn[h], now) ? build_feedback(e, j, h, now, b)
+                                                             : build_grant(e, j, h, now, b);
     }
     return false;
 }

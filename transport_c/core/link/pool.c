@@ -153,6 +153,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
 {
     ut_inlet *next;
     uint64_t taken = 0;
+    p->wanting = false;
     for (uint32_t i = 0; i < n; i++) {
         taken += inlet[i].counts ? room_of(p, inlet[i].outstanding) : 0;
         p->held_back = p->held_back || inlet[i].more > p->share;
@@ -161,7 +162,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
         uint64_t after = next->outstanding + step_of(p, next);
         uint64_t cost = room_of(p, after) - room_of(p, next->outstanding);
         if (cost && others + taken + cost > p->bytes) {
-            p->held_back = true;
+            p->held_back = p->wanting = true;
             break;
         }
         next->granted += after - next->outstanding;

@@ -52,6 +52,7 @@ typedef struct ut_pool {
     uint32_t squeeze;     /* of 1024: this part of the packets beyond those on the way; less after loss */
     bool lossy;           /* when it was last judged, too much was lost */
     bool held_back;       /* a grant was held back in the sample that runs */
+    bool wanting;         /* the last hand-out ended for want of room: who falls silent makes some */
 } ut_pool;
 
 /* One peer's data into this host. */

@@ -166,8 +166,8 @@ ut_ns ut_job_incast_next_wake(const ut_job *j);
 /* How long a sender that has credit may send nothing and still count. */
 ut_ns ut_job_patience(const ut_conn *c);
 /* What each peer that is up has outstanding and may want, one inlet each, owned by its path. Returns how many they are;
- * |look_at| becomes the time at which one of them stops counting, if that is earlier. */
-uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at);
+ * |look_at|, when to say a grant again, and |silent|, when one of them stops counting, are lowered to it. */
+uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent);
 
 /* op_recv.c */
 enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUSED, UT_TAKEN_EARLY };

@@ -44,7 +44,7 @@ static void look_at_host(const ut_job *j, uint32_t host, ut_inlet *ret)
     ret->unasked = j->incast.gated ? (uint64_t)trickle * j->config.packet_bytes : UINT64_MAX;
 }
 
-uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at)
+uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent)
 {
     uint32_t n = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
@@ -60,7 +60,7 @@ uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at)
                             .owner = c};
         look_at_host(j, h, inlet);
         if (inlet->counts && inlet->outstanding)
-            *look_at = UT_MIN2(*look_at, silent_at);
+            *silent = UT_MIN2(*silent, silent_at);
         if (inlet->more && inlet->outstanding)
             *look_at = UT_MIN2(*look_at, ut_conn_grant_again(c, now));
     }

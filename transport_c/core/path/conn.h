@@ -212,6 +212,12 @@ static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
     c->say.at = UT_MIN2(c->say.at, at + (ut_planted(UT_PLANT_JUDGED_FEEDBACK_LATE) ? 2 * UT_MS : 0));
 }
+/* The next feedback is due within the time for which a timer is not worth while: it may as well go now, if that spares
+ * a wake-up here or there. */
+static inline bool ut_conn_speaks_soon(const ut_conn *c, ut_ns now)
+{
+    return c->state == UT_CONN_UP && c->say.at <= now + UT_TIMER_MIN_NS;
+}
 /* The cipher and keys for bursts to the peer; NULL without a cipher. */
 static inline const ut_seal *ut_conn_seal(const ut_conn *c)
 {

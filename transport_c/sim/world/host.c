@@ -389,6 +389,7 @@ void sim_host_service(sim_world *w, sim_host *h)
         sim_host_wake(w, h, h->resumes);
         return;
     }
+    h->turns++;
     sim_idle_look(w, h);
     h->busy_until = w->now + w->plan.wake_cost;
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);
