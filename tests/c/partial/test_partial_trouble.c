@@ -302,6 +302,27 @@ static void lag__leaves_out_what_is_over(void)
     end();
 }
 
+/* A host that is up and of which nothing is heard may have brought something: what is without it is not all there is, at
+ * its owner, which misses it, as at others, which have whatever the owner has. */
+static void silence__is_not_the_word_that_nothing_comes(void)
+{
+    begin(3, 1, policy(UT_POLICY_SOLO));
+    elements = 1; /* one host owns all of it */
+    run(20 * UT_MS);
+    silent = 1;
+    give(1, 2, 0, 0);
+    give(2, 4, 0, 0);
+    run(1050 * UT_MS);
+    for (uint32_t h = 1; h < 3; h++) {
+        ut_receipt r = receipt(h);
+        CHECK_EQ(r.status, UT_PARTIAL);
+        CHECK_EQ(r.included, 2);
+        CHECK_HEX(r.full_mask, 6);
+        CHECK_RESULT(h, 3);
+    }
+    end();
+}
+
 static uint8_t heard[1472];
 
 static bool keep_the_newest_word_of_0_to_1(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
@@ -410,6 +431,7 @@ int main(int argc, char **argv)
     RUN(death__of_a_trainer);
     RUN(attach__wrong_place);
     RUN(lag__leaves_out_what_is_over);
+    RUN(silence__is_not_the_word_that_nothing_comes);
     RUN(lie__of_an_op_far_away);
     RUN(job__goes_away);
     RUN(config__refused);

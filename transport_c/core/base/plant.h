@@ -42,7 +42,6 @@ enum ut_plant {
     UT_PLANT_PARTIAL_QUORUM_OF_ONE,   /* QUORUM starts an op with one rank */
     UT_PLANT_PARTIAL_STALE_IS_FRESH,  /* what was given for an earlier op is said to be fresh */
     UT_PLANT_PARTIAL_TAKEN_TWICE,     /* a contribution stays in its slot after an op took it */
-    UT_PLANT_PARTIAL_UNHEARD_IS_NOTHING, /* a host that has not said what it brings counts as bringing nothing */
     UT_PLANT_SPARSE_ADDED_TWICE,         /* an owner adds the entries of a block twice */
     UT_PLANT_SPARSE_AGAIN_ADDED,         /* and once more when it is sent again */
     UT_PLANT_SPARSE_ANSWER_LOSES_RANK,   /* an answer says that a rank less is in it */

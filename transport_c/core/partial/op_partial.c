@@ -4,7 +4,6 @@
  * they bring; who brings none sends nothing in stage 1, and owners strike it off instead of waiting. What a slot of the
  * result should hold is then not all ranks of the job, but all that were announced.
  */
-#include "core/base/plant.h"
 #include "core/partial/coded.h"
 
 uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
@@ -25,8 +24,6 @@ uint32_t ut_op_announced(const ut_job *j, const ut_op *op, uint64_t *ret_hosts)
 /* A host that is there has said nothing of what it brings: less than all ranks may not be all. */
 static bool somebody_is_unheard(const ut_job *j, const ut_op *op)
 {
-    if (ut_planted(UT_PLANT_PARTIAL_UNHEARD_IS_NOTHING))
-        return false;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         uint32_t i = op->plan.rx_of[0][h];
         if (h != j->config.self && ut_job_host_is_up(j, h) && !op->partial->said[h].heard &&
