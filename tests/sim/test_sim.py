@@ -19,7 +19,7 @@ import pytest
 from tests.making import BUILD, TRANSPORT, make
 
 ROOT = Path(__file__).resolve().parents[2]
-SLICED_SEEDS, FEW_SEEDS = 100, 12
+SLICED_SEEDS, FEW_SEEDS = 100, 8
 SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 200, 1000, 100, 50
@@ -157,7 +157,7 @@ def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
     (program,) = built("sim-asan")
     met = hold(program, "--sparse", count=SPARSE_SEEDS)
     assert len(met) > 35
-    rare = {"desync", "owner_gone", "late"}
+    rare = {"desync", "owner_gone", "owner_back", "late"}  # none is back that was not gone
     assert {name for name, times in met.items() if times == 0} <= rare
 
 
