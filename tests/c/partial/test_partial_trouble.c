@@ -302,8 +302,8 @@ static void lag__leaves_out_what_is_over(void)
     end();
 }
 
-/* A host that is up and of which nothing is heard may have brought something: what is without it is not all there is, at
- * its owner, which misses it, as at others, which have whatever the owner has. */
+/* A host that is up and of which nothing is heard may have brought something: what is without it is not all there is,
+ * at its owner, which misses it, as at others, which have whatever the owner has. */
 static void silence__is_not_the_word_that_nothing_comes(void)
 {
     begin(3, 1, policy(UT_POLICY_SOLO));
