@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.rig import OWN, Series, wire_bound_us
+from tests.bench.rig import CODED, OWN, Series, wire_bound_us
 
 TAIL_OPS_MIN = 20  # of fewer ops nobody can tell a 99th percentile
 
@@ -204,6 +204,22 @@ def flood_checks(calm: Series, flooded: Series, elsewhere: Series) -> list[Check
         Check(case, "own p50 flooded to flooded elsewhere", p50 / elsewhere.p50, FLOOD_GROWTH),
         Check(case, "share of bytes missing", flooded.missing, 0.0),
     ]
+
+
+CODED_TO_TAR, CODED_LOSS = 0.80, 1.05
+
+
+def coded_checks(found: Mapping[float, Mapping[str, Series]]) -> list[Check]:
+    """|found|: by loss in percent, 0 and another one: a coded op beside the ordinary one."""
+    whole = found[0.0]
+    checks = [Check("no loss", "coded op to TAR's, p50", whole[CODED].p50 / whole[OWN].p50, CODED_TO_TAR)]
+    for percent, lossy in found.items():
+        if percent:
+            ratio = lossy[CODED].p50 / whole[CODED].p50
+            checks.append(Check(f"{percent:g} % loss", "coded op to that without loss, p50", ratio, CODED_LOSS))
+        inexact = sum(row["exact"] is not True for op in lossy[CODED].receipts for row in op)
+        checks.append(Check(f"{percent:g} % loss", "receipts that are not exact", float(inexact), 0.0))
+    return checks
 
 
 def fair_checks(share: float) -> list[Check]:

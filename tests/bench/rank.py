@@ -97,6 +97,39 @@ class Ultima:
         self._job.close()
 
 
+class Coded(Ultima):
+    """A coded job beside the ordinary one, which is for the barriers: all ranks give to every step, none is late."""
+
+    def __init__(self, bytes_max: int, stragglers: int) -> None:
+        import ultima
+        from ultima.coded import Plan
+
+        super().__init__(bytes_max)
+        plan = Plan(self.world, stragglers)
+        self._beside = self._job.beside(
+            "coded", ultima.Options(**plan.options()), arena_bytes=8 * bytes_max, bucket_bytes=bytes_max
+        )
+        self._coded = self._beside.coded(plan)
+        self._bucket = self._beside.empty(bytes_max // 4, "float32")
+        self._bucket[:] = 1.0
+        self._groups = self.world // (stragglers + 1)
+        self._step = 0
+
+    def reduce(self, count: int, request: dict[str, Any]) -> dict[str, Any]:
+        receipt = self._coded.reduce(self._bucket[:count], self._step, deadline=request["deadline"])
+        self._step += 1
+        short = receipt.as_dict()
+        del short["peers"]
+        return short
+
+    def wrong(self, count: int, stride: int) -> int:
+        return int((self._bucket[:count:stride] != self._groups).sum())
+
+    def close(self) -> None:
+        self._beside.close()
+        super().close()
+
+
 def measure(contender: Contender, request: dict[str, Any]) -> dict[str, Any]:
     """Answers one request; see the head of this file."""
     count = request["bytes"] // 4
@@ -123,11 +156,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One rank of a contender of the benchmark.")
     parser.add_argument("contender", choices=("gloo", "ultima"))
     parser.add_argument("--bytes-max", type=int, required=True)
+    parser.add_argument("--stragglers", type=int, default=0, help="of a coded job; 0 for ordinary allreduces")
     options = parser.parse_args()
     # What the libraries print must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    contender: Contender = {"gloo": Gloo, "ultima": Ultima}[options.contender](options.bytes_max)
+    contender: Contender
+    if options.stragglers:
+        contender = Coded(options.bytes_max, options.stragglers)
+    else:
+        contender = {"gloo": Gloo, "ultima": Ultima}[options.contender](options.bytes_max)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(measure(contender, json.loads(line))), file=answers, flush=True)

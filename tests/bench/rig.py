@@ -17,6 +17,8 @@ from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab, Unit
 
 OWN = "ultima"
+CODED = "ultima coded"
+STRAGGLERS = 1  # of CODED
 CONTENDERS = ("gloo cubic", "gloo bbr", OWN)
 TCP_PAYLOAD, UDP_PAYLOAD, MTU = 1448, 1440, 1500
 
@@ -158,6 +160,7 @@ class Rig:
             self._note(f"starting {name}")
             environment = self._environments.get(name)
             program = [str(RANK), "--bytes-max", str(self._bytes_max)]
+            program += ["--stragglers", str(STRAGGLERS)] if name == CODED else []
             self._gangs[name] = Gang(self.lab, name, program, self.cluster, environment)
         return self._gangs[name]
 

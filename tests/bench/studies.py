@@ -13,7 +13,7 @@ from typing import Any
 from tests.bench import call_cost, criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
-from tests.bench.rig import CONTENDERS, OWN, Rig, Series, moved_bytes
+from tests.bench.rig import CODED, CONTENDERS, OWN, STRAGGLERS, Rig, Series, moved_bytes
 from tests.bench.usage import has_wide_products
 from tests.lab.cluster import PORT
 from tests.lab.flood import Garbage
@@ -109,6 +109,28 @@ def slow(effort: Effort, note: Note) -> Table:
     table.lines.append(
         f"Bytes missing at the deadline: {missing:.2f} %. Kind of trouble told: {', '.join(sorted(kinds))}."
     )
+    return table
+
+
+def coded(effort: Effort, note: Note) -> Table:
+    """The op of a coded job to which all give, beside the allreduce over the same hosts; without loss and with it."""
+    table = Table("coded", f"Coded sums, a star with s={STRAGGLERS}, beside TAR: N={HOSTS}, 1 Gbit/s, 25 MB")
+    measured: dict[float, dict[str, Series]] = {}
+    with Rig(HOSTS, MB25, RATE, note=note) as rig:
+        for percent in (0.0, 1.0):
+
+            def worsen(percent: float = percent) -> None:
+                rig.lab.set_loss(percent)
+
+            measured[percent] = rig.turns(MB25, effort.ops // 2, effort.seconds / 2, (OWN, CODED), effort.rounds,
+                                          before=worsen)  # fmt: skip
+            table.cases[case_name(MB25, percent)] = measured[percent]
+    table.checks = criteria.coded_checks(measured)
+    for percent, found in measured.items():
+        rows = [row for op in found[CODED].receipts for row in op]
+        used = sum(row["bytes_used"] for row in rows)
+        again = sum(row["redundant_bytes"] for row in rows) / max(1, used)
+        table.facts[f"{percent:g} % loss: bytes redundant to used"] = round(again, 4)
     return table
 
 
@@ -250,6 +272,7 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
     "slow": slow,
+    "coded": coded,
     "cross": cross,
     "fair": fair,
     "flood": flood,

@@ -18,7 +18,7 @@ from tests.bench import call_cost, criteria, fairness, overhead, plots, report
 from tests.bench.criteria import Check
 from tests.bench.overhead import beyond
 from tests.bench.rank import measure
-from tests.bench.rig import OWN, Series, moved_bytes, quantile, wire_bound_us
+from tests.bench.rig import CODED, OWN, Series, moved_bytes, quantile, wire_bound_us
 from tests.bench.studies import Table
 from tests.bench.usage import Meter, Usage, parse_cpu_s, parse_wakeups
 from ultima.api.job import Job
@@ -119,6 +119,17 @@ def test_flood__grows_by_a_tenth_at_most_and_loses_nothing() -> None:
     assert [check.verdict for check in criteria.flood_checks(calm, flooded, elsewhere)[:2]] == ["FAIL", "pass"]
     flooded.counters = {}
     assert criteria.flood_checks(calm, flooded, elsewhere)[0].verdict == "not measured", "no garbage came"
+
+
+def test_coded__is_beside_tar_without_loss_and_beside_itself_with_it() -> None:
+    exact = [[{"exact": True}, {"exact": True}]]
+    whole = {OWN: Series(OWN, [100.0]), CODED: Series(CODED, [79.0], receipts=exact)}
+    lossy = {OWN: Series(OWN, [200.0]), CODED: Series(CODED, [82.0], receipts=exact)}
+    assert [check.verdict for check in criteria.coded_checks({0.0: whole, 1.0: lossy})] == ["pass"] * 4
+    whole[CODED].us, lossy[CODED].us = [81.0], [86.0]
+    lossy[CODED].receipts = [[{"exact": True}, {"exact": None}]]
+    checks = criteria.coded_checks({0.0: whole, 1.0: lossy})
+    assert [check.verdict for check in checks] == ["FAIL", "pass", "FAIL", "FAIL"] and checks[3].value == 1
 
 
 def test_fair__both_sides_of_the_range() -> None:
