@@ -64,11 +64,9 @@ def _check_coded(settings: Settings) -> None:
     """Raises Unsupported for codes that the engine does not have."""
     said = {name: job_options.BY_NAME[name] for name in ("children", "code", "exact")}
     values = {name: each.write(settings.options.get(each.row.field, each.row.default)) for name, each in said.items()}
-    if values["children"] != "star":
-        text = f"the engine of this release has star alone, not children {values['children']}"
-        raise Unsupported("policy coded", text)
-    if (values["code"], values["exact"]) == ("linear", "no"):
-        raise Unsupported("policy coded", "the engine of this release has no estimates with linear codes, exact no")
+    where = "with linear codes" if values["code"] == "linear" else "in trees" if values["children"] != "star" else ""
+    if where and values["exact"] == "no":
+        raise Unsupported("policy coded", f"the engine of this release has no estimates {where}, exact no")
 
 
 class DaemonConnector:

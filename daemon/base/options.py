@@ -154,23 +154,35 @@ def check_job(options: Options, world_size: int) -> None:
 
 def _check_code(options: Options, world_size: int) -> None:
     """What the engine can run of coded jobs."""
-    if options.children:
-        raise InvalidArgument(f"children = {options.children}: allowed: 0 in this release")
     if world_size > HOSTS_MAX:
         raise InvalidArgument(
             f"world_size = {world_size}: allowed: 1 to {HOSTS_MAX} in a coded job, a rank on each host"
         )
-    if word("code", options.code) == "linear":
-        if options.stragglers >= world_size:
-            raise InvalidArgument(
-                f"stragglers = {options.stragglers}: allowed: 0 to {world_size - 1} of {world_size} ranks"
-            )
-        if word("exact", options.exact) == "no":
-            raise InvalidArgument("exact = no: allowed: yes with a linear code in this release")
-    elif world_size % (options.stragglers + 1):
+    if options.children and world_size not in (sizes := _tree_sizes(options.children)):
+        fit = "2 or more ranks" if options.children == 1 else f"{', '.join(map(str, sizes))} ranks"
         raise InvalidArgument(
-            f"stragglers = {options.stragglers}: allowed: one less than a divisor of the {world_size} ranks"
+            f"world_size = {world_size}: allowed: {fit}, which fill a tree of {options.children} children each under "
+            "its master"
         )
+    linear = word("code", options.code) == "linear"
+    if (linear or options.children) and word("exact", options.exact) == "no":
+        raise InvalidArgument(f"exact = no: allowed: yes {'with a linear code' if linear else 'in a tree'} in this "
+                              "release")  # fmt: skip
+    sharers = options.children or world_size
+    whose = f"{sharers} children of a parent" if options.children else f"{sharers} ranks"
+    if linear and options.stragglers >= sharers:
+        raise InvalidArgument(f"stragglers = {options.stragglers}: allowed: 0 to {sharers - 1} of {whose}")
+    if not linear and sharers % (options.stragglers + 1):
+        raise InvalidArgument(f"stragglers = {options.stragglers}: allowed: one less than a divisor of the {whose}")
+
+
+def _tree_sizes(children: int) -> list[int]:
+    """Of which numbers of ranks a tree can be, the master included."""
+    sizes, layer, filled = [], children, 1
+    while (filled := filled + layer) <= HOSTS_MAX:
+        sizes.append(filled)
+        layer *= children
+    return sizes
 
 
 def check_change(before: Options, after: Options) -> None:

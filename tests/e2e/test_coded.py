@@ -120,3 +120,36 @@ def test_coded__a_linear_code_over_three_hosts(four: Hosts) -> None:
                 assert receipt.exact and receipt.complete and receipt.step == step and receipt.residual == 0
                 assert np.linalg.norm(array - whole) < 4e-6 * np.linalg.norm(whole)
                 assert array.tobytes() == found[0][1].tobytes()
+
+
+def test_coded__a_tree_of_three_under_a_master(four: Hosts) -> None:
+    """Two of three workers have the sum, whichever they are; the third and the master, which give nothing, get it."""
+    plan = Plan(3, stragglers=1, children=3)
+    points = np.random.default_rng(6).standard_normal((3, COUNT))
+
+    def part(job: Job, step: int) -> tuple[Receipt, Any]:
+        rows = plan.allocation(job.rank, 3)
+        array = np.sum([(points[row[0] : row[1]] * (row[2] * (step + 1))).sum(axis=0) for row in rows], axis=0)
+        array = array.astype(np.float32)
+        return job.coded(plan).reduce(array, step, deadline=5), array
+
+    with ranks(four, options=Options(**plan.options())) as jobs:
+        for step in range(4):
+            late = 1 + step % 3
+            there = [job for job in jobs[1:] if job.rank != late]
+            found = outcomes(everywhere(there, lambda _, job, step=step: part(job, step)))
+            for rank in (0, late):
+                result = jobs[rank].coded().wait(step, deadline=5, out=np.empty(COUNT, np.float32))
+                found.append((result.receipt, np.asarray(result.array)))
+            whole = points.sum(axis=0) * (step + 1)
+            for receipt, array in found:
+                assert receipt.exact and receipt.complete and receipt.step == step and set(receipt.late) <= {late}
+                assert np.linalg.norm(array - whole) < 4e-6 * np.linalg.norm(whole)
+                assert array.tobytes() == found[0][1].tobytes()
+
+
+def test_coded__a_tree_needs_its_master_and_no_estimate(four: Hosts) -> None:
+    with pytest.raises(ultima.InvalidArgument, match="world_size = 3: allowed: 4, 13, 40 ranks, which fill a tree"):
+        connect_all(four[:3], options=Options(policy="coded", children=3))
+    with pytest.raises(ultima.Unsupported, match="no estimates in trees"):
+        connect_all(four, options=Options(policy="coded", children=3, exact="no"))

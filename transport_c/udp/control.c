@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jobs, peers, sessions: each call checks what it was given, takes the lock, makes one call of the engine, and wakes
- * the thread to act on it.
+ * Jobs, peers, sessions: each call checks what it was given, takes the lock, calls the engine and wakes its thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/fold/code.h"
+#include "core/fold/coded.h"
 #include "loop.h"
 #include "sealing.h"
 
@@ -47,6 +46,7 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
 {
     const bool partial = o->policy > UT_POLICY_NONE, linear = o->code == UT_CODE_LINEAR;
+    const uint32_t fan_out = o->children ? o->children : hosts;
     const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, UT_INCAST_MAX);
     if (o->algorithm >= UT_ALGORITHMS_END)
         snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
@@ -68,22 +68,22 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
     else if (o->probes > world)
         snprintf(ret, len, "probes %" PRIu32 ": must be 0 (%d) or 1 to the job's ranks, which are %" PRIu32, o->probes,
                  UT_PROBES, world);
-    else if (partial && ut_options_algorithm(o) != UT_TAR)
+    else if (partial && o->algorithm > UT_TAR)
         snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
     else if (partial && o->hadamard > UT_HADAMARD_OFF)
         snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
     else if (o->policy != UT_POLICY_CODED && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
         snprintf(ret, len, "stragglers, children, code, exact: must be 0 in a job that is not coded");
-    else if (o->children || o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
-        snprintf(ret, len, "children %u, code %u, exact %u: must be 0, 0 to %d, 0 to %d", o->children, o->code,
-                 o->exact, UT_CODES_END - 1, UT_EXACT_END - 1);
-    else if (linear && o->exact > UT_EXACT_YES)
-        snprintf(ret, len, "exact %u: must be 0 or %d with a linear code", o->exact, UT_EXACT_YES);
-    else if (linear && (o->stragglers >= hosts || !ut_code_bears(hosts, o->stragglers)))
-        snprintf(ret, len, "stragglers %u: must be what a linear code of %u hosts bears in float32", o->stragglers,
-                 hosts);
-    else if (o->policy == UT_POLICY_CODED && !linear && hosts % (o->stragglers + 1u))
-        snprintf(ret, len, "stragglers %u: must be one less than a divisor of the %u hosts", o->stragglers, hosts);
+    else if (o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
+        snprintf(ret, len, "code %u, exact %u: must be below %d, %d", o->code, o->exact, UT_CODES_END, UT_EXACT_END);
+    else if ((linear || o->children) && o->exact > UT_EXACT_YES)
+        snprintf(ret, len, "exact %u: must be 0 or %d with a linear code, and in a tree", o->exact, UT_EXACT_YES);
+    else if (linear && (o->stragglers >= fan_out || !ut_code_bears(fan_out, o->stragglers)))
+        snprintf(ret, len, "stragglers %u: must be what a linear code of %u hosts bears", o->stragglers, fan_out);
+    else if (o->policy == UT_POLICY_CODED && !linear && fan_out % (o->stragglers + 1u))
+        snprintf(ret, len, "stragglers %u: must be one less than a divisor of the %u hosts", o->stragglers, fan_out);
+    else if (o->children && (hosts != world || !ut_tree_fills(hosts, o->children)))
+        snprintf(ret, len, "children %u: %u hosts, of a rank each, must fill such a tree", o->children, hosts);
     else
         return false;
     return true;

@@ -155,11 +155,14 @@ static void coded__check_and_say(void)
                           .bucket_bytes_max = 1 << 10,
                           .options = {.policy = UT_POLICY_CODED, .stragglers = 1, .code = UT_CODE_LINEAR}};
     ut_driver *d = open_driver();
-    BAD_JOB(options.code, 3, "children 0, code 3, exact 0: must be 0, 0 to 2, 0 to 2");
-    BAD_JOB(options.children, 3, "children 3, code 2, exact 0: must be 0, 0 to 2, 0 to 2");
-    BAD_JOB(options.exact, UT_EXACT_NO, "exact 2: must be 0 or 1 with a linear code");
-    BAD_JOB(options.stragglers, 6, "stragglers 6: must be what a linear code of 20 hosts bears in float32");
-    BAD_JOB(options.stragglers, 20, "stragglers 20: must be what a linear code of 20 hosts bears in float32");
+    BAD_JOB(options.code, 3, "code 3, exact 0: must be below 3, 3");
+    good.options.children = 4;
+    BAD_JOB(options.stragglers, 1, "children 4: 20 hosts, of a rank each, must fill such a tree");
+    BAD_JOB(options.stragglers, 4, "stragglers 4: must be what a linear code of 4 hosts bears");
+    good.options.children = 0;
+    BAD_JOB(options.exact, UT_EXACT_NO, "exact 2: must be 0 or 1 with a linear code, and in a tree");
+    BAD_JOB(options.stragglers, 6, "stragglers 6: must be what a linear code of 20 hosts bears");
+    BAD_JOB(options.stragglers, 20, "stragglers 20: must be what a linear code of 20 hosts bears");
     good.options.code = 0;
     BAD_JOB(options.stragglers, 2, "stragglers 2: must be one less than a divisor of the 20 hosts");
     good.options.code = UT_CODE_LINEAR;

@@ -186,7 +186,7 @@ def test_coded__ranks_that_name_other_plans() -> None:
 
 
 @pytest.mark.parametrize("plan, exact, lacks", [
-    (Plan(12, stragglers=1, children=3), True, "has star alone, not children 3"),
+    (Plan(20, stragglers=1, children=4), False, "has no estimates in trees, exact no"),
     (Plan(5, stragglers=2), False, "has no estimates with linear codes, exact no"),
 ])  # fmt: skip
 def test_coded__what_the_engine_of_this_release_lacks(plan: Plan, exact: bool, lacks: str) -> None:

@@ -101,7 +101,19 @@ def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
         (Options(policy=3, algorithm=2), "algorithm = ring: allowed: tar: the job is partial, policy = solo"),
         (Options(policy=7, hadamard=3), "hadamard = auto: allowed: off: the job is partial, policy = seeded"),
         (Options(policy=2, stragglers=1), "stragglers = 1: allowed: 0: the job is not coded, policy = full"),
-        (Options(policy=8, children=3), "children = 3: allowed: 0 in this release"),
+        (
+            Options(policy=8, children=2),
+            "world_size = 4: allowed: 3, 7, 15, 31, 63 ranks, which fill a tree of 2 children each under its master",
+        ),
+        (Options(policy=8, children=3, exact=2), "exact = no: allowed: yes in a tree in this release"),
+        (
+            Options(policy=8, children=3, code=2, stragglers=3),
+            "stragglers = 3: allowed: 0 to 2 of 3 children of a parent",
+        ),
+        (
+            Options(policy=8, children=3, stragglers=1),
+            "stragglers = 1: allowed: one less than a divisor of the 3 children of a parent",
+        ),
         (Options(policy=8, code=2, exact=2), "exact = no: allowed: yes with a linear code in this release"),
         (Options(policy=8, code=2, stragglers=4), "stragglers = 4: allowed: 0 to 3 of 4 ranks"),
         (Options(policy=8, stragglers=2), "stragglers = 2: allowed: one less than a divisor of the 4 ranks"),
@@ -113,6 +125,7 @@ def test_check_job__names_what_does_not_fit(options: Options, message: str) -> N
         check_job(options, 4)
     assert str(caught.value) == message
     check_job(Options(policy=5, quorum=4, probes=4), 4)
+    check_job(Options(policy=8, children=3, stragglers=2), 4)
 
 
 @pytest.mark.parametrize(

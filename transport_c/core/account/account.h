@@ -85,6 +85,7 @@ typedef struct ut_account_facts {
     uint64_t full_mask, any_mask; /* hosts in every byte, and in some byte, of this host's shard */
     uint64_t peer_full;           /* hosts in every byte of the shards of `peer_masks` */
     uint64_t peer_masks;          /* hosts that have told the masks of their shards */
+    uint64_t blamed; /* hosts for which it failed, as is known of it; 0: they are found by what is missing */
 } ut_account_facts;
 
 /* Assumes that |job| was filled in. The other parts of the op stay the caller's. */

@@ -163,6 +163,10 @@ void ut_witness_tell(const ut_op_account *a, const ut_account_facts *f, ut_recei
         if (h != a->job->self)
             r->peer[h].trouble = ut_culprit_trouble(seen, h, r->elapsed_ns);
     ut_verdict verdict = ut_culprit_find(seen, a->job->hosts, a->job->self, r->elapsed_ns);
+    if (f->blamed) {
+        verdict.host = (uint16_t)__builtin_ctzll(f->blamed);
+        verdict.trouble = ut_culprit_trouble(seen, verdict.host, r->elapsed_ns);
+    }
     verdict = ut_culprit_blocked(verdict, seen, a->job->hosts, a->job->self, a->job->blocked);
     r->culprit = verdict.host;
     r->trouble = verdict.trouble;

@@ -48,7 +48,7 @@ typedef struct ut_job_options {
 /* The algorithm that runs. */
 static inline unsigned ut_options_algorithm(const ut_job_options *o)
 {
-    return o->algorithm ? o->algorithm : UT_TAR;
+    return o->children ? UT_TREE : o->algorithm ? o->algorithm : UT_TAR;
 }
 
 struct ut_cipher;

@@ -18,20 +18,21 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
     bool partial = o->policy > UT_POLICY_NONE;
     return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
-           (!partial || (ut_options_algorithm(o) == UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
 }
 
-/* A star, one rank a host, with groups or with a linear code that the rounding of float32 bears; of such a code there
- * is no estimate. Trees are numbers that the options have room for. */
+/* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
+ * there is no estimate. */
 static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
     if (o->policy != UT_POLICY_CODED)
         return o->stragglers == 0 && o->children == 0 && o->code <= UT_CODE_GROUPS && o->exact <= UT_EXACT_YES;
-    if (world != hosts || o->children)
+    if (world != hosts || (o->children && (!ut_tree_fills(hosts, o->children) || o->exact > UT_EXACT_YES)))
         return false;
+    uint32_t fan_out = o->children ? o->children : hosts;
     if (o->code == UT_CODE_LINEAR)
-        return o->exact <= UT_EXACT_YES && o->stragglers < hosts && ut_code_bears(hosts, o->stragglers);
-    return hosts % (o->stragglers + 1u) == 0 && o->code <= UT_CODE_GROUPS && o->exact < UT_EXACT_END;
+        return o->exact <= UT_EXACT_YES && o->stragglers < fan_out && ut_code_bears(fan_out, o->stragglers);
+    return fan_out % (o->stragglers + 1u) == 0 && o->code <= UT_CODE_GROUPS && o->exact < UT_EXACT_END;
 }
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)

@@ -23,7 +23,7 @@ typedef struct ut_op_fold ut_op_fold;
  * the bucket, and begins anew with each op. */
 typedef struct ut_fold_rule {
     /* A slot is finished when it has enough, and not because nothing more comes: it then waits for ut_fold_join or for
-     * ut_op_fold.forced. */
+     * ut_op_fold.forced. What a host sums up for its parent it sends only of slots that are finished. */
     bool strict;
     /* An op begins. */
     void (*open)(ut_op_fold *f);
@@ -72,6 +72,8 @@ struct ut_op_fold {
     uint16_t ranks;                   /* of this host, that are in its own contribution */
     uint32_t first[UT_HOSTS_MAX + 1]; /* per chunk: its first slot, counted over the whole bucket */
     uint32_t ready[2][UT_HOSTS_MAX];  /* per stage and chunk: its slots [0, ready) may be sent */
+    uint16_t summing;                 /* the own chunk; of a strict rule, on a host without one, that which it sums up
+                                       * for its parent; UT_CHUNK_NONE for none */
     uint8_t due[UT_HOSTS_MAX];        /* per chunk: contributions that this host folds into its own */
     uint32_t up[UT_HOSTS_MAX];        /* per chunk: the step that sends the sum on; UINT32_MAX at its owner */
     uint32_t down[UT_HOSTS_MAX];      /* per chunk: the step that brings the result; UINT32_MAX at its owner */
@@ -85,7 +87,7 @@ struct ut_op_fold {
     uint64_t short_hosts;             /* owners whose shard came straight from them with ranks missing in some slot */
     bool forced;       /* of a strict rule: slots that have not enough are finished with what they have */
     uint64_t moot;     /* bytes of contributions that came when their slot, or all slots, needed no more */
-    uint32_t fewer_at; /* the next slot of the own chunk to look at since fewer contribute to it; UINT32_MAX: none */
+    uint32_t fewer_at; /* the next slot of `summing` to look at since fewer contribute to it; UINT32_MAX: none */
     uint32_t fill_chunk, fill_slot; /* where holes are being filled; UINT32_MAX: nowhere yet */
 };
 
@@ -121,7 +123,7 @@ void ut_fold_fewer(ut_op_fold *f, uint32_t chunk);
 /* This host's own contribution has come while the op runs, from |ranks| ranks: `memory.src` holds it. The rule looks
  * again at what has enough. */
 void ut_fold_join(ut_op_fold *f, uint16_t ranks);
-/* All slots of the own chunk are finished, or there is none. */
+/* All slots of `summing` are finished, or have their result, or there is none. */
 bool ut_fold_own_done(const ut_op_fold *f);
 /* After receives have ended: sums and results of which no more will come are made of what there is. |ending|: nothing
  * more is sent up. False if the turn does not allow all of it. */

@@ -85,12 +85,12 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     memset(f->down, 0xff, sizeof f->down);
     memset(f->least_of, 0xff, sizeof f->least_of);
     f->ranks = ranks;
+    f->summing = UT_CHUNK_NONE;
     f->summed = f->final = f->thin = 0;
-    f->nonfinite = f->digest = f->short_hosts = 0;
+    f->nonfinite = f->digest = f->short_hosts = f->moot = 0;
     f->weight_min = f->world;
     f->fewer_at = f->fill_chunk = UINT32_MAX;
     f->forced = false;
-    f->moot = 0;
     f->first[0] = 0;
     for (uint32_t c = 0; c < s->chunks; c++)
         f->first[c + 1] = f->first[c] + ut_slots(s->from[c + 1] - s->from[c], f->payload);
@@ -100,9 +100,10 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
             f->up[x->chunk] = i;
         else if (x->kind == UT_STEP_RECEIVE && x->stage == 2)
             f->down[x->chunk] = i;
-        else if (x->kind == UT_STEP_RECEIVE && x->bytes) /* who is gone contributes nothing */
-            f->due[x->chunk]++;
+        else if (x->kind == UT_STEP_RECEIVE && (x->bytes || (f->rule && f->rule->strict)))
+            f->due[f->summing = x->chunk]++; /* who is gone contributes nothing; a strict rule waits for enough */
     }
+    f->summing = s->own != UT_CHUNK_NONE || !f->rule || !f->rule->strict ? s->own : f->summing;
     for (uint32_t c = 0; c < s->chunks; c++)
         if ((f->due[c] == 0 || s->placed) && c != s->own) {
             f->summed |= 1ULL << c; /* a leaf: what it sends is its own */
@@ -304,17 +305,17 @@ void ut_fold_fewer(ut_op_fold *f, uint32_t chunk)
 void ut_fold_join(ut_op_fold *f, uint16_t ranks)
 {
     f->ranks = ranks;
-    if (f->plan->schedule.own != UT_CHUNK_NONE)
+    if (f->summing != UT_CHUNK_NONE)
         f->fewer_at = 0;
 }
 
 bool ut_fold_own_done(const ut_op_fold *f)
 {
-    uint32_t chunk = f->plan->schedule.own;
+    uint32_t chunk = f->summing;
     return chunk == UT_CHUNK_NONE || f->ready[0][chunk] == slots_of(f, chunk);
 }
 
-/* Nothing more is to be folded into a slot of the own chunk. */
+/* Nothing more is to be folded into a slot of the chunk that is summed here. */
 static bool is_complete(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
 {
     if (f->rule && f->rule->strict)
@@ -327,10 +328,10 @@ static bool may_pass(const ut_op_fold *f)
     return ut_work_pass(f->turn, f->what->bytes, f->payload);
 }
 
-/* After fewer hosts contribute than was expected: slots of the own chunk that have all now. */
+/* After fewer hosts contribute than was expected: slots of that chunk that have all now. */
 static bool end_complete_slots(ut_op_fold *f)
 {
-    uint32_t chunk = f->plan->schedule.own, *slot = &f->fewer_at;
+    uint32_t chunk = f->summing, *slot = &f->fewer_at;
     for (; *slot < slots_of(f, chunk); ++*slot) {
         if ((f->state[f->first[chunk] + *slot] & SUMMED) || !is_complete(f, chunk, *slot))
             continue;
@@ -412,10 +413,12 @@ static bool is_over(const ut_op_fold *f, uint32_t step)
     return step == UINT32_MAX || ut_transfer_over(&f->plan->transfer[step]);
 }
 
-/* The whole result of |chunk| is here: its owner had what it wanted of the sum. */
+/* The whole result of |chunk| is here: its owner had what it wanted. By a strict rule nothing is missing then. */
 static void close_sum(ut_op_fold *f, uint32_t chunk)
 {
     f->summed |= 1ULL << chunk;
+    if (f->rule && f->rule->strict)
+        close_receives(f, chunk);
     for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
         ut_transfer *t = &f->plan->transfer[i];
         const ut_step *s = &f->plan->schedule.step[i];
@@ -437,7 +440,7 @@ bool ut_fold_settle(ut_op_fold *f, bool ending)
             folding |= 1ULL << s->chunk;
     }
     if (f->rule && f->rule->strict && !f->forced && !ut_fold_own_done(f))
-        folding |= 1ULL << f->plan->schedule.own;
+        folding |= 1ULL << f->summing;
     for (uint32_t c = 0; c < f->plan->schedule.chunks; c++) {
         uint64_t bit = 1ULL << c;
         uint32_t down = f->down[c];
@@ -460,8 +463,6 @@ bool ut_fold_settle(ut_op_fold *f, bool ending)
     return true;
 }
 
-/* The trainer may write its buffer as soon as it has its receipt; what peers may still ask for is copied first, to
- * where the sums were. */
 bool ut_fold_keep(const ut_op_fold *f, ut_progress *way)
 {
     uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */

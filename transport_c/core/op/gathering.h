@@ -52,6 +52,9 @@ typedef struct ut_gathering {
     /* ---- it ends ---- */
     /* Adds to the op's receipt what no other part of the op knows. */
     void (*account)(const struct ut_job *j, const ut_op *op, ut_receipt *r);
+    /* Returns the hosts for which a failed op failed, where it is known; 0: the receipt judges by what is missing.
+     * NULL: it always does. */
+    uint64_t (*blames)(const struct ut_job *j, const ut_op *op);
     /* Takes apart what the receipt's sums of bytes say of used bytes. */
     void (*count)(const struct ut_job *j, const ut_op *op, ut_receipt *r);
     /* The op has ended and its receipt is kept. Returns whether a rank here has the result, if there is a result. */

@@ -23,10 +23,10 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
     ut_frame frame = {config->packet_bytes, ut_seal_overhead(config->cipher)};
     uint32_t payload = ut_wire_payload(frame.packet_bytes, frame.overhead);
     uint64_t shard = config->bucket_bytes_max / config->hosts + 16;
-    /* The one chunk of a parameter server is the whole bucket; in TAR a shard is, when all others are gone. What is not
-     * touched costs addresses alone. */
+    /* The one chunk of a parameter server or a tree is the whole bucket; in TAR a shard is, when all others are gone.
+     * What is not touched costs addresses alone. */
     unsigned algorithm = ut_options_algorithm(&config->options);
-    bool whole = algorithm == UT_TAR || algorithm == UT_PS;
+    bool whole = algorithm == UT_TAR || algorithm == UT_PS || algorithm == UT_TREE;
     bool apart = config->hosts > 1, encodes = apart && gathering->encodes && algorithm == UT_TAR;
     uint64_t encoded_bytes = ut_sparse_bound(config->bucket_bytes_max, payload, config->hosts);
     size_t slots = encodes ? (size_t)(encoded_bytes / payload + config->hosts + 1) : ut_job_slots(config);

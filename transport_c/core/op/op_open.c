@@ -133,7 +133,10 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
         ut_schedule_build(&op->plan.schedule, UT_TAR, j->config.hosts, j->config.self, op->plan.incast, op->seq,
                           op->plan.owners, granules, 1);
         ut_sparse_cut(&op->plan.sparse, &op->plan.schedule, j->payload);
-    } else if (op->what.collective == UT_ALLREDUCE)
+    } else if (op->what.collective == UT_ALLREDUCE && ut_job_algorithm(j) == UT_TREE)
+        ut_schedule_tree(&op->plan.schedule, j->config.hosts, j->config.self, j->config.options.children,
+                         op->plan.owners, op->what.count, op->what.element);
+    else if (op->what.collective == UT_ALLREDUCE)
         ut_schedule_build(&op->plan.schedule, ut_job_algorithm(j), j->config.hosts, j->config.self, op->plan.incast,
                           op->seq, op->plan.owners, op->what.count, op->what.element);
     else

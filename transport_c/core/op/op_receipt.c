@@ -24,7 +24,8 @@ static ut_account_facts facts_of(const ut_job *j, const ut_op *op, ut_ns now)
                           .full_mask = op->peers.full_mask,
                           .any_mask = op->peers.any_mask,
                           .peer_full = op->peers.peer_full,
-                          .peer_masks = op->peers.peer_masks};
+                          .peer_masks = op->peers.peer_masks,
+                          .blamed = j->gathering->blames ? j->gathering->blames(j, op) : 0};
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         f.record[h] = &j->claims[h].record[op->seq % UT_OPS_MAX];
         f.first_at[h] = j->claims[h].first_at[op->seq % UT_OPS_MAX];

@@ -37,7 +37,8 @@ void ut_job_view_init(ut_job *j)
 
 void ut_op_view_open(ut_job *j, ut_op *op)
 {
-    if (ut_job_algorithm(j) != UT_TAR)
+    unsigned algorithm = ut_job_algorithm(j);
+    if (algorithm != UT_TAR && algorithm != UT_TREE)
         return; /* the others need every host, and have no codec */
     uint16_t want[UT_VIEW_OPTIONS];
     ut_view_here here = ut_job_here(j);
@@ -47,7 +48,7 @@ void ut_op_view_open(ut_job *j, ut_op *op)
     /* A reliable op cannot do without anybody, so its bucket need not be cut otherwise. */
     if (op->what.collective == UT_ALLREDUCE && op->what.mode != UT_RELIABLE)
         op->plan.owners = ut_view_at(&j->view, op->seq)->owners;
-    op->plan.owns_nothing = !(op->plan.owners & ut_bit(j->config.self));
+    op->plan.owns_nothing = algorithm == UT_TAR && !(op->plan.owners & ut_bit(j->config.self));
 }
 
 unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op)

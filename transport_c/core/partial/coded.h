@@ -3,7 +3,8 @@
  * Coded jobs: partial jobs with the policy CODED, one rank a host. They differ in four things. A gift is for one step,
  * and an op takes gifts of one step alone. Who gives while the op runs is still in. The call gets the result of the
  * step that it names, of which the last three stay. And the op ends when the sum over all data can be had from those
- * that have given (core/fold/coded.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op.
+ * that have given (core/fold/coded.h), or fails. coded_gift.c has gifts and answers, op_coded.c the op, coded_send.c
+ * what is sent of it.
  */
 #ifndef UT_CODED_H
 #define UT_CODED_H
@@ -60,6 +61,16 @@ bool ut_coded_ready(const ut_job *j);
 /* Until when the next op waits, which is due since |since| and has until |end|: its memory holds a result that the rank
  * here has not had, or it is the first and not all hosts have met. 0: it need not wait. */
 ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
+
+/* coded_send.c */
+/* In a tree, |host| has others below it. */
+bool ut_coded_has_below(const ut_job *j, uint32_t host);
+/* Two hosts compute the same. With a linear code each host is a group by itself. */
+bool ut_coded_same_group(const ut_job *j, uint32_t a, uint32_t b);
+/* An op opens: which slots go first. */
+void ut_coded_begin_sends(ut_job *j, ut_op *op, ut_ns now);
+/* How much of stage 1 may be sent by now. */
+void ut_coded_release(ut_job *j, ut_op *op, ut_ns now);
 
 /* op_coded.c */
 /* Something has changed: a gift, a peer's record, a peer. */

@@ -1,124 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An op of a coded job. The bucket goes as in TAR, each host owns a shard. A host takes one copy of each group's part,
- * of any slot from whichever host of the group it comes first. So that the hosts of a group send one copy together and
- * not one each, host k of s + 1 begins at k / (s + 1) of its slots and goes round. After its own part it holds for as
- * long as that took, if another host of its group has given: that one is sending the rest. An owner that has every slot
- * says so in its record (ENOUGH), and what was still to be sent to it is not. To a parent of the own group a host sends
- * only if the parent itself has given nothing.
+ * An op of a coded job: when there is enough, when there never will be, how a rank joins that is late, and what the
+ * receipt says. coded_send.c has what is sent. In a tree the root alone decides whether the op fails.
  */
 #include "core/base/bits.h"
 #include "core/base/plant.h"
 #include "core/partial/coded.h"
 
-enum { HOLD_LEAST_NS = 1000 * 1000 };
-
-/* With a linear code each host is a group: replicas is 1. */
-static uint32_t group_of(const ut_job *j, uint32_t host)
+static const ut_coded_sums *sums_of(const ut_job *j)
 {
-    return host / j->partial->coded->sums.replicas;
+    return &j->partial->coded->sums;
 }
 
-/* ---- what is sent ---- */
-
-/* The slots, of |slots|, that come before those with which |host| begins. */
-static uint32_t begins_at(const ut_job *j, uint32_t host, uint32_t slots)
+static bool is_root(const ut_job *j, uint32_t host)
 {
-    const ut_coded_sums *c = &j->partial->coded->sums;
-    uint32_t rows = c->code ? j->config.hosts : c->replicas;
-    return (uint32_t)((uint64_t)slots * (host % rows) / rows);
-}
-
-/* How many slots are this host's to send when none of those that share them is late: with a linear code each slot is so
- * many hosts' as are enough. */
-static uint32_t own_part(const ut_job *j, uint32_t slots)
-{
-    const ut_coded_sums *c = &j->partial->coded->sums;
-    uint32_t self = j->config.self, rows = c->code ? j->config.hosts : c->replicas, span = c->code ? c->need : 1;
-    uint32_t begin = begins_at(j, self, slots), end = begins_at(j, self + span, slots);
-    return self % rows + span < rows ? end - begin : end + slots - begin;
-}
-
-/* Those who send the rest of what this host could send are in the op: another host of its group, or with a linear code
- * all others. */
-static bool is_shared(const ut_job *j, const ut_op *op)
-{
-    const ut_coded_sums *c = &j->partial->coded->sums;
-    uint32_t others = 0, wanted = c->code ? j->config.hosts - 1 : 1;
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && (c->code || group_of(j, h) == group_of(j, j->config.self)) &&
-            ut_job_host_is_up(j, h) && op->partial->said[h].weight)
-            others++;
-    return others >= UT_MAX2(wanted, 1u);
-}
-
-static bool sends_sums(const ut_op *op, uint32_t i)
-{
-    const ut_step *s = &op->plan.schedule.step[i];
-    return s->kind == UT_STEP_SEND && s->stage == 1 && !op->plan.transfer[i].closed;
-}
-
-/* This host's own part has gone to all parents of other groups. */
-static bool own_part_sent(const ut_job *j, const ut_op *op)
-{
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        const ut_transfer *t = &op->plan.transfer[i];
-        bool same = group_of(j, op->plan.schedule.step[i].peer) == group_of(j, j->config.self);
-        if (sends_sums(op, i) && !same && t->next < own_part(j, t->slots))
-            return false;
-    }
-    return true;
-}
-
-/* How much of stage 1 may be sent by now. */
-static void release(ut_job *j, ut_op *op, ut_ns now)
-{
-    struct ut_coded *c = j->partial->coded;
-    if (op->local.weight && !c->released && own_part_sent(j, op)) {
-        if (!is_shared(j, op) || now >= op->time.hold_until) {
-            c->released = true;
-            op->time.hold_until = UT_NEVER;
-        } else if (op->time.hold_until == UT_NEVER) {
-            op->time.hold_until = now + UT_MAX2(now - op->time.opened, (ut_ns)HOLD_LEAST_NS);
-        }
-    }
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        ut_transfer *t = &op->plan.transfer[i];
-        uint32_t peer = op->plan.schedule.step[i].peer;
-        const ut_part *said = &op->partial->said[peer];
-        if (!sends_sums(op, i))
-            continue;
-        if (group_of(j, peer) != group_of(j, j->config.self))
-            t->stop = c->released ? t->slots : own_part(j, t->slots);
-        else if (said->weight)
-            t->closed = 1;
-        else
-            t->stop = c->released && said->heard ? t->slots : 0;
-    }
-}
-
-static void begin_sends(ut_job *j, ut_op *op, ut_ns now)
-{
-    struct ut_coded *c = j->partial->coded;
-    c->enough = 0;
-    c->released = false;
-    for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
-        ut_transfer *t = &op->plan.transfer[i];
-        if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
-            t->start = begins_at(j, j->config.self, t->slots);
-    }
-    release(j, op, now);
+    return sums_of(j)->children && host == 0;
 }
 
 static void announce(ut_job *j, ut_op *op, ut_ns now)
 {
-    begin_sends(j, op, now);
+    ut_coded_begin_sends(j, op, now);
     ut_gathering_partial.announce(j, op, now);
 }
 
 static void held(ut_job *j, ut_op *op, ut_ns now)
 {
-    release(j, op, now);
+    ut_coded_release(j, op, now);
     op->time.hold_until = now < op->time.hold_until ? op->time.hold_until : UT_NEVER;
 }
 
@@ -132,45 +39,89 @@ static bool may_give(const ut_job *j, uint32_t host)
     return ut_job_host_is_up(j, host) && (j->partial->present_of[host] & ut_job_places_of(j, host));
 }
 
-/* Something of |host|'s contribution may still come. */
+/* What the rank of |host| gives may still come here, or to the host above it. */
+static bool rank_may_come(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    if (host == j->config.self)
+        return may_give(j, host);
+    return ut_job_host_is_up(j, host) && (op->partial->said[host].weight || may_give(j, host));
+}
+
+/* In a tree: and enough of what is below it. */
+static bool sum_may_come(const ut_job *j, const ut_op *op, uint32_t host)
+{
+    const ut_coded_sums *c = sums_of(j);
+    uint32_t below = ut_tree_below(host, UT_MAX2(c->children, 1u));
+    uint64_t groups = 0;
+    if (!rank_may_come(j, op, host))
+        return false;
+    for (uint32_t k = 0; k < c->children && below < j->config.hosts; k++)
+        groups |= sum_may_come(j, op, below + k) ? ut_bit(k / c->replicas) : 0;
+    return !ut_coded_has_below(j, host) || (uint32_t)__builtin_popcountll(groups) >= c->need;
+}
+
+/* Something that this host lacks may still come from |host|. */
 static bool may_come(const ut_job *j, const ut_op *op, uint32_t host)
 {
     uint32_t i = op->plan.rx_of[0][host];
     if (host == j->config.self)
-        return may_give(j, host);
-    if (i == UINT32_MAX || ut_transfer_over(&op->plan.transfer[i]))
-        return false;
-    return ut_job_host_is_up(j, host) && (op->partial->said[host].weight || may_give(j, host));
+        return rank_may_come(j, op, host);
+    return i != UINT32_MAX && !ut_transfer_over(&op->plan.transfer[i]) && sum_may_come(j, op, host);
+}
+
+/* The group of what |host| sends here; none of a host that sends nothing here. */
+static uint64_t group_from(const ut_job *j, uint32_t host)
+{
+    const ut_coded_sums *c = sums_of(j);
+    if (c->children && (host == 0 || ut_tree_parent(host, c->children) != j->config.self))
+        return 0;
+    return ut_bit(ut_coded_place(c, host) / c->replicas);
 }
 
 static uint64_t hosts_of(const ut_job *j, uint64_t groups)
 {
     uint64_t hosts = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        hosts |= groups >> group_of(j, h) & 1 ? ut_bit(h) : 0;
+        hosts |= groups & group_from(j, h) ? ut_bit(h) : 0;
     return hosts;
 }
 
 /* Groups of which nothing more can come. */
 static uint64_t hopeless(const ut_job *j, const ut_op *op)
 {
-    uint64_t groups = j->partial->coded->sums.all;
+    uint64_t groups = sums_of(j)->all;
     for (uint32_t h = 0; h < j->config.hosts; h++)
         if (may_come(j, op, h))
-            groups &= ~ut_bit(group_of(j, h));
+            groups &= ~group_from(j, h);
     return groups;
+}
+
+/* Of |hosts|, from which a sum is missing, those that are to blame: in a tree, of all below them, who can give no more,
+ * or else who has not given. */
+static uint64_t to_blame(const ut_job *j, const ut_op *op, uint64_t hosts)
+{
+    uint32_t children = sums_of(j)->children;
+    uint64_t gone = 0, late = 0;
+    for (uint32_t h = 1; h < j->config.hosts && children; h++) {
+        uint32_t above = h;
+        while (above && !(hosts & ut_bit(above)))
+            above = ut_tree_parent(above, children);
+        gone |= above && !rank_may_come(j, op, h) ? ut_bit(h) : 0;
+        late |= above && !op->partial->said[h].weight ? ut_bit(h) : 0;
+    }
+    return gone ? gone : late ? late : hosts;
 }
 
 /* The op ends without a result: what it did not need is not missing, and peers are told whom to blame. */
 static int give_up(const ut_job *j, ut_op *op, uint64_t groups)
 {
-    uint64_t blamed = hosts_of(j, groups), gone = 0;
+    uint64_t lacking = hosts_of(j, groups), blamed = to_blame(j, op, lacking), gone = 0;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
         ut_transfer *t = &op->plan.transfer[i];
         if (s->kind != UT_STEP_RECEIVE || s->stage != 1 || ut_transfer_complete(t))
             continue;
-        if (!(blamed & ut_bit(s->peer)))
+        if (!(lacking & ut_bit(s->peer)))
             t->why = UT_MISSING_NOTHING;
         else if (!t->closed)
             t->why = t->done ? UT_MISSING_LOST : UT_MISSING_SILENT;
@@ -189,7 +140,10 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
 {
     if (ut_fold_own_done(&op->fold))
         return 0;
-    uint64_t never = over == UT_SUM_IS_CUT ? UINT64_MAX : hopeless(j, op);
+    bool owner = op->plan.schedule.own != UT_CHUNK_NONE;
+    if (!owner && ut_transfer_over(&op->plan.transfer[op->fold.down[op->fold.summing]]))
+        return UT_ERR_ABSENT; /* no result comes to whom it sums up for */
+    uint64_t never = !owner ? 0 : over == UT_SUM_IS_CUT ? UINT64_MAX : hopeless(j, op);
     uint64_t lacking = never ? ut_coded_lacking(&op->fold, never) : 0;
     if (j->partial->coded->elsewhere > op->what.step && j->partial->coded->elsewhere_op < op->seq)
         return UT_ERR_ABSENT; /* the step was over before this host began it */
@@ -221,7 +175,7 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
         for (uint32_t i = op->plan.tx_of[0][host]; i != UINT32_MAX; i = op->plan.peer_next[i])
             op->plan.transfer[i].closed = 1;
     }
-    release(j, op, now);
+    ut_coded_release(j, op, now);
 }
 
 /* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
@@ -294,7 +248,7 @@ static void join(ut_job *j, ut_op *op, ut_ns now)
             op->plan.transfer[i].closed = 0;
     }
     ut_fold_join(&op->fold, 1);
-    release(j, op, now);
+    ut_coded_release(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts; h++)
         ut_claims_hurry(&j->claims[h]);
     ut_job_speak(j, now);
@@ -308,7 +262,7 @@ void ut_coded_look(ut_job *j, ut_ns now)
         if (op->local.weight == 0 && g->there && g->said.oldest_step == op->what.step)
             join(j, op, now);
         if (op->state == UT_OP_RUNNING)
-            release(j, op, now);
+            ut_coded_release(j, op, now);
         ut_op_check(j, op, now);
     }
     ut_coded_answer_behind(j, now);
@@ -331,28 +285,40 @@ static uint64_t contributors(const ut_job *j, const ut_op *op)
 
 static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
-    const ut_coded_sums *c = &j->partial->coded->sums;
+    const ut_coded_sums *c = sums_of(j);
     ut_gathering_partial.account(j, op, r);
     r->eta = 0;
     r->step = op->what.step;
     r->exact = op->account.failed ? UT_EXACT_NO : UT_EXACT_YES;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         bool gave = op->partial->said[h].weight;
-        bool other = group_of(j, h) != group_of(j, j->config.self);
-        r->late_mask |= !gave && may_give(j, h) ? ut_bit(h) : 0;
+        bool other = c->children ? op->plan.rx_of[0][h] != UINT32_MAX : !ut_coded_same_group(j, h, j->config.self);
+        r->late_mask |= !gave && !is_root(j, h) && may_give(j, h) ? ut_bit(h) : 0;
         r->unused_mask |= gave && other && !(c->used & ut_bit(h)) && op->plan.schedule.own_bytes ? ut_bit(h) : 0;
     }
     unsigned all = (unsigned)__builtin_popcountll(c->all), present = op->fold.weight_min / c->replicas;
-    if (present >= all || op->account.failed)
+    if (present >= all || op->fold.weight_min >= j->world || op->account.failed)
         return;
     r->exact = UT_EXACT_NO;
     double over = present ? (double)all / present - 1 : 0;
     r->residual_squared = c->replicas * (present * over * over + (all - present));
 }
 
+/* In a tree only the root knows for whom it failed; it tells in its record. */
+static uint64_t blames(const ut_job *j, const ut_op *op)
+{
+    const ut_record *r = ut_op_record_of(j, op, 0);
+    if (!op->account.failed || !sums_of(j)->children)
+        return 0;
+    if (is_root(j, j->config.self))
+        return op->peers.complete_masks ? ~op->peers.any_mask & ut_bits_below(j->config.hosts) : 0;
+    bool told = r && (r->flags & UT_RECORD_FAILED) && (r->flags & UT_RECORD_RESULT) && r->field == UT_FIELD_NONE;
+    return told ? ~r->any_mask & ut_bits_below(j->config.hosts) : 0;
+}
+
 static void count_redundant(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
-    uint64_t folded = UT_MIN2(j->partial->coded->sums.redundant, r->bytes_used);
+    uint64_t folded = UT_MIN2(sums_of(j)->redundant, r->bytes_used);
     r->bytes_redundant = folded + op->fold.moot;
     r->bytes_expected += op->fold.moot;
     r->bytes_used -= folded;
@@ -397,17 +363,20 @@ static void gone(ut_job *j, uint32_t session, ut_ns now)
 void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m)
 {
     const ut_job_options *o = &j->config.options;
-    uint32_t hosts = j->config.hosts, replicas = m->kept ? 1 : o->stragglers + 1u, groups = hosts / replicas;
-    c->sums = (ut_coded_sums){.replicas = replicas,
+    bool linear = o->code == UT_CODE_LINEAR;
+    uint32_t fan = o->children ? o->children : j->config.hosts, replicas = linear ? 1 : o->stragglers + 1u;
+    uint32_t groups = fan / replicas;
+    c->sums = (ut_coded_sums){.children = o->children,
+                              .replicas = replicas,
                               .self = j->config.self,
                               .all = groups == 64 ? UINT64_MAX : ut_bits_below(groups),
-                              .need = m->kept ? hosts - o->stragglers : groups,
+                              .need = linear ? fan - o->stragglers : groups,
                               .parts = m->parts,
-                              .code = m->kept ? &c->code : NULL,
+                              .code = linear ? &c->code : NULL,
                               .kept = m->kept,
                               .stride = j->config.bucket_bytes_max};
-    if (m->kept)
-        ut_code_init(&c->code, hosts, o->stragglers, m->encoding, m->came, m->coefficient);
+    if (linear)
+        ut_code_init(&c->code, fan, o->stragglers, m->encoding, m->came, m->coefficient);
     c->exact = o->exact != UT_EXACT_NO;
     j->partial->coded = c;
     j->gathering = &ut_gathering_coded;
@@ -417,14 +386,16 @@ void ut_coded_init(ut_job *j, struct ut_coded *c, const ut_coded_memory *m)
 
 void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret)
 {
-    uint32_t n = config->hosts;
+    uint32_t children = config->options.children, n = children ? children : config->hosts;
     *ret = (ut_coded_memory){.parts = ut_carve(c, ut_job_slots(config) * sizeof *ret->parts)};
     if (config->options.code != UT_CODE_LINEAR)
         return;
     ret->encoding = ut_carve(c, (size_t)n * n * sizeof *ret->encoding);
     ret->came = ut_carve(c, UT_CODE_CACHED * sizeof *ret->came);
     ret->coefficient = ut_carve(c, (size_t)UT_CODE_CACHED * n * sizeof *ret->coefficient);
-    ret->kept = ut_carve(c, n * config->bucket_bytes_max); /* a shard is the whole bucket when all others are gone */
+    bool adds_up = !children || ut_tree_below(config->self, children) < config->hosts;
+    /* a shard is the whole bucket when all others are gone */
+    ret->kept = adds_up ? ut_carve(c, n * config->bucket_bytes_max) : NULL;
 }
 
 const ut_gathering ut_gathering_coded = {.keeps = true,
@@ -442,6 +413,7 @@ const ut_gathering ut_gathering_coded = {.keeps = true,
                                          .recount = recount,
                                          .contributors = contributors,
                                          .account = account,
+                                         .blames = blames,
                                          .count = count_redundant,
                                          .ended = ended,
                                          .tell = tell,

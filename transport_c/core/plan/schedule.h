@@ -78,6 +78,23 @@ void ut_schedule_bcube(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t
                        size_t element_bytes);
 void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes);
 
+/* The tree of a coded job: host 0 is the root and owns the one chunk, host h has the hosts h * |children| + 1 and those
+ * after it below it. |owners|: of the hosts that are not among them no result is passed on; what is below such a host
+ * gets it from the next one above. See sched_tree.c. */
+void ut_schedule_tree(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t children, uint64_t owners,
+                      uint64_t count, size_t element_bytes);
+/* |hosts| of them fill all layers of such a tree. |children| >= 1. */
+bool ut_tree_fills(uint32_t hosts, uint32_t children);
+static inline uint32_t ut_tree_parent(uint32_t host, uint32_t children)
+{
+    return (host - 1) / children;
+}
+/* The first host below |host|; at least |hosts| if there is none. */
+static inline uint32_t ut_tree_below(uint32_t host, uint32_t children)
+{
+    return host * children + 1;
+}
+
 /* The collectives other than allreduce, for |self| among |hosts| with one rank each: chunk j always belongs to host j.
  * |root| is that of a broadcast. See sched_shard.c. */
 void ut_schedule_shard(ut_schedule *ret, unsigned collective, uint32_t root, uint32_t hosts, uint32_t self,
