@@ -230,7 +230,8 @@ typedef struct ut_receipt {
     double residual_squared;
     uint32_t step;
     uint8_t exact;
-    uint8_t reserved[3];
+    uint8_t lacks;
+    uint8_t reserved[2];
     uint64_t wire_sent, wire_received;
     uint64_t values;
     ut_receipt_peer peer[64];

@@ -6,9 +6,12 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
+import numpy as np
+
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import NotDone
 from ultima.base.receipt import Receipt
+from ultima.base.sparse_form import Floats, Indices
 from ultima.session.op import Op
 from ultima.session.session import Session
 
@@ -71,6 +74,25 @@ class Handle:
             raise NotDone(f"op {self._op.seq} has not ended; wait() for it")
         self._outcome()
         return self._op.result
+
+    @property
+    def returned(self) -> tuple[Indices, Floats]:
+        """Of a sparse allreduce that has ended: the entries of this rank that its result does not hold.
+
+        Indices (uint32, ascending), and `group` values for each, flat. Of an op that failed these are all entries; of
+        other ops there are none. Raises NotDone as `receipt` does.
+        """
+        if not self.done():
+            raise NotDone(f"op {self._op.seq} has not ended; wait() for it")
+        call, lacking = self._op.layout.sparse, self._op.lacking
+        if call is None or (self._op.failure is None and lacking is None):
+            return np.empty(0, np.uint32), np.empty(0, np.float32)
+        indices, values = call.entries_of(self._op.source)
+        if lacking is None:
+            return indices, values
+        rows = lacking.reshape(-1, call.group)
+        back = rows.any(axis=1)
+        return indices[back], rows[back].reshape(-1)
 
     def __enter__(self) -> Handle:
         return self

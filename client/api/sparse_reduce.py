@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from ultima.base.buffers import AnyArray, as_bytes, elements
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument, Unsupported
 from ultima.base.receipt import Receipt
-from ultima.base.sparse_form import SparseCall
-from ultima.base.words import ADAPTIVE, AGREE, COLLECTIVES, FLOAT32, FORMS, GROUP_MAX, MODES, OPS
+from ultima.base.sparse_form import Floats, Indices, SparseCall
+from ultima.base.words import ADAPTIVE, AGREE, COLLECTIVES, FLOAT32, FORMS, GROUP_MAX, MODES, OPS, RETURN
 from ultima.session.op import Layout, Op
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class SparseReduce:
         deadline: Duration | None = None,
         mode: str | None = None,
         agree: bool = False,
+        returns: Callable[[Indices, Floats], None] | None = None,
     ) -> Receipt:
         """Reduces sparse contributions over all ranks into `out`, which becomes dense and the same on all ranks.
 
@@ -58,15 +60,29 @@ class SparseReduce:
             rank). `ultima.sparse.rounded` says what arrives of a value. Sums come back in the same form, those of
             float8 as float16.
         deadline, mode, agree: as for allreduce.
+        returns: is called with the entries that the result does not hold, if there are some, before this returns: with
+            indices, and flat values. `Feedback.put_back` takes them, so that they are sent again later. See
+            `Handle.returned`.
+
+        Each entry is in the result that its rank gets, or is returned: where it came too late for the owner of its
+        range, it is returned, and where no answer came of that range, it stands in `out`. After an exception of the op
+        all entries are returned, though other ranks may have some in their results.
 
         The receipt counts the bytes of the dense tensor: a range of which a packet said that nothing but zeros is in
         it has come. Elements that never came hold the own entries of this host's ranks (summed or averaged), or 0.
         Raises InvalidArgument, Unsupported or ResourceExhausted (before anything is sent), Desync (also for another
         `group`, `form` or `hint`), and as allreduce. After an exception an array outside the arena is untouched.
         """
-        return self.allreduce_sparse_async(
+        handle = self.allreduce_sparse_async(
             indices, values, out, op=op, group=group, hint=hint, form=form, deadline=deadline, mode=mode, agree=agree
-        ).wait()
+        )
+        try:
+            return handle.wait()
+        finally:
+            if returns is not None:
+                back = handle.returned
+                if back[0].size:
+                    returns(*back)
 
     def allreduce_sparse_async(
         self,
@@ -83,7 +99,7 @@ class SparseReduce:
         agree: bool = False,
     ) -> Handle:
         """Starts what `allreduce_sparse` does; see `Job.allreduce_async`. `indices` and `values` are copied, so they
-        are free when this returns."""
+        are free when this returns. `Handle.returned` says which entries the result does not hold."""
         now = time.monotonic_ns()
         if op not in _OPS:
             raise InvalidArgument("op", op, "one of " + ", ".join(_OPS))
@@ -111,7 +127,7 @@ class SparseReduce:
         layout = Layout(COLLECTIVES["allreduce_sparse"], target.nbytes, apart=True, sparse=call)
         adaptive = deadline is None and self._connection.settings.adaptive
         deadline_ns, expires_ns = self._connection.times(now, deadline)
-        flags = (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0)
+        flags = RETURN | (AGREE if agree else 0) | (ADAPTIVE if adaptive else 0)
         return self._launch(
             Op(given, target, out, kind, OPS[op], MODES[mode], deadline_ns, expires_ns, flags, layout=layout)
         )

@@ -36,10 +36,14 @@ class SparseCall:
         """Of the contribution."""
         return 4 * self.entries * (1 + self.group)
 
+    def entries_of(self, given: npt.NDArray[np.uint8]) -> tuple[Indices, Floats]:
+        """Views of the indices and the values of a contribution."""
+        split = 4 * self.entries
+        return given[:split].view(np.uint32), given[split : self.nbytes].view(np.float32)
+
     def scatter(self, given: npt.NDArray[np.uint8], out: Floats) -> None:
         """Writes the contribution into `out`, flat, as the owners of its parts see it; 0 where there is no entry."""
-        indices = given[: 4 * self.entries].view(np.uint32)
-        values = given[4 * self.entries : self.nbytes].view(np.float32)
+        indices, values = self.entries_of(given)
         out[:] = 0
         name = next(name for name, code in FORMS.items() if code == self.form)
         out.reshape(-1, self.group)[indices] = rounded(values, name).reshape(-1, self.group)

@@ -97,7 +97,7 @@ STATUS_BEHIND = 7
 CULPRIT_NOBODY = 0xFFFF
 RING_ENTRIES = 64
 NEVER = 2**64 - 1
-# Flags of a submission; from GIVE on of partial jobs.
+# Flags of a submission; from GIVE to WORLD of partial jobs, RETURN of sparse allreduces.
 AGREE = 0x01
 ADAPTIVE = 0x02
 GIVE = 0x04
@@ -105,6 +105,7 @@ REPLACE = 0x08
 STICKY = 0x10
 NOWAIT = 0x20
 WORLD = 0x40
+RETURN = 0x80
 
 ERR_ARGUMENT = -1
 ERR_FULL = -5

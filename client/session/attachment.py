@@ -33,6 +33,8 @@ class Completion(NamedTuple):
     """Number of the submission that this answers; -1: op_seq."""
     status: int = 0
     """As the engine says it: of words.py, for what Receipt.status has no word."""
+    lacks: bool = False
+    """Of a sparse allreduce: the result lacks some of what this host gave, and that stands where it was given."""
 
     @property
     def number(self) -> int:

@@ -94,6 +94,7 @@ class Op:
         "failure",
         "flags",
         "kind",
+        "lacking",
         "layout",
         "mode",
         "nbytes",
@@ -159,6 +160,8 @@ class Op:
         self.abandoned = False
         """The caller was told that it failed: whatever still comes must not reach his array."""
         self.receipt: Receipt | None = None
+        self.lacking: AnyArray | None = None
+        """Of a sparse allreduce: its values, and 0 in the place of those that are in the result; None: all are."""
         self.failure: UltimaError | None = None
 
     def place(self, arena: Arena, allowed_in_place: bool) -> int:
@@ -222,6 +225,10 @@ class Op:
             # The engine does not know the trainer's side of it; nobody else has seen this receipt yet.
             object.__setattr__(self.receipt, "submitted_ns", self.submitted_ns)
             object.__setattr__(self.receipt, "ended_ns", time.monotonic_ns())
+            call = self.layout.sparse
+            if completion.lacks and call is not None and self.block is not None:
+                given = self.block.arena.view(self.src, call.nbytes)
+                self.lacking = given[4 * call.entries :].view(np.float32).copy()
         copy = self.copies and self.failure is None and completion.status not in WITHOUT_RESULT
         self.state = OpState.ENDED if copy else OpState.DONE
         if not copy:

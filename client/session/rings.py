@@ -102,6 +102,7 @@ class NativeRings:
             self._receipt(raw),
             raw.call_seq if self._partial else -1,
             raw.status,
+            bool(raw.lacks),
         )
 
     def _receipt(self, raw: Any) -> Receipt:

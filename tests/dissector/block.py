@@ -12,13 +12,15 @@ FORMS = {0: ("float32", 4), 1: ("float16", 2), 2: ("bfloat16", 2), 3: ("float8",
 
 @dataclass(frozen=True)
 class Block:
-    """What one says: `units` maps an index, counted from the start of the chunk, to its values."""
+    """What one says: `who` has granules and a mask of hosts for each run; `units` maps an index, counted from the start
+    of the chunk, to its values."""
 
     index: str
     form: str
     last: bool
     first: int
     granules: int
+    who: list[tuple[int, int]]
     units: dict[int, list[float]]
 
 
@@ -32,6 +34,13 @@ def read(payload: bytes, units: int, group: int = 1) -> Block:
     if form == "float8":
         (scale,) = struct.unpack_from("<f", payload, at)
         at += 4
+    who = []
+    if flags & 2:
+        (runs,) = struct.unpack_from("<H", payload, at)
+        who = [struct.unpack_from("<HQ", payload, at + 2 + 10 * run) for run in range(runs)]
+        at += 2 + 10 * runs
+        if sum(run[0] for run in who) != granules:
+            raise ValueError(f"runs {who} of {granules} granules")
     if kind & 15 == 0:
         names, after = list(range(covered)), at
     elif kind & 15 == 1:
@@ -50,7 +59,7 @@ def read(payload: bytes, units: int, group: int = 1) -> Block:
     ]
     told = {first * each + name: values[i * group : (i + 1) * group] for i, name in enumerate(names)}
     index = ("dense", "bitmap", "elias-fano")[kind & 15]
-    return Block(index, form, bool(flags & 1), first, granules, told)
+    return Block(index, form, bool(flags & 1), first, granules, who, told)
 
 
 def _bit(data: bytes, at: int) -> int:

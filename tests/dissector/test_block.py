@@ -7,6 +7,7 @@ from tests.dissector import block
 
 ELIAS_FANO = "025103000000000007000000030d250000803f000000c00000003f"
 BITMAP = "210105000000000001000000e801803f40404040404040 40"
+WHO = "025301000000000003000000 0200 02000500000000000080 01000600000000000000 00020000803f"
 DENSE = "3001000000000000010000000000803f7e81"
 
 
@@ -23,6 +24,13 @@ def test_block__golden_bytes() -> None:
     read = block.read(bytes.fromhex(DENSE), 2)
     assert (read.index, read.form, read.units) == ("dense", "float8", {0: [448.0], 1: [-(2.0**-9)]})
     assert block.read(bytes.fromhex(DENSE) + b"\xa5" * 40, 2) == read, "padding is not looked at"
+    read = block.read(bytes.fromhex(WHO), 33)
+    assert (read.index, read.granules, read.who, read.units) == (
+        "elias-fano",
+        3,
+        [(2, 1 << 63 | 5), (1, 6)],
+        {32: [1.0]},
+    )
 
 
 def test_block__of_rows() -> None:
@@ -31,7 +39,7 @@ def test_block__of_rows() -> None:
 
 
 def test_block__that_is_cut_short() -> None:
-    for golden, units in ((ELIAS_FANO, 100), (BITMAP, 16), (DENSE, 2)):
+    for golden, units in ((ELIAS_FANO, 100), (BITMAP, 16), (DENSE, 2), (WHO, 33)):
         whole = bytes.fromhex(golden)
         for length in range(len(whole)):
             with pytest.raises((ValueError, IndexError, block.struct.error)):

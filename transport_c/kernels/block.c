@@ -9,6 +9,12 @@
 
 enum { LOW_BITS_MAX = 15, GRANULE_MAX = UT_BLOCK_GROUP_MAX };
 
+static void store16(uint8_t *p, uint32_t x)
+{
+    p[0] = (uint8_t)x;
+    p[1] = (uint8_t)(x >> 8);
+}
+
 static void store32(uint8_t *p, uint32_t x)
 {
     for (unsigned i = 0; i < 4; i++)
@@ -30,13 +36,18 @@ uint32_t ut_block_granules(const ut_block_shape *s)
 
 size_t ut_block_least(uint32_t group, unsigned form)
 {
-    return ut_block_head(form) + (size_t)ut_granule_units(group) * group * ut_value_bytes(form);
+    return ut_block_head(form) + ut_block_who_bytes(1) + (size_t)ut_granule_units(group) * group * ut_value_bytes(form);
+}
+
+uint32_t ut_block_fit(uint32_t group, unsigned form, size_t payload)
+{
+    size_t granule = ut_block_least(group, form) - ut_block_head(form) - 2; /* and its run */
+    return (uint32_t)((payload - ut_block_head(form) - 2) / granule);
 }
 
 uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload)
 {
-    size_t granule = ut_block_least(s->group, s->form) - ut_block_head(s->form);
-    size_t each = (payload - ut_block_head(s->form)) / granule;
+    uint32_t each = ut_block_fit(s->group, s->form, payload);
     return (uint32_t)((ut_block_granules(s) + each - 1) / each);
 }
 
@@ -145,6 +156,7 @@ static void put_index(uint8_t *out, unsigned index, const uint32_t *at, uint32_t
 /* What goes into a block: units in [0, units) of its range, and the values of those that have some. */
 typedef struct content {
     uint32_t entries, units;
+    size_t head;         /* bytes before the index */
     unsigned index, low; /* how indices are told; low bits of Elias-Fano for as many entries and units */
     size_t bytes;
     uint32_t at[UT_BLOCK_VALUES_MAX + GRANULE_MAX];
@@ -155,7 +167,7 @@ typedef struct content {
 static bool grow(content *c, const ut_block_shape *s, size_t room, uint32_t found, uint32_t some)
 {
     unsigned how, low = low_bits(c->entries + found, c->units + some, c->low);
-    size_t bytes = ut_block_head(s->form) + smallest(s, c->entries + found, c->units + some, low, &how);
+    size_t bytes = c->head + smallest(s, c->entries + found, c->units + some, low, &how);
     c->low = low;
     if (bytes > room)
         return false;
@@ -166,19 +178,40 @@ static bool grow(content *c, const ut_block_shape *s, size_t room, uint32_t foun
     return true;
 }
 
-static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t first, uint32_t end, float scale)
+/* |who| as far as it tells of the block's |granules|; the block becomes smaller by the runs behind them. */
+static void put_who(uint8_t *out, content *c, const ut_block_shape *s, const ut_block_who *who, uint32_t granules)
 {
-    size_t head = ut_block_head(s->form), value = ut_value_bytes(s->form);
+    uint8_t *at = out + ut_block_head(s->form) + 2;
+    uint32_t runs = 0;
+    for (uint32_t left = granules; left; runs++, at += UT_BLOCK_RUN) {
+        uint32_t some = UT_MIN2(left, who->run[runs].granules);
+        store16(at, some);
+        store32(at + 2, (uint32_t)who->run[runs].hosts);
+        store32(at + 6, (uint32_t)(who->run[runs].hosts >> 32));
+        left -= some;
+    }
+    store16(out + ut_block_head(s->form), runs);
+    out[1] |= UT_BLOCK_WHO;
+    c->bytes -= (size_t)(who->runs - runs) * UT_BLOCK_RUN;
+    c->head -= (size_t)(who->runs - runs) * UT_BLOCK_RUN;
+}
+
+static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t first, uint32_t end,
+                const ut_block_who *who, float scale)
+{
+    size_t value = ut_value_bytes(s->form);
     unsigned low = c->index == UT_INDEX_ELIAS_FANO ? low_bits(c->entries, c->units, c->low) : 0;
     uint32_t told = c->index == UT_INDEX_DENSE ? 0 : c->entries;
     out[0] = (uint8_t)(c->index | s->form << 4);
     out[1] = (uint8_t)((end == ut_block_granules(s) ? UT_BLOCK_LAST : 0) | low << 4);
-    out[2] = (uint8_t)told;
-    out[3] = (uint8_t)(told >> 8);
+    store16(out + 2, told);
     store32(out + 4, first);
     store32(out + 8, end - first);
     if (s->form == UT_VALUE_FLOAT8)
         memcpy(out + UT_BLOCK_HEADER, &scale, sizeof scale);
+    if (who)
+        put_who(out, c, s, who, end - first);
+    size_t head = c->head;
     size_t names = ut_block_index_bytes(c->index, c->entries, c->units, low);
     uint8_t *to = out + head + names;
     memset(out + head, 0, c->index == UT_INDEX_DENSE ? c->bytes - head : names);
@@ -193,15 +226,18 @@ static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t firs
         }
 }
 
-size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
-                       float scale, uint32_t *ret_granules)
+/* The dense chunk from granule |first| on, and below |end|. |who|: NULL where all hosts are in it. */
+static size_t encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
+                     uint32_t end, const ut_block_who *who, float scale, uint32_t *ret_granules)
 {
     content c; /* too large to be cleared */
-    uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first;
+    uint32_t each = ut_granule_units(s->group), granule = first;
     uint64_t seen = 0; /* of several granules of single elements */
-    assert(first < all && room >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
+    assert(first < end && end <= ut_block_granules(s));
+    assert(room + ut_block_who_bytes(1) >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
     c.entries = c.units = c.low = 0;
-    for (; granule < all; granule++) {
+    c.head = ut_block_head(s->form) + (who ? ut_block_who_bytes(who->runs) : 0);
+    for (; granule < end; granule++) {
         uint32_t some = UT_MIN2(each, s->units - granule * each), found = 0;
         const float *from = chunk + (size_t)granule * each * s->group;
         if (s->group == 1) {
@@ -215,9 +251,25 @@ size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_b
         if (!grow(&c, s, room, found, some))
             break;
     }
-    put(out, &c, s, first, granule, scale);
+    assert(granule > first);
+    put(out, &c, s, first, granule, who, scale);
     *ret_granules = granule - first;
     return c.bytes;
+}
+
+size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
+                       float scale, uint32_t *ret_granules)
+{
+    return encode(out, room, chunk, s, first, ut_block_granules(s), NULL, scale, ret_granules);
+}
+
+size_t ut_block_encode_who(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
+                           const ut_block_who *who, uint32_t *ret_granules)
+{
+    uint32_t end = first;
+    for (uint32_t i = 0; i < who->runs; i++)
+        end += who->run[i].granules;
+    return encode(out, room, chunk, s, first, end, who, 1, ret_granules);
 }
 
 /* The entries of |e| whose index is in [|least|, |end|), at |base| the block begins, behind those that |c| has; |e|
@@ -247,8 +299,10 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
     content c;
     uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s), granule = first;
     uint32_t from = base + first * each; /* the block's first unit */
-    assert(first < all && room >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
+    assert(first < all && room + ut_block_who_bytes(1) >= ut_block_least(s->group, s->form) &&
+           room <= UT_BLOCK_VALUES_MAX);
     c.entries = c.units = c.low = 0;
+    c.head = ut_block_head(s->form);
     while (granule < all) {
         uint32_t index = UINT32_MAX;
         if (e->next < e->n)
@@ -266,7 +320,7 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
             granule++;
         break;
     }
-    put(out, &c, s, first, granule, scale);
+    put(out, &c, s, first, granule, NULL, scale);
     *ret_granules = granule - first;
     return c.bytes;
 }

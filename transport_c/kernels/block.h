@@ -8,11 +8,14 @@
  * start, and the last one may be shorter.
  *
  *   0  1  low nibble: how indices are told (enum ut_block_index); high nibble: form of the values (enum ut_value_form)
- *   1  1  bit 0: the last block of its chunk; high nibble: low bits of an Elias-Fano index
+ *   1  1  bit 0: the last block of its chunk; bit 1: it says who is in it; high nibble: low bits of an Elias-Fano index
  *   2  2  entries, little-endian as all numbers here; 0 in a dense block
  *   4  4  first granule, counted from the chunk's start
  *   8  4  granules
- *  12     float8: its scale (float32); then the index; then the values
+ *  12     float8: its scale (float32); then who is in it; then the index; then the values
+ *
+ * Who is in it, of results that not all hosts are in: u16 runs, then for each u16 granules and u64 the hosts that are
+ * in all of them, a bit each. The runs cover the range. A block without them has all hosts in it.
  *
  * Index: nothing (dense), a bit for each unit of the range (bitmap), or Elias-Fano: the low bits of every entry's index
  * (counted from the range's start), lowest bit first, in whole bytes; then entry i's high bits h as a one at bit h + i.
@@ -29,6 +32,10 @@ enum ut_value_form { UT_VALUE_FLOAT32, UT_VALUE_FLOAT16, UT_VALUE_BFLOAT16, UT_V
 enum {
     UT_BLOCK_HEADER = 12,
     UT_BLOCK_LAST = 1,
+    UT_BLOCK_WHO = 2,
+    UT_BLOCK_RUN = 10, /* bytes */
+    UT_BLOCK_RUN_GRANULES = UINT16_MAX,
+    UT_BLOCK_RUNS_MAX = UT_PACKET_MAX / 64, /* a granule has 64 bytes or more in the forms in which results travel */
     UT_BLOCK_GROUP_MAX = 256,
     UT_BLOCK_VALUES_MAX = UT_PACKET_MAX, /* of a byte each */
     UT_GRANULE_ELEMENTS = 16,            /* the least */
@@ -41,6 +48,16 @@ typedef struct ut_block_shape {
     uint8_t form;   /* enum ut_value_form */
 } ut_block_shape;
 
+/* Which hosts are in the granules of a range, run by run. None: all hosts are in all of it. */
+typedef struct ut_block_run {
+    uint32_t granules; /* 1 to UT_BLOCK_RUN_GRANULES */
+    uint64_t hosts;
+} ut_block_run;
+typedef struct ut_block_who {
+    uint32_t runs;
+    ut_block_run run[UT_BLOCK_RUNS_MAX];
+} ut_block_who;
+
 /* A block that was checked. */
 typedef struct ut_block {
     uint32_t first, granules;
@@ -49,16 +66,20 @@ typedef struct ut_block {
     uint8_t index;        /* enum ut_block_index */
     bool last;
     float scale;
-    const uint8_t *values;            /* in the packet */
+    uint32_t runs;                    /* 0: all hosts are in it */
+    const uint8_t *who, *values;      /* in the packet */
     uint32_t at[UT_BLOCK_VALUES_MAX]; /* per entry: its unit, from the range's start on; not of a dense block */
 } ut_block;
 
 size_t ut_value_bytes(unsigned form);
-/* Units of a granule, granules of a chunk, and the most bytes that a block of one granule takes. */
+/* Units of a granule, granules of a chunk, and the most bytes that a block of one granule takes that says who is in it.
+ */
 uint32_t ut_granule_units(uint32_t group);
 uint32_t ut_block_granules(const ut_block_shape *s);
 size_t ut_block_least(uint32_t group, unsigned form);
-/* The most blocks of |payload| bytes (at least ut_block_least) that a chunk takes. */
+/* The granules that fit into a block of |payload| bytes (at least ut_block_least) whatever is in them, and the most
+ * blocks that a chunk takes. */
+uint32_t ut_block_fit(uint32_t group, unsigned form, size_t payload);
 uint32_t ut_block_count_most(const ut_block_shape *s, size_t payload);
 
 /* The scale of float8 values of which |most| is the largest finite magnitude: the least power of two, at least 2^-117,
@@ -90,12 +111,18 @@ size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form);
  * ut_block_least); elements that are zero need no entry. Returns the bytes, and the granules that they cover. */
 size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
                        float scale, uint32_t *ret_granules);
+/* The same of results that not all hosts are in: |who| tells of the granules from |first| on, of which none but those
+ * are taken. If it has more runs than one, it tells of ut_block_fit granules at most but for its last run. */
+size_t ut_block_encode_who(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
+                           const ut_block_who *who, uint32_t *ret_granules);
 /* The same block from the entries of the chunk, whose first unit has the index |base|; |e| stands at the first entry of
  * granule |first|, and goes on behind the last one that is in the block. Granules without an entry cost nothing. */
 size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const ut_block_shape *s, uint32_t base,
                                uint32_t first, float scale, uint32_t *ret_granules);
 /* Checks a block of a chunk |s|. UT_ERR_MALFORMED for all that ut_block_encode cannot have made of one. */
 int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s);
+/* Run |i| of those that say who is in it. */
+ut_block_run ut_block_run_at(const ut_block *b, uint32_t i);
 void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk);
 /* Puts the block in the place of its range. Returns the NaN and Inf elements of it; adds its digest, as below, to
  * |digest|: the chunk's first element has the number |start|. */

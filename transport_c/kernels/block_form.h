@@ -73,10 +73,14 @@ static inline uint64_t ut_block_high_bits(uint32_t entries, uint32_t units, unsi
 {
     return entries ? (uint64_t)entries + ((units - 1) >> low) : 0;
 }
-/* Bytes before the index. */
+/* Bytes before what says who is in a block, and bytes of that. */
 static inline size_t ut_block_head(unsigned form)
 {
     return UT_BLOCK_HEADER + (form == UT_VALUE_FLOAT8 ? sizeof(float) : 0);
+}
+static inline size_t ut_block_who_bytes(uint32_t runs)
+{
+    return runs ? 2 + (size_t)runs * UT_BLOCK_RUN : 0;
 }
 
 #endif

@@ -4,6 +4,11 @@
  */
 #include "block_form.h"
 
+static uint32_t load16(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8;
+}
+
 static uint32_t load32(const uint8_t *p)
 {
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -54,16 +59,42 @@ static bool get_index(ut_block *b, const uint8_t *in, unsigned low)
     return true;
 }
 
+ut_block_run ut_block_run_at(const ut_block *b, uint32_t i)
+{
+    const uint8_t *at = b->who + (size_t)i * UT_BLOCK_RUN;
+    return (ut_block_run){load16(at), load32(at + 2) | (uint64_t)load32(at + 6) << 32};
+}
+
+/* Who is in the block: |len| bytes from |in| on. */
+static bool get_who(ut_block *b, const uint8_t *in, size_t len)
+{
+    uint32_t left = b->granules;
+    if (len < 2)
+        return false;
+    b->runs = load16(in);
+    b->who = in + 2;
+    if (b->runs == 0 || ut_block_who_bytes(b->runs) > len)
+        return false;
+    for (uint32_t i = 0; i < b->runs; i++) {
+        uint32_t some = ut_block_run_at(b, i).granules;
+        if (some == 0 || some > left)
+            return false;
+        left -= some;
+    }
+    return left == 0;
+}
+
 int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_shape *s)
 {
     size_t head = ut_block_head(s->form), value = s->group * ut_value_bytes(s->form);
     uint32_t each = ut_granule_units(s->group), all = ut_block_granules(s);
-    if (len < head || (in[0] & 15) >= UT_INDEXES_END || in[0] >> 4 != s->form || (in[1] & 15) > UT_BLOCK_LAST)
+    if (len < head || (in[0] & 15) >= UT_INDEXES_END || in[0] >> 4 != s->form ||
+        (in[1] & 15) > (UT_BLOCK_LAST | UT_BLOCK_WHO))
         return UT_ERR_MALFORMED;
     unsigned low = in[1] >> 4;
     ret->index = in[0] & 15;
     ret->last = in[1] & UT_BLOCK_LAST;
-    ret->entries = in[2] | (uint32_t)in[3] << 8;
+    ret->entries = load16(in + 2);
     ret->first = load32(in + 4);
     ret->granules = load32(in + 8);
     if (ret->first >= all || ret->granules == 0 || ret->granules > all - ret->first ||
@@ -71,6 +102,10 @@ int ut_block_open(ut_block *ret, const uint8_t *in, size_t len, const ut_block_s
         return UT_ERR_MALFORMED;
     ret->base = ret->first * each;
     ret->units = (uint32_t)UT_MIN2((uint64_t)ret->granules * each, s->units - ret->base);
+    ret->runs = 0;
+    if ((in[1] & UT_BLOCK_WHO) && !get_who(ret, in + head, len - head))
+        return UT_ERR_MALFORMED;
+    head += ut_block_who_bytes(ret->runs);
     if (ret->index == UT_INDEX_DENSE) {
         if (ret->entries)
             return UT_ERR_MALFORMED;

@@ -25,26 +25,28 @@ from ultima.torch.backend.elements import pieces
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.uint32]
 
+Ended = Callable[[slice, Floats | None, int], None]
+
 NATIVE = "allreduce_sparse"
 BITMAP_FROM = 0.12
 """Density from which a bit for each element takes less than the distances between indices."""
 
 
 class EntriesPart:
-    """Something to wait for (`work.Part`). |ended| is told once, before the wait returns or raises: whether the entries
-    were delivered.
+    """Something to wait for (`work.Part`). |ended| is told once, before the wait returns or raises: what
+    `Handle.returned` says of the entries, or None when the op failed.
     """
 
-    def __init__(self, handle: ultima.Handle, ended: Callable[[bool], None]) -> None:
+    def __init__(self, handle: ultima.Handle, ended: Callable[[tuple[Indices, Floats] | None], None]) -> None:
         self._handle, self._ended = handle, ended
 
     def wait(self) -> ultima.Receipt:
         try:
             receipt = self._handle.wait()
         except BaseException:
-            self._ended(False)
+            self._ended(None)
             raise
-        self._ended(True)
+        self._ended(self._handle.returned)
         return receipt
 
 
@@ -64,7 +66,7 @@ def average_entries(
     out: torch.Tensor,
     indices: Indices,
     values: Floats,
-    ended: Callable[[slice, bool, int], None],
+    ended: Ended,
     *,
     form: str,
     hint: int,
@@ -73,8 +75,9 @@ def average_entries(
 ) -> Sequence[EntriesPart | GatheredPart]:
     """Starts averaging into |out|, flat float32 on the CPU; |indices| ascend. Returns what to wait for.
 
-    ended: told once of each run of the entries, in any thread, when its op has ended: which entries these were, whether
-    they were delivered, and how many bytes of them a rank sent where that is known, else -1.
+    ended: told once of each run of the entries, in any thread, when its op has ended: which entries these were; what
+    was not delivered, None for nothing, else a value for each of the run, 0 for what was; and how many bytes of them a
+    rank sent where that is known, else -1.
 
     Raises as `ultima.Job.allreduce_sparse_async` before anything is sent.
     """
@@ -88,10 +91,11 @@ def average_entries(
             last = int(np.searchsorted(indices, end))
             run = slice(first, last)
             share = -(-hint * piece.numel() // max(1, out.numel()))
+            local = indices[run] - np.uint32(at)
             handle = job.allreduce_sparse_async(
-                indices[run] - np.uint32(at), values[run], piece, hint=share, form=form, mode=mode, deadline=deadline
+                local, values[run], piece, hint=share, form=form, mode=mode, deadline=deadline
             )
-            parts.append(EntriesPart(handle, partial(_told, ended, run)))
+            parts.append(EntriesPart(handle, partial(_told, ended, run, local, values[run])))
             at, first = end, last
     except Exception:
         # The pieces that went out must end before their memory may be touched again.
@@ -102,8 +106,15 @@ def average_entries(
     return parts
 
 
-def _told(ended: Callable[[slice, bool, int], None], run: slice, delivered: bool) -> None:
-    ended(run, delivered, -1)
+def _told(ended: Ended, run: slice, indices: Indices, values: Floats, back: tuple[Indices, Floats] | None) -> None:
+    if back is None:
+        ended(run, values, -1)
+    elif back[0].size:
+        kept = np.zeros_like(values)
+        kept[np.searchsorted(indices, back[0])] = back[1]
+        ended(run, kept, -1)
+    else:
+        ended(run, None, -1)
 
 
 def _gathered(
@@ -111,7 +122,7 @@ def _gathered(
     out: torch.Tensor,
     indices: Indices,
     values: Floats,
-    ended: Callable[[slice, bool, int], None],
+    ended: Ended,
     deadline: Duration,
 ) -> GatheredPart:
     size, run = out.numel(), slice(0, indices.size)
@@ -119,9 +130,9 @@ def _gathered(
     try:
         found = exchange(job, packed, size, deadline=deadline)
     except Exception as error:
-        ended(run, False, -1)
+        ended(run, values, -1)
         return GatheredPart(error)
     found.sum(out.zero_().numpy())
     out /= job.world_size
-    ended(run, True, found.row_bytes * (job.world_size - 1))
+    ended(run, None, found.row_bytes * (job.world_size - 1))
     return GatheredPart(None)

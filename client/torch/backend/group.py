@@ -51,7 +51,7 @@ from ultima.torch.backend.elements import (
     pieces,
     reducible,
 )
-from ultima.torch.backend.entries import NATIVE, Floats, Indices, average_entries
+from ultima.torch.backend.entries import NATIVE, Ended, Floats, Indices, average_entries
 from ultima.torch.backend.interrupt import InterruptWatch
 from ultima.torch.backend.native import NativeProcessGroup
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -215,7 +215,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         tensor: torch.Tensor,
         indices: Indices,
         values: Floats,
-        ended: Callable[[slice, bool, int], None],
+        ended: Ended,
         *,
         form: str = "float32",
         hint: int = 0,

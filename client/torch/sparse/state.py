@@ -33,7 +33,7 @@ from ultima.torch.hooks.loss_budget import BucketKey, LossBudget
 from ultima.torch.hooks.parts import Part, covered
 from ultima.torch.hooks.state import HookState, HookSummary
 from ultima.torch.sparse.choice import Choice
-from ultima.torch.sparse.memory import Chosen, Memories
+from ultima.torch.sparse.memory import Chosen, Floats, Memories
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -257,11 +257,11 @@ class SparseState(HookState):
             chosen.put_back(slice(0, chosen.indices.size))
             raise
 
-    def _ended(self, chosen: Chosen, went: _Went, run: slice, delivered: bool, sent: int) -> None:
+    def _ended(self, chosen: Chosen, went: _Went, run: slice, back: Floats | None, sent: int) -> None:
         went.ended_ns = time.monotonic_ns()
-        if not delivered:
-            chosen.put_back(run)
-            self._summary.returned += run.stop - run.start
+        if back is not None:
+            chosen.put_back(run, back)
+            self._summary.returned += int((back != 0).sum())
         self._summary.sparse_bytes += max(0, sent)
 
     def _fold(self) -> None:

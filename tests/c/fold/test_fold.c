@@ -45,7 +45,7 @@ static void begin(const ut_fold_rule *rule, void *rule_memory)
                             .acc = (uint8_t *)result + plan.schedule.own_offset};
     turn = (ut_work){0};
     ut_work_begin_turn(&turn);
-    ut_fold_init(&fold, &what, &plan, &memory, &turn, P, HOSTS);
+    ut_fold_init(&fold, &what, &plan, &memory, &turn, P, HOSTS, HOSTS, 0);
     fold.state = state;
     fold.weight = weight;
     fold.crc = crc;

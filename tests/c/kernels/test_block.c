@@ -165,6 +165,68 @@ static void block__golden_bytes(void)
     static const uint8_t dense[] = {0x30, 0x01, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0x80, 0x3f, 0x7e, 0x81};
     CHECK_EQ(ut_block_encode(out, sizeof out, tensor, &s, 0, 1, &granules), sizeof dense);
     CHECK_BYTES(out, dense, sizeof dense);
+    s.units = 33;
+    s.form = UT_VALUE_FLOAT32;
+    memset(tensor, 0, sizeof tensor);
+    tensor[32] = 1;
+    ut_block_who runs = {2, {{2, 0x8000000000000005}, {1, 0x06}}};
+    static const uint8_t who[] = {0x02, 0x53, 1, 0,    0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 2,    0,    5, 0, 0,    0,
+                                  0,    0,    0, 0x80, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0, 0, 0x80, 0x3f};
+    CHECK_EQ(ut_block_encode_who(out, sizeof out, tensor, &s, 0, &runs, &granules), sizeof who);
+    CHECK_EQ(granules, 3);
+    CHECK_BYTES(out, who, sizeof who);
+}
+
+/* Who is in results travels with them: as it was given, in as many blocks as room was set aside for, whatever the runs
+ * are; and no block says it of a part of its range only. */
+static void blocks__say_who_is_in_them(void)
+{
+    static ut_block b;
+    for (unsigned round = 0; round < 400; round++) {
+        const uint32_t groups[] = {1, 1, 1, 2, 3, 16, 24, 256};
+        ut_block_shape s = {.group = groups[check_below(8)], .form = (uint8_t)check_below(UT_VALUE_FLOAT8)};
+        s.units = 1 + (uint32_t)check_below(ELEMENTS / s.group);
+        const unsigned rates[] = {0, 1, 10, 100, 500, 1000};
+        draw(&s, rates[check_below(6)]);
+        size_t least = ut_block_least(s.group, s.form), room = least + check_below(ROOM_MAX - least + 1);
+        uint32_t all = ut_block_granules(&s), fit = ut_block_fit(s.group, s.form, room), longest, blocks = 0, granules;
+        longest = 1 + (uint32_t)check_below(check_below(2) ? 3 : 200);
+        uint64_t digest = 0;
+        memset(came, 0xff, sizeof came);
+        for (uint32_t first = 0; first < all; first += granules, blocks++) {
+            ut_block_who who;
+            who.runs = 0;
+            for (uint32_t told = 0; told < fit && first + told < all; told += who.run[who.runs++].granules) {
+                uint32_t run = 1 + (uint32_t)check_below(longest);
+                who.run[who.runs] = (ut_block_run){UT_MIN2(run, all - first - told), check_random()};
+            }
+            uint8_t *bytes = malloc(room);
+            memset(bytes, 0xa5, room);
+            size_t n = ut_block_encode_who(bytes, room, tensor, &s, first, &who, &granules);
+            if (!CHECK(n <= room) || !CHECK_EQ(ut_block_open(&b, bytes, n, &s), UT_OK) ||
+                !CHECK(b.first == first && b.granules == granules && b.last == (first + granules == all)))
+                return;
+            uint32_t told = 0;
+            for (uint32_t i = 0; i < b.runs; told += ut_block_run_at(&b, i++).granules) {
+                CHECK_HEX(ut_block_run_at(&b, i).hosts, who.run[i].hosts);
+                CHECK_EQ(ut_block_run_at(&b, i).granules, UT_MIN2(who.run[i].granules, granules - told));
+            }
+            CHECK_EQ(told, granules);
+            (void)ut_block_place(&b, &s, came, 0, &digest);
+            uint8_t *run = bytes + UT_BLOCK_HEADER + 2 + (b.runs - 1) * UT_BLOCK_RUN;
+            run[0] += check_below(2) ? 1 : 255; /* one granule too many, or too few */
+            CHECK_EQ(ut_block_open(&b, bytes, n, &s), UT_ERR_MALFORMED);
+            bytes[UT_BLOCK_HEADER] = bytes[UT_BLOCK_HEADER + 1] = 0; /* no run at all */
+            CHECK_EQ(ut_block_open(&b, bytes, n, &s), UT_ERR_MALFORMED);
+            bytes[UT_BLOCK_HEADER + 1] = 0xff; /* more than the packet has */
+            CHECK_EQ(ut_block_open(&b, bytes, n, &s), UT_ERR_MALFORMED);
+            free(bytes);
+        }
+        CHECK(blocks <= ut_block_count_most(&s, room));
+        for (uint32_t i = 0; i < s.units * s.group; i++)
+            if (!CHECK_DOUBLE(came[i], tensor[i]))
+                return;
+    }
 }
 
 static void values__round_as_defined(void)
@@ -266,7 +328,8 @@ static void entries__become_the_same_blocks(void)
         uint8_t *memory = NULL;
         ut_entries e = entries_of(&s, &memory);
         uint32_t n = e.n, each = ut_granule_units(s.group), all = ut_block_granules(&s);
-        uint32_t cut = (uint32_t)UT_MIN2(check_below(all + 1) * each, s.units), blocks = 0, plain = 0, granules;
+        uint32_t cut = (uint32_t)check_below(all + 1) * each, blocks = 0, plain = 0, granules;
+        cut = UT_MIN2(cut, s.units);
         memset(came, 0xff, sizeof came);
         for (unsigned part = 0; part < 2; part++) { /* two chunks */
             uint32_t base = part ? cut : 0, entries = e.next;
@@ -339,7 +402,11 @@ static void decoder__random_bytes(void)
             s.units = 1 + (uint32_t)check_below(400);
             draw(&s, (unsigned)check_below(300));
             uint32_t granules;
-            n = ut_block_encode(valid, sizeof valid - 4, tensor, &s, 0, 1, &granules);
+            ut_block_who who = {1, {{ut_block_granules(&s), 5}}};
+            if (s.group < 5 && check_below(2))
+                n = ut_block_encode_who(valid, sizeof valid - 4, tensor, &s, 0, &who, &granules);
+            else
+                n = ut_block_encode(valid, sizeof valid - 4, tensor, &s, 0, 1, &granules);
         }
         size_t len = check_below(8) ? n : check_below(n + 8);
         uint8_t *in = malloc(len ? len : 1);
@@ -354,6 +421,10 @@ static void decoder__random_bytes(void)
             (void)ut_block_place(&b, &s, came, 0, &digest);
             ut_block_add(&b, &s, came);
             bool sound = b.base + b.units <= s.units && b.granules > 0;
+            uint32_t told = 0;
+            for (uint32_t k = 0; k < b.runs; k++)
+                told += ut_block_run_at(&b, k).granules;
+            sound = sound && (b.runs == 0 || told == b.granules);
             for (uint32_t k = 0; k < b.entries && b.index != UT_INDEX_DENSE; k++)
                 sound = sound && b.at[k] < b.units && (k == 0 || b.at[k] > b.at[k - 1]);
             CHECK(sound);
@@ -368,6 +439,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     (void)ut_kernels_init(UT_ISA_AVX512);
     RUN(block__golden_bytes);
+    RUN(blocks__say_who_is_in_them);
     RUN(values__round_as_defined);
     RUN(results__are_rounded_once);
     RUN(entries__become_the_same_blocks);

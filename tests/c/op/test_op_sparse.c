@@ -24,6 +24,8 @@ static struct call {
     uint8_t form, redop, mode, flags;
 } call;
 static uint64_t salt;
+static uint8_t returns;   /* UT_SUBMIT_RETURN or 0 */
+static uint64_t patience; /* ms until the deadline; 0: long enough */
 
 /* Whether |h| has an entry for |unit|. Where entries are skewed, the first units have most of them. */
 static bool has(uint32_t h, uint32_t unit)
@@ -50,11 +52,11 @@ static ut_submission submission(uint64_t op, uint64_t entries)
     return (ut_submission){.op_seq = op,
                            .dst = DST,
                            .count = call.count,
-                           .deadline_ns = now + 900 * UT_MS,
+                           .deadline_ns = now + (patience ? patience : 900) * UT_MS,
                            .dtype = UT_FLOAT32,
                            .redop = call.redop,
                            .mode = call.mode,
-                           .flags = call.flags,
+                           .flags = call.flags | returns,
                            .collective = UT_ALLREDUCE_SPARSE,
                            .wanted = entries,
                            .oldest_step = 77,
@@ -217,6 +219,87 @@ static void op__survives_a_wire_that_loses_delays_and_doubles(void)
     CHECK_MSG(partial > ROUNDS / 3, "%u results lacked something", partial);
 }
 
+/* Whether |h|'s entry |i| was given back. */
+static bool is_returned(uint32_t h, const ut_receipt *r, uint64_t entries, uint64_t i)
+{
+    const float *values = (const float *)(const void *)hosts[h].arena + entries;
+    bool whole = true, none = true;
+    for (uint32_t k = 0; k < call.group; k++) {
+        whole = whole && values[i * call.group + k] == (float)(1u << h);
+        none = none && values[i * call.group + k] == 0;
+    }
+    CHECK_MSG(whole || (none && r->lacks), "host %u, entry %llu: neither whole nor nothing", h, (unsigned long long)i);
+    return r->lacks && whole;
+}
+
+/* A sum's elements are who is in it. What a host gave is in the result that it got, or comes back, and never both; and
+ * what comes back is in nobody's result. */
+static uint32_t check_returned(void)
+{
+    ut_receipt r[MOST];
+    uint32_t returned = 0;
+    for (uint32_t h = 0; h < n; h++)
+        r[h] = receipt(h);
+    for (uint32_t h = 0; h < n; h++) {
+        uint64_t entries = given[h] / call.group;
+        if (r[h].status == UT_FAILED) /* then all of it is the trainer's, who has it */
+            continue;
+        for (uint64_t i = 0; i < entries; i++) {
+            uint32_t unit = ((const uint32_t *)(const void *)hosts[h].arena)[i];
+            bool back = is_returned(h, &r[h], entries, i);
+            returned += back;
+            for (uint32_t p = 0; p < n; p++) {
+                if (r[p].status == UT_FAILED || (p != h && !back))
+                    continue;
+                for (uint32_t k = 0; k < call.group; k++) {
+                    bool in = (uint32_t)result(p)[unit * call.group + k] >> h & 1;
+                    if (!CHECK_MSG(in == (p == h && !back), "unit %u of host %u: %s, and %s the result of host %u",
+                                   unit, h, back ? "returned" : "kept", in ? "in" : "not in", p))
+                        return returned;
+                }
+            }
+        }
+    }
+    return returned;
+}
+
+/* Under loss of every kind, and with hosts that send nothing for a while or die. */
+static void op__returns_what_no_owner_took(void)
+{
+    uint8_t tar[MOST];
+    uint32_t returned = 0, ops = 0;
+    memset(tar, UT_TAR, sizeof tar);
+    returns = UT_SUBMIT_RETURN;
+    for (unsigned round = 0; round < 2 * ROUNDS; round++) {
+        n = 2 + (uint32_t)check_below(MOST - 1);
+        begin(tar);
+        for (uint64_t op = 0; op < 4; op++) {
+            draw();
+            call.redop = UT_SUM;
+            call.form = UT_VALUE_FLOAT32;
+            call.per_mille = check_below(3) ? call.per_mille : 250; /* dense answers, each granule another's */
+            const uint8_t modes[] = {UT_BOUNDED, UT_BEST_EFFORT, UT_BEST_EFFORT, UT_RELIABLE};
+            call.mode = modes[check_below(4)];
+            loss_ppm = (uint32_t)check_below(5) * 150000;
+            patience = 10 << check_below(4); /* repairs do not bring all */
+            late_ppm = (uint32_t)check_below(2) * 200000;
+            silent = op >= 2 && check_below(2) ? 1u << check_below(n) : 0;
+            call_sparse(op);
+            loss_ppm = late_ppm = silent = 0;
+            run(now + UT_SECOND);
+            uint32_t some = check_returned();
+            returned += some;
+            ops += some != 0;
+        }
+        end();
+        if (check_run.failures)
+            break;
+    }
+    returns = 0;
+    patience = 0;
+    CHECK_MSG(ops > ROUNDS / 2, "%u entries were returned, in %u ops", returned, ops);
+}
+
 static void op__others_must_mean_the_same(void)
 {
     uint8_t tar[MOST];
@@ -347,5 +430,6 @@ int main(int argc, char **argv)
     RUN(op__sends_few_bytes);
     RUN(op__sums_what_all_give_and_says_so);
     RUN(op__survives_a_wire_that_loses_delays_and_doubles);
+    RUN(op__returns_what_no_owner_took);
     return check_end();
 }

@@ -173,3 +173,23 @@ def test_call__scatters_what_its_bytes_say() -> None:
     out = np.full(6, 9, np.float32)
     call.scatter(given, out)
     assert (call.nbytes, out.tolist()) == (24, [0, 1, 0, 0, 2, 3])
+
+
+def test_returned__what_the_result_lacks_and_all_of_an_op_that_failed() -> None:
+    indices, values = np.array([1, 2], np.uint32), np.arange(6, dtype=np.float32)
+    with jobs_of(2) as (one, _):
+        out, back = np.empty(9, np.float32), list[Any]()
+        with pytest.raises(ultima.DeadlineExceeded):
+            one.allreduce_sparse(
+                indices, values, out, group=3, mode="reliable", deadline=0.05, returns=lambda *found: back.append(found)
+            )
+        assert [each.tolist() for each in back[0]] == [[1, 2], values.tolist()] and len(back) == 1
+    with jobs_of(2) as (one, two):
+        handle = one.allreduce_sparse_async(indices, values, out, group=3)
+        with pytest.raises(ultima.NotDone):
+            _ = handle.returned
+        two.allreduce_sparse(indices, values, np.empty(9, np.float32), group=3)
+        assert handle.wait().complete and handle.returned[0].size == handle.returned[1].size == 0
+        # As if the engine had said that the owner of the second row did not have it.
+        handle._op.lacking = values * np.array([0, 0, 0, 1, 1, 1], np.float32)
+        assert [each.tolist() for each in handle.returned] == [[2], [3, 4, 5]]

@@ -41,6 +41,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(b.granules && b.base + b.units <= s.units && b.entries <= b.units);
         for (uint32_t i = 0; i < b.entries && b.index != UT_INDEX_DENSE; i++)
             MUST(b.at[i] < b.units && (i == 0 || b.at[i] > b.at[i - 1]));
+        uint32_t told = 0;
+        for (uint32_t i = 0; i < b.runs; i++)
+            told += ut_block_run_at(&b, i).granules;
+        MUST(b.runs == 0 || told == b.granules);
         (void)ut_block_place(&b, &s, chunk, 0, &digest);
         ut_block_add(&b, &s, chunk);
         again(chunk, &s, &b);

@@ -211,6 +211,25 @@ def test_sparse_state__what_was_not_delivered_returns(daemon: FakeDaemon) -> Non
     assert states[0].summary().returned == 60 + BIAS + TINY
 
 
+def test_sparse_state__what_the_average_lacks_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners that miss every third entry of whatever is sent: it is in the memory again."""
+
+    def third(handle: ultima.Handle) -> Any:
+        indices, values = handle._op.layout.sparse.entries_of(handle._op.source)  # type: ignore[union-attr]
+        return indices[::3], values[::3]
+
+    monkeypatch.setattr(ultima.Handle, "returned", property(third))
+    with FakeDaemon(WORLD) as daemon:
+        states, models = made(daemon), [Model() for _ in range(WORLD)]
+        step(states, models, 0)
+        for rank, state in enumerate(states):
+            twin = Feedback(MATRIX, 0.02)
+            chosen = twin.select(gradient(rank, 0)[:MATRIX])
+            twin.put_back(chosen.indices[::3], chosen.values[::3])
+            assert np.array_equal(state._memories._held["0"].residual, twin.residual)
+            assert state.summary().returned == (60 + BIAS + TINY + 2) // 3
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
 def test_sparse_state__other_elements(daemon: FakeDaemon, kind: str) -> None:
     """Narrow ones are chosen in float32; float64 goes dense."""

@@ -105,7 +105,8 @@ typedef struct ut_receipt {
     double residual_squared;  /* of a sum that is not exact: how far its least slot is from the sum of all parts */
     uint32_t step;            /* the trainers' number of the step that the op was for */
     uint8_t exact;            /* 1: the result is the sum over all data, 2: it is not */
-    uint8_t reserved[3];
+    uint8_t lacks;            /* sparse: 1: an owner's sum lacks what this host gave, see UT_SUBMIT_RETURN */
+    uint8_t reserved[2];
     /* Payload that this host had sent and received of the op when it ended here: repairs and what came again too, and
      * of sparse ops the bytes of blocks, where all other numbers here count bytes of the dense tensor. */
     uint64_t wire_sent, wire_received;

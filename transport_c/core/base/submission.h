@@ -55,6 +55,10 @@ static inline uint8_t ut_submission_form(const ut_submission *s)
     return (uint8_t)(s->newest_step >> 16);
 }
 
+/* RETURN: values of the contribution become 0, but for those that the result lacks, where ut_receipt.lacks says that
+ * there are some. An owner answers who is in each range of its sum; where no answer came, the rank's own entries stand
+ * in the result. So each entry is either in the result that its rank gets, or is returned. */
+
 /* AGREE: all ranks that get a result get identical bytes. The op fails (TIMEOUT, ABSENT) on a host that cannot have all
  * of every shard by the deadline, where it would otherwise put its own value into the holes. Contributions may be
  * missing as the mode allows.
@@ -82,7 +86,8 @@ enum {
     UT_SUBMIT_REPLACE = 0x08,
     UT_SUBMIT_STICKY = 0x10,
     UT_SUBMIT_NOWAIT = 0x20,
-    UT_SUBMIT_WORLD = 0x40, /* AVG divides by the ranks of the job, not by those that are in the op */
+    UT_SUBMIT_WORLD = 0x40,  /* AVG divides by the ranks of the job, not by those that are in the op */
+    UT_SUBMIT_RETURN = 0x80, /* sparse allreduces: see there */
 };
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/fold/blocks.h"
 
+#include "core/base/bits.h"
 #include "core/base/plant.h"
 
 #include "kernels/kernels.h"
@@ -35,7 +36,7 @@ static bool takes(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t 
         return true;
     }
     if (ut_block_open(b, payload, len, &shape) || ut_sparse_any(t->granules, b->first, b->first + b->granules) ||
-        (b->last ? has_above(t, slot) : slot + 1 == t->slots))
+        (b->last ? has_above(t, slot) : slot + 1 == t->slots) || (b->runs && s->stage == 1))
         return false;
     if (b->last || ut_planted(UT_PLANT_SPARSE_ANY_IS_LAST))
         t->slots = slot + 1;
@@ -71,11 +72,27 @@ static uint64_t start_of(const ut_sparse *p, uint32_t chunk)
     return (uint64_t)ut_sparse_base(p, chunk) * p->group;
 }
 
+/* What the block says of this host: where it is not in the result, what its ranks gave is still theirs. */
+static void note_who(ut_op_fold *f, uint32_t chunk)
+{
+    ut_sparse *p = &f->plan->sparse;
+    uint32_t first = p->from[chunk] + p->block.first;
+    for (uint32_t i = 0; i < p->block.runs; i++) {
+        ut_block_run run = ut_block_run_at(&p->block, i);
+        if (!(run.hosts & ut_bit(f->self))) {
+            ut_sparse_set(p->without, first, first + run.granules);
+            p->lacks = true;
+        }
+        first += run.granules;
+    }
+}
+
 static size_t place(ut_op_fold *f, const ut_step *s)
 {
     ut_sparse *p = &f->plan->sparse;
     ut_block_shape shape = ut_sparse_shape(p, s->chunk, s->stage);
     covers(f, s);
+    note_who(f, s->chunk);
     if (ut_planted(UT_PLANT_SPARSE_ONE_GRANULE_OFF) && !p->block.last)
         p->block.base += ut_granule_units(p->group);
     if (!p->dense)
@@ -83,20 +100,22 @@ static size_t place(ut_op_fold *f, const ut_step *s)
     return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->digest);
 }
 
-/* Ranks in granule |g| of the own chunk, and by how many granules from there on, below |end|, the same are. */
-static uint32_t ranks_from(const ut_op_fold *f, uint32_t g, uint32_t end, uint32_t *ret_run)
+/* Ranks in granule |g| of the own chunk, their hosts, and by how many granules from there on, below |end|, the same
+ * are. */
+static uint32_t ranks_from(const ut_op_fold *f, uint32_t g, uint32_t end, uint32_t *ret_run, uint64_t *ret_hosts)
 {
     const ut_schedule *s = &f->plan->schedule;
     uint32_t ranks = f->ranks, run = end - g;
+    *ret_hosts = ranks ? ut_bit(f->self) : 0;
     for (uint32_t i = 0; i < s->steps; i++) {
         const ut_transfer *t = &f->plan->transfer[i];
         if (s->step[i].kind != UT_STEP_RECEIVE || s->step[i].stage != 1 || !t->covered)
             continue;
         bool in = ut_sparse_any(t->granules, g, g + 1);
         ranks += in ? t->weight : 0;
-        for (uint32_t k = 1; k < run && t->covered != t->whole; k++)
-            if (ut_sparse_any(t->granules, g + k, g + k + 1) != in)
-                run = k;
+        *ret_hosts |= in ? ut_bit(s->step[i].peer) : 0;
+        if (t->covered != t->whole)
+            run = ut_sparse_run(t->granules, g, g + run);
     }
     *ret_run = run;
     return ranks;
@@ -105,9 +124,29 @@ static uint32_t ranks_from(const ut_op_fold *f, uint32_t g, uint32_t end, uint32
 static uint32_t least_ranks(const ut_op_fold *f, uint32_t g, uint32_t end)
 {
     uint32_t least = UINT32_MAX;
+    uint64_t hosts;
     for (uint32_t run; g < end; g += run)
-        least = UT_MIN2(least, ranks_from(f, g, end, &run));
+        least = UT_MIN2(least, ranks_from(f, g, end, &run, &hosts));
     return least;
+}
+
+/* The next block of the own chunk's results, and who is in it. */
+static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *shape, uint32_t granules,
+                   uint32_t *ret_some)
+{
+    const ut_sparse *p = &f->plan->sparse;
+    uint32_t fit = ut_block_fit(shape->group, shape->form, f->payload), run;
+    ut_block_who who;
+    who.runs = 0;
+    for (uint32_t g = p->told; g < granules && (g == p->told || g - p->told < fit); g += run) {
+        uint64_t hosts;
+        (void)ranks_from(f, g, granules, &run, &hosts);
+        if (g == p->told && run == granules - g && hosts == ut_bits_below(f->hosts))
+            return ut_block_encode(block, f->payload, ut_sparse_sums(p), shape, p->told, 1, ret_some);
+        run = UT_MIN2(run, (uint32_t)UT_BLOCK_RUN_GRANULES);
+        who.run[who.runs++] = (ut_block_run){run, hosts};
+    }
+    return ut_block_encode_who(block, f->payload, ut_sparse_sums(p), shape, p->told, &who, ret_some);
 }
 
 /* Sums become what is sent of them. False if the turn does not allow all of it. */
@@ -118,7 +157,8 @@ static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
     size_t each = (size_t)ut_granule_units(p->group) * p->group;
     while (p->finished < granules) {
         uint32_t run, end = UT_MIN2(granules, p->finished + SLICE);
-        uint32_t ranks = ranks_from(f, p->finished, end, &run);
+        uint64_t hosts;
+        uint32_t ranks = ranks_from(f, p->finished, end, &run, &hosts);
         uint64_t bytes = ut_sparse_bytes(p, chunk, p->finished, p->finished + run);
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
@@ -163,7 +203,7 @@ static bool end(ut_op_fold *f, uint32_t chunk)
         uint8_t *block = f->memory->encoded + at;
         if (!ut_work_pass(f->turn, f->what->bytes, f->payload))
             return false;
-        size_t len = ut_block_encode(block, f->payload, ut_sparse_sums(p), &shape, p->told, 1, &some);
+        size_t len = tell(f, block, &shape, granules, &some);
         keep_own(f, chunk, p->told, some);
         if (p->told + some == granules)
             know_slots(f, chunk, p->made + 1, (uint32_t)len);

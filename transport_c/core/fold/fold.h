@@ -60,6 +60,8 @@ struct ut_op_fold {
     ut_work *turn;
     uint32_t payload; /* bytes of a full slot */
     uint32_t world;   /* ranks of the job */
+    uint32_t hosts;   /* of the job, and which of them this one is */
+    uint32_t self;
     uint8_t *state;   /* per slot of the bucket: see slots.c */
     uint16_t *weight; /* per slot of the bucket: ranks in what it holds */
     uint32_t *crc;    /* per slot that holds its result, where it may be sent on: its CRC32C */
@@ -94,7 +96,7 @@ struct ut_op_fold {
 /* |what|, |plan|, |memory| and |turn| stay the caller's, who sets them before each ut_fold_open. `state`, `weight` and
  * `crc` are the caller's too: an element for each slot of the largest bucket. */
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
-                  uint32_t payload, uint32_t world);
+                  uint32_t payload, uint32_t world, uint32_t hosts, uint32_t self);
 /* An op begins: its schedule, transfers and buffers are in place. |ranks| of this host are in its contribution, and
  * |lacking| have not called. */
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);

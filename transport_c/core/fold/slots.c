@@ -66,14 +66,14 @@ static uint32_t divisor_of(const ut_op_fold *f, uint32_t g)
 }
 
 void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op_memory *memory, ut_work *turn,
-                  uint32_t payload, uint32_t world)
+                  uint32_t payload, uint32_t world, uint32_t hosts, uint32_t self)
 {
     f->what = what;
     f->plan = plan;
     f->memory = memory;
     f->turn = turn;
     f->payload = payload;
-    f->world = world;
+    f->world = world, f->hosts = hosts, f->self = self;
 }
 
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)

@@ -101,14 +101,14 @@ static inline void ut_op_next_step(ut_op *op)
     op->work.at = 0;
 }
 
-/* op_sparse.c */
-/* The op is a sparse allreduce, and |s| the first call of it here. */
+/* op_sparse.c: sparse allreduces. |s| is the first call of the op here. */
 void ut_op_sparse_gather(ut_op *op, const ut_submission *s);
 /* Granules of which blocks travel; 0 if none do. */
 uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op);
 /* Looks at what ranks of this host bring, and adds it up if they are several. False if the turn does not allow it. */
 bool ut_op_sparse_combine(ut_job *j, ut_op *op);
-void ut_op_sparse_gone(ut_op *op); /* a rank has gone; the op goes on for others */
+bool ut_op_sparse_return(ut_job *j, ut_op *op); /* what the result lacks to its ranks, see UT_SUBMIT_RETURN */
+void ut_op_sparse_gone(ut_op *op);              /* a rank has gone; the op goes on for others */
 /* Makes |dst| the dense tensor of one contribution. */
 void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst);
 

@@ -269,7 +269,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
     j->host->room(j->host->context);
 }
 
-enum { END_SETTLE, END_KEEP, END_DECODE, END_DIGEST, END_COPY };
+enum { END_SETTLE, END_KEEP, END_RETURN, END_DECODE, END_DIGEST, END_COPY };
 
 /* The buffer of the first rank that still waits; NULL if none does. */
 static uint8_t *buffer_of(const ut_op *op)
@@ -332,6 +332,8 @@ static bool end_step(ut_job *j, ut_op *op)
         return ut_fold_settle(&op->fold, true);
     case END_KEEP: /* before the receipt: with it the buffer is the trainer's again */
         return ut_fold_keep(&op->fold, &op->work);
+    case END_RETURN:
+        return ut_op_sparse_return(j, op);
     case END_DECODE:
         return decode(j, op);
     case END_DIGEST:

@@ -72,6 +72,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->wire_sent = op->account.wire_sent;
     r->wire_received = op->account.wire_received;
     r->values = op->what.group ? op->plan.sparse.values : 0;
+    r->lacks = op->what.group && op->plan.sparse.lacks;
     r->nonfinite = op->fold.nonfinite;
     r->weight_min = op->fold.weight_min;
     r->hadamard = op->codec->id == UT_CODEC_HADAMARD;

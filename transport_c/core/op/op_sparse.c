@@ -133,6 +133,43 @@ bool ut_op_sparse_combine(ut_job *j, ut_op *op)
     return p->listed ? look(j, op) : add_up(j, op);
 }
 
+/* The same of one call, from entry op->work.at on. */
+static bool return_call(ut_job *j, ut_op *op, const ut_call *call)
+{
+    const ut_sparse *p = &op->plan.sparse;
+    ut_entries e = entries_of(&call->submission, call->src);
+    uint32_t row = 4 * (uint32_t)op->what.group, each = ut_granule_units(op->what.group);
+    /* Both lie in one arena. */
+    uint8_t *values = call->dst - call->submission.dst + call->submission.src + 4 * (size_t)e.n;
+    while (op->work.at < e.n) {
+        uint64_t some = ut_work_take(j->host->turn, op->what.bytes, (e.n - op->work.at) * (4 + (uint64_t)row));
+        uint32_t end = (uint32_t)(op->work.at + some / (4 + row));
+        if (end == op->work.at)
+            return false;
+        for (uint32_t i = (uint32_t)op->work.at; i < end; i++) {
+            uint32_t unit = ut_entries_index(&e, i, 0, p->units);
+            bool lacking = unit < p->units && ut_sparse_any(p->without, unit / each, unit / each + 1);
+            if (!lacking)
+                memset(values + (size_t)i * row, 0, row);
+        }
+        op->work.at = end;
+    }
+    return true;
+}
+
+bool ut_op_sparse_return(ut_job *j, ut_op *op)
+{
+    if (!op->what.group || !op->plan.sparse.lacks)
+        return true;
+    for (; op->work.index < op->local.calls; op->work.index++, op->work.at = 0) {
+        const ut_call *call = &op->local.call[op->work.index];
+        bool asked = call->session != UINT32_MAX && call->submission.flags & UT_SUBMIT_RETURN;
+        if (asked && !return_call(j, op, call))
+            return false;
+    }
+    return true;
+}
+
 void ut_op_sparse_gone(ut_op *op)
 {
     ut_sparse *p = &op->plan.sparse;

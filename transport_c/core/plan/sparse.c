@@ -34,17 +34,18 @@ uint32_t ut_sparse_granules(uint32_t units, uint32_t group, uint8_t form, uint32
     return bytes <= UT_MIN2(room, (uint64_t)UT_BUCKET_MAX) ? ut_block_granules(&all) : 0;
 }
 
-/* Of single elements hardly more than the bucket itself is needed. Groups leave the end of each slot empty, half of it
- * at worst: a quarter more is set aside, and larger ones find their place in a job that allows larger buckets. */
+/* Of single elements a sixth more than the bucket itself is needed where every granule lacks other hosts than the one
+ * before, and what is left over at the end of a slot. Groups leave more there, half of a slot at worst: three eighths
+ * more are set aside, and larger ones find their place in a job that allows larger buckets. */
 uint64_t ut_sparse_bound(uint64_t bytes, uint32_t payload, uint32_t hosts)
 {
-    return bytes + bytes / 4 + ((uint64_t)hosts + 1) * payload;
+    return bytes + bytes / 8 * 3 + ((uint64_t)hosts + 1) * payload;
 }
 
 size_t ut_sparse_words(uint64_t bytes, uint32_t hosts)
 {
     uint64_t granules = bytes / (UT_GRANULE_ELEMENTS * sizeof(float)) + 1;
-    return (size_t)((granules + 63) / 64 + 2) * hosts;
+    return (size_t)((granules + 63) / 64 + 2) * (hosts + 1);
 }
 
 void ut_sparse_cut(ut_sparse *p, ut_schedule *s, uint32_t payload)
@@ -80,6 +81,9 @@ void ut_sparse_transfers(ut_sparse *p, const ut_schedule *s, ut_transfer *t)
             bits += ut_transfer_words(granules);
         }
     }
+    p->without = bits;
+    p->lacks = false;
+    memset(bits, 0, ut_transfer_words(p->from[s->chunks]) * sizeof *bits);
 }
 
 /* The bits of word |w| that lie in [|first|, |end|). */
@@ -102,4 +106,15 @@ void ut_sparse_set(uint64_t *bits, uint32_t first, uint32_t end)
 {
     for (uint32_t w = first / 64; first < end && w <= (end - 1) / 64; w++)
         bits[w] |= part_of_word(w, first, end);
+}
+
+uint32_t ut_sparse_run(const uint64_t *bits, uint32_t first, uint32_t end)
+{
+    uint64_t is = bits[first / 64] >> (first % 64) & 1 ? UINT64_MAX : 0;
+    for (uint32_t w = first / 64; w <= (end - 1) / 64; w++) {
+        uint64_t other = (bits[w] ^ is) & part_of_word(w, first, end);
+        if (other)
+            return w * 64 + (unsigned)__builtin_ctzll(other) - first;
+    }
+    return end - first;
 }

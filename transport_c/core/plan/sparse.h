@@ -27,6 +27,8 @@ typedef struct ut_sparse {
     uint8_t *dense;                  /* the tensor: results, and of several ranks what they give. NULL: nobody waits */
     uint8_t *sums;                   /* the own chunk; in `dense`, but not where that is a trainer's */
     uint64_t *granules;              /* memory for the bitmaps of granules that came; given at job_add */
+    uint64_t *without;               /* a bit for each granule of the tensor whose result came and lacks this host */
+    bool lacks;                      /* one is set */
     uint32_t finished, told, made;   /* of the own chunk: granules that are results, and that are in blocks; blocks */
     ut_block block;                  /* the packet that is being taken in */
 } ut_sparse;
@@ -72,5 +74,7 @@ void ut_sparse_transfers(ut_sparse *p, const ut_schedule *s, ut_transfer *t);
 /* Whether a bit of [|first|, |end|) is set; sets them. */
 bool ut_sparse_any(const uint64_t *bits, uint32_t first, uint32_t end);
 void ut_sparse_set(uint64_t *bits, uint32_t first, uint32_t end);
+/* How many bits from |first| on, below |end|, are as that one is. */
+uint32_t ut_sparse_run(const uint64_t *bits, uint32_t first, uint32_t end);
 
 #endif
