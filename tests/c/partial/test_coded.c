@@ -323,15 +323,20 @@ static void steps_that_meet_in_one_op__do_not_mix(void)
     end();
 }
 
+static void is_told(uint32_t h, uint32_t by, uint32_t step)
+{
+    ut_job *j = hosts[h].engine->job[0];
+    ut_record r = {.op_seq = 0, .flags = UT_RECORD_DIGEST | UT_RECORD_ACTIVE, .oldest_step = step, .attached = 1};
+    (void)j->gathering->hear(j, by, &r);
+}
+
 /* One host tells of a step that nobody has come to. What it says of the next one is believed, and no more. */
 static void a_host_that_lies_of_steps__sends_nobody_away(void)
 {
     begin(4, 1, coded(1));
     run(20 * UT_MS);
     CHECK_EQ(until_done(1, 0), 1);
-    ut_job *j = hosts[0].engine->job[0];
-    ut_record lie = {.op_seq = 0, .flags = UT_RECORD_DIGEST | UT_RECORD_ACTIVE, .oldest_step = 1000000, .attached = 1};
-    (void)j->gathering->hear(j, 1, &lie);
+    is_told(0, 1, 1000000);
     ask_step(0, 1, UT_SECOND);
     run(10 * UT_MS);
     CHECK_EQ(receipt(0).status, UT_BEHIND);
@@ -340,12 +345,49 @@ static void a_host_that_lies_of_steps__sends_nobody_away(void)
     run(50 * UT_MS);
     for (uint32_t h = 0; h < n; h++)
         (void)exact(h, 1, 2);
-    (void)j->gathering->hear(j, 2, &lie); /* two that lie alike are believed */
+    is_told(0, 2, 1000000); /* two that lie alike are believed */
     ask_step(0, 5, UT_SECOND);
     run(10 * UT_MS);
     ut_receipt r = receipt(0);
     CHECK_EQ(r.status, UT_BEHIND);
     CHECK_EQ(r.step, 1000000);
+    end();
+}
+
+/* Of two hosts each believes the other, for as long as that one lives: were it longer, a lie would end the job. */
+static void what_a_host_told_of_steps__goes_with_its_life(void)
+{
+    begin(2, 1, coded(1));
+    run(20 * UT_MS);
+    is_told(0, 1, UINT32_MAX - 1);
+    give_step(0, 1, 0, UT_SECOND);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, UINT32_MAX - 1);
+    connect_all();
+    run(20 * UT_MS);
+    give_step(0, 1, 0, UT_SECOND);
+    run(50 * UT_MS);
+    (void)exact(0, 1, 0);
+    end();
+}
+
+/* When all others have gone but one, nobody else can say where the job is. */
+static void the_only_other_host_that_is_up__is_believed(void)
+{
+    begin(3, 1, coded(2));
+    run(20 * UT_MS);
+    for (uint32_t up = 2; up-- > 0;) {
+        if (up == 0)
+            ut_engine_peer_absent(hosts[0].engine, 0, 2, now);
+        is_told(0, 1, 6);
+        ask_step(0, 5, up ? 20 * UT_MS : UT_SECOND);
+        run(30 * UT_MS);
+        ut_receipt r = receipt(0);
+        CHECK_EQ(r.status, up ? UT_FAILED : UT_BEHIND);
+        CHECK_EQ(r.step, up ? 0 : 6);
+    }
     end();
 }
 
@@ -405,6 +447,8 @@ int main(int argc, char **argv)
     RUN(gifts_of_another_step__are_not_taken);
     RUN(steps_that_meet_in_one_op__do_not_mix);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
+    RUN(what_a_host_told_of_steps__goes_with_its_life);
+    RUN(the_only_other_host_that_is_up__is_believed);
     RUN(whatever_happens__no_part_counts_twice);
     return check_end();
 }

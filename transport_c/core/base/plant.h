@@ -23,6 +23,7 @@ enum ut_plant {
     UT_PLANT_CODED_OTHER_STEP,          /* what was given for a step that is over is taken by the next op */
     UT_PLANT_DOUBLE_FOLD,               /* a slot that came twice is folded twice */
     UT_PLANT_HOLES_NOT_IN_DIGEST,       /* what stands in the place of a missing result does not count for the digest */
+    UT_PLANT_HOSTILE_CODED_TOLD,        /* what a host told of steps outlives it */
     UT_PLANT_HOSTILE_CODEC_UNTAGGED,    /* packets do not say which codec they travel in */
     UT_PLANT_HOSTILE_DECIDER,           /* a host that decides may take away owners that are up */
     UT_PLANT_HOSTILE_OWNERS,            /* any host may */

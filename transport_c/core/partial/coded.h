@@ -35,7 +35,7 @@ struct ut_coded {
     uint64_t next;                     /* the step after the newest with a result here */
     uint64_t elsewhere;                /* the step after the newest with a result on some host */
     uint64_t elsewhere_op;             /* the op that had it there */
-    uint64_t told[UT_HOSTS_MAX];       /* per host: the step after the newest that is over there, as it told */
+    uint64_t told[UT_HOSTS_MAX];       /* by host: the step after the newest over there, as this life of it told */
     ut_step_result result[UT_OPS_MAX]; /* by op_seq modulo UT_OPS_MAX */
 
     /* Of the op that runs. */
@@ -75,6 +75,8 @@ void ut_coded_release(ut_job *j, ut_op *op, ut_ns now);
 /* op_coded.c */
 /* Something has changed: a gift, a peer's record, a peer. */
 void ut_coded_look(ut_job *j, ut_ns now);
+/* |host| begins another life. */
+void ut_coded_host_connects(const ut_job *j, uint32_t host);
 /* Carves what a coded job needs, or only counts it. */
 void ut_coded_lay_out(ut_carver *c, const ut_job_config *config, ut_coded_memory *ret);
 /* Makes a partial job a coded one. */

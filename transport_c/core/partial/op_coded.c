@@ -185,11 +185,13 @@ static uint64_t over_elsewhere(const ut_job *j)
 {
     const struct ut_coded *c = j->partial->coded;
     uint64_t most = 0, second = 0;
+    uint32_t others = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         second = UT_MAX2(second, UT_MIN2(most, c->told[h]));
         most = UT_MAX2(most, c->told[h]);
+        others += h != j->config.self && ut_job_host_is_up(j, h);
     }
-    return j->config.hosts <= 2 ? most : UT_MAX2(second, UT_MIN2(most, c->next + 1));
+    return others <= 1 ? most : UT_MAX2(second, UT_MIN2(most, c->next + 1));
 }
 
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
@@ -201,9 +203,19 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
         c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
         uint64_t there = over_elsewhere(j);
         c->elsewhere_op = there > c->elsewhere ? r->op_seq : c->elsewhere_op;
-        c->elsewhere = UT_MAX2(c->elsewhere, there);
+        c->elsewhere = there;
     }
     return ut_gathering_partial.hear(j, host, r);
+}
+
+/* What it told in its other life went with that: had it lied, nobody could go on for good. */
+void ut_coded_host_connects(const ut_job *j, uint32_t host)
+{
+    struct ut_coded *c = j->partial->coded;
+    if (ut_planted(UT_PLANT_HOSTILE_CODED_TOLD))
+        return;
+    c->told[host] = 0;
+    c->elsewhere = over_elsewhere(j);
 }
 
 /* All that this host adds up is there: nothing of stage 1 need be sent to it any more. */
