@@ -340,8 +340,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (o.coded && (o.partial || o.sparse || o.hostile)) {
-        fprintf(stderr, "sim: --coded goes with no other kind of worlds\n");
+    if (o.coded && (o.partial || o.sparse)) {
+        fprintf(stderr, "sim: --coded goes with neither --partial nor --sparse\n");
         return 2;
     }
     if (o.selftest)

@@ -120,6 +120,7 @@ void sim_coded_notice(sim_world *w, sim_rank *r);
 
 /* coded_check.c */
 void sim_coded_check(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
+void sim_coded_check_among_liars(sim_world *w, const sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
 void sim_coded_check_behind(sim_world *w, sim_rank *r, const sim_ask *ask, const ut_receipt *receipt);
 
 #endif

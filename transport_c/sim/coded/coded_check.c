@@ -12,9 +12,13 @@
  *   O13 slots        the answer is of the step that was asked for; who is said to be unused or late was
  *
  *   O10 calm         it is exact whenever one of each group is there, as soon as nothing goes wrong any more
+ *
+ *   O16 among liars  where a host lies, honest ones keep their books and their owners; and when it is honest again,
+ * what is said to be exact is
  */
 #include "sim/coded/coded.h"
 #include "sim/oracles/oracles.h"
+#include "sim/world/liar.h"
 
 typedef struct view {
     sim_world *w;
@@ -54,11 +58,18 @@ static uint64_t shard_end(const view *v, uint64_t element)
     FAIL("O2 fingerprint", "nobody of %#" PRIx64 " owns element %" PRIu64, v->r->owners, element);
 }
 
+/* Groups of which a contribution was given to the step, as far as is known. */
+static uint64_t given_groups(const view *v)
+{
+    uint64_t groups = 0;
+    for (uint32_t g = 0; g < v->groups; g++)
+        groups |= (uint64_t)(!v->op || (v->op->gave & members(v, g))) << g;
+    return groups;
+}
+
 static void read_result(view *v)
 {
-    uint64_t count = v->plan->part.count, per = sim_slot_elements(v->w, v->element), end = 0, gave = 0;
-    for (uint32_t g = 0; g < v->groups; g++)
-        gave |= (uint64_t)((v->op->gave & members(v, g)) != 0) << g;
+    uint64_t count = v->plan->part.count, per = sim_slot_elements(v->w, v->element), end = 0, gave = given_groups(v);
     v->least = v->groups;
     for (uint64_t i = 0, next; i < count; i = next) {
         sim_held held;
@@ -68,7 +79,8 @@ static void read_result(view *v)
         if (!sim_coded_read(v->w, v->rank->job, v->step, i, next, v->result, &held, &wrong))
             FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 ", %.17g, %s", wrong.element, count,
                  sim_code_real(v->plan->part.dtype, v->result + wrong.element * v->element), wrong.reason);
-        if (sim_coded_linear(v->plan) ? !sim_coded_decodable(v->plan, v->op->gave) : (held.ranks & ~gave) != 0)
+        bool linear = sim_coded_linear(v->plan);
+        if (v->op && (linear ? !sim_coded_decodable(v->plan, v->op->gave) : (held.ranks & ~gave) != 0))
             FAIL("O2 fingerprint", "element %" PRIu64 " holds groups %#" PRIx64 ", of which %#" PRIx64 " gave", i,
                  held.ranks, gave);
         v->least = UT_MIN2(v->least, sim_ones(held.ranks | held.unsure));
@@ -214,16 +226,46 @@ static void check_failure(view *v, const sim_ask *ask)
     check_calm(v);
 }
 
+static view view_of(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    const sim_job_plan *plan = &w->plan.job[rank->job];
+    return (view){.w = w,
+                  .job = &w->job[rank->job],
+                  .plan = plan,
+                  .rank = rank,
+                  .r = r,
+                  .self = w->job[rank->job].index_of[rank->host],
+                  .groups = sim_coded_groups(plan),
+                  .element = ut_dtype_bytes(plan->part.dtype),
+                  .step = ask->entry.wanted,
+                  .result = rank->arena + ask->entry.dst};
+}
+
+/* A host lies, or has lied: nobody knows who gave. */
+void sim_coded_check_among_liars(sim_world *w, const sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
+{
+    view whole = view_of(w, rank, ask, r), *v = &whole;
+    uint64_t steady = sim_steady(w, rank->job);
+    if (!sim_liar_of(w, v->job) || sim_is_liar(w, rank->host) || r->owners == 0)
+        return;
+    if (r->bytes_expected != r->bytes_used + r->bytes_redundant + r->bytes_missing)
+        FAIL("O3 conservation",
+             "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " redundant, %" PRIu64 " missing",
+             r->bytes_expected, r->bytes_used, r->bytes_redundant, r->bytes_missing);
+    if ((steady >> v->self & 1) && (steady & ~r->owners))
+        FAIL("O16 among liars", "hosts %#" PRIx64 " own the bucket, not all of %#" PRIx64 ", who were there all along",
+             r->owners, steady);
+    bool honest = w->calming && sim_coded_op_of(w, rank->job, r->op_seq, v->step)->first > w->calm_since;
+    if (honest && (r->status == UT_COMPLETE || r->status == UT_PARTIAL)) {
+        read_result(v);
+        w->cover[SIM_CODED_honest_again]++;
+    }
+}
+
 void sim_coded_check(sim_world *w, sim_rank *rank, const sim_ask *ask, const ut_receipt *r)
 {
-    view whole = {.w = w, .job = &w->job[rank->job], .plan = &w->plan.job[rank->job], .rank = rank, .r = r},
-         *v = &whole;
+    view whole = view_of(w, rank, ask, r), *v = &whole;
     uint64_t from, to;
-    v->self = v->job->index_of[rank->host];
-    v->groups = sim_coded_groups(v->plan);
-    v->element = ut_dtype_bytes(v->plan->part.dtype);
-    v->step = ask->entry.wanted;
-    v->result = rank->arena + ask->entry.dst;
     if (r->hosts != v->plan->hosts || r->self != v->self || r->policy != UT_POLICY_CODED)
         FAIL("receipt", "%u hosts, self %u, policy %u", r->hosts, r->self, r->policy);
     if (r->status == UT_FAILED) {

@@ -318,7 +318,7 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     uint64_t here = 0;
     for (uint32_t k = 0; k < j->hosts; k++)
         here |= (uint64_t)!w->host[j->host[k]].gone << k;
-    bool decodable = !is_blind(w) && sim_coded_decodable(j, here);
+    bool decodable = !w->plan.evil && sim_coded_decodable(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
     if (++r->coder->calm_tries > sim_calm_ops(j) + TRIES && decodable && r->coder->calm_answers == 0)
@@ -339,8 +339,12 @@ void sim_coded_collect(sim_world *w, sim_rank *r)
         sim_trace(w, SIM_TR_RECEIPT, r->host, r->job, r->index, receipt.op_seq, receipt.status);
         w->receipts++;
         r->out = 0;
+        if (w->plan.hostile)
+            sim_coded_check_among_liars(w, r, &ask, &receipt);
         if (!is_blind(w))
             take_answer(w, r, &ask, &receipt);
+        else if (receipt.status == UT_BEHIND) /* with the model of another rank, whatever the receipt says */
+            r->coder->step = UT_MAX2(newest(w, r->job), ask.entry.wanted + 1);
         else
             r->coder->step = receipt.status == UT_FAILED ? ask.entry.wanted : ask.entry.wanted + 1;
         if (w->calming)

@@ -97,8 +97,12 @@ void sim_coded_event(sim_world *w, sim_host *h, const ut_event *event)
             c->steps = UT_MAX2(c->steps, op->step + 1);
         }
     }
-    if (event->kind != UT_EVENT_ACTIVATED || w->plan.evil || w->plan.hostile)
+    if (event->kind != UT_EVENT_ACTIVATED || w->plan.evil)
         return;
+    if (w->plan.hostile) { /* when it began is all that is believed */
+        (void)sim_coded_op_of(w, event->job, event->op_seq, event->b);
+        return;
+    }
     if (event->op_seq < job->part->next[self])
         sim_fail(w, "O13 slots", h->index, "job %u op_seq %" PRIu64 " starts, and %" PRIu64 " is the next", event->job,
                  event->op_seq, job->part->next[self]);

@@ -41,7 +41,7 @@ void sim_plan_draw_hostile(sim_plan *p, uint64_t seed, bool always)
         p->faultless = p->quiet = p->evil = false;
         p->inject &= ~(UINT64_C(1) << SIM_evil);
     }
-    if (p->coded || p->hosts < 2 || p->faultless || p->evil || !(hostile || always))
+    if ((p->coded && !always) || p->hosts < 2 || p->faultless || p->evil || !(hostile || always))
         return;
     p->hostile = true;
     sim_liar *l = &p->liar;
