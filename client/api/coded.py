@@ -127,6 +127,7 @@ class Coded:
     def _give(self, session: Session, request: Op, step: int) -> Op:
         if session is not self._session or self._buffers is None:
             self._session, self._buffers = session, SlotBuffers(session, request.count, request.kind)
+        self._buffers.are_for(request.count, request.kind)  # other than before, if no step had a result yet
         session.check_size(request)
         buffers = self._buffers
         buffers.look()

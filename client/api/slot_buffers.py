@@ -39,6 +39,10 @@ class SlotBuffers:
         self.waiting: Piece | None = None
         """What lies in the slot; a sticky one may be in an op as well."""
 
+    def are_for(self, count: int, kind: DType) -> None:
+        """From now on contributions have |count| elements of |kind|. What the engine may still read stays."""
+        self._count, self._kind = count, kind
+
     def look(self) -> bool:
         """Takes in how far the engine is. True if an op took what waited since the last look."""
         words = self.session.words()
@@ -53,8 +57,10 @@ class SlotBuffers:
 
     def blank(self) -> Piece:
         """One that nobody reads; it goes back (`give_back`) or into the slot (`placed`). Raises ResourceExhausted."""
-        if self._free:
-            return self._free.pop()
+        while self._free:
+            piece = self._free.pop()
+            if piece.array.size == self._count and piece.array.dtype == self._kind.numpy:
+                return piece
         nbytes = self._count * self._kind.itemsize
         arena = self.session.arena
         block = arena.allocate(nbytes)

@@ -283,7 +283,11 @@ def _join_error(settings: Settings, error: Any) -> Exception:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return JoinTimeout(f"{where}: not complete in time: {text}")
         case grpc.StatusCode.INVALID_ARGUMENT:
-            return InvalidArgument("join", where, text)
+            named = re.fullmatch(r"(\w+) = (\S+): allowed: (.+)", text, re.DOTALL)
+            if named is None:
+                return InvalidArgument("join", where, text)
+            value = int(named[2]) if named[2].isdecimal() else named[2]
+            return InvalidArgument(named[1], value, f"{named[3]} ({where})")
         case grpc.StatusCode.FAILED_PRECONDITION:
             differs = re.search(r": (\w+) differs: ", text)
             if differs is None:

@@ -4,6 +4,7 @@
 The gradient of part k is 4^k, so that the digits of a sum in base 4 say how often each part is in it.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts, connect_all, everywhere, ranks
+from tests.e2e.hosts import Hosts, connect_all, everywhere, new_job_name, ranks
 from ultima import DeadlineExceeded, Job, Options, RanksGone, Receipt, Slot
 from ultima.coded import Plan
 
@@ -91,11 +92,107 @@ def test_coded__a_host_is_killed_and_then_the_other_of_its_group(daemons: Daemon
             job.close()
 
 
+def test_coded__both_hosts_of_a_group_are_killed_and_come_back(daemons: Daemons) -> None:
+    """The others are told who is missing, keep their gradients, and give them again until the group is back."""
+    hosts = daemons(4)
+    jobs = connect_all(hosts, options=Options(**PLAN.options()))
+    try:
+        outcomes(everywhere(jobs, lambda _, job: give(job, 0)))
+        kept = [mine(job.rank, 1) for job in jobs]
+        for host in hosts[2:]:
+            host.kill()
+        for error in everywhere(jobs[:2], lambda rank, job: job.coded().reduce(kept[rank].copy(), 1, deadline=3)):
+            assert isinstance(error, (DeadlineExceeded, RanksGone)) and error.receipt is not None, error
+            assert error.receipt.culprit and set(error.receipt.culprit) <= {2, 3}
+        for host in hosts[2:]:
+            host.launch()
+        for host in hosts[2:]:
+            host.wait_until_ready()
+
+        def again(rank: int, job: Job) -> Any:
+            for _ in range(400):
+                try:
+                    array = kept[rank].copy()
+                    return job.coded().reduce(array, 1, deadline=2), array
+                except ultima.Behind:
+                    assert rank >= 2, "one of a group is enough, so who comes back last may have missed it"
+                    return None
+                except (DeadlineExceeded, RanksGone, ultima.DaemonError):
+                    time.sleep(0.05)  # it may fail at once for as long as the hosts have not met
+            raise AssertionError("the step has no result")
+
+        found = outcomes(everywhere(jobs, again))
+        assert found[0] and found[1]
+        for receipt, array in filter(None, found):
+            assert receipt.exact and set(array.tolist()) == {85.0 + 4}
+        outcomes(everywhere(jobs, lambda _, job: patient(job, 2)))
+    finally:
+        for job in jobs:
+            job.close()
+
+
 def test_coded__plans_that_cannot_be(four: Hosts) -> None:
-    with pytest.raises(ultima.InvalidArgument, match="stragglers = 1: allowed: one less than a divisor of the 3 ranks"):
-        connect_all(four[:3], options=Options(policy="coded", stragglers=1))
+    for stragglers in (1, 4):
+        allowed = "one less than a divisor of the 3 ranks"
+        with pytest.raises(ultima.InvalidArgument, match=f"^stragglers is {stragglers}; allowed: {allowed}"):
+            connect_all(four[:3], options=Options(policy="coded", stragglers=stragglers))
+    with pytest.raises(ultima.InvalidArgument, match=r"^stragglers is 3; allowed: 0 to 2 of 3 ranks"):
+        connect_all(four[:3], options=Options(policy="coded", stragglers=3, code="linear"))
+    with pytest.raises(ultima.InvalidArgument, match=r"^world_size is 65; allowed: 1 to 64 in a coded job"):
+        ultima.connect("many", 0, 65, four[0].socket, four[0].rendezvous, options=Options(policy="coded"))
     with pytest.raises(ultima.UltimaError, match="ranks_per_host = 1 in a coded job"):
         connect_all([four[0], four[0]], options=Options(policy="coded", stragglers=1))
+
+
+@pytest.mark.parametrize("field, other", [
+    ("stragglers", Options(**Plan(4, stragglers=3).options())),
+    ("code", Options(**Plan(4, stragglers=1, code="linear").options())),
+    ("exact", Options(**PLAN.options(exact=False))),
+    ("policy", Options(policy="majority")),
+])  # fmt: skip
+def test_coded__ranks_that_name_other_plans(four: Hosts, field: str, other: Options) -> None:
+    """All are told in what they differ, and no job begins."""
+    name = new_job_name()
+
+    def join(rank: int, host: Any) -> Any:
+        options = other if rank == 2 else Options(**PLAN.options())
+        return ultima.connect(name, rank, 4, host.socket, four[0].rendezvous, timeout=20, options=options)
+
+    for error in everywhere(four, join):
+        assert isinstance(error, ultima.Desync) and error.field == field and "rank 2 says" in str(error), error
+
+
+def test_coded__gifts_of_another_size_or_type_get_into_no_sum(four: Hosts) -> None:
+    """Rank 3 gives what does not fit. It is told, and the others have the exact sum, at the third attempt at most."""
+    for wrong in (np.ones(COUNT + 1), np.ones(COUNT, np.float32)):
+        with ranks(four, options=Options(**PLAN.options())) as jobs:
+
+            def act(rank: int, job: Job, wrong: Any = wrong) -> Any:
+                for _ in range(3):
+                    try:
+                        return job.coded().reduce(wrong.copy(), 0, deadline=5) if rank == 3 else give(job, 0)
+                    except ultima.Desync as error:
+                        if rank == 3:
+                            return error
+                raise AssertionError("differs for ever")
+
+            *good, told = everywhere(jobs, act)
+            outcomes(good)
+            assert isinstance(told, ultima.Desync) and told.field in ("count", "dtype"), told
+            assert give(jobs[3], 0).exact, "now with what fits"
+
+
+def test_coded__a_gift_of_another_step_gets_into_no_sum(four: Hosts) -> None:
+    """Rank 3 is at step 5, the others are at step 0. Step 0 is exact without it, and it waits for its own in vain."""
+    with ranks(four, options=Options(**PLAN.options())) as jobs:
+
+        def act(rank: int, job: Job) -> Any:
+            return give(job, 5, deadline=1) if rank == 3 else patient(job, 0)
+
+        *good, told = everywhere(jobs, act)
+        outcomes(good)
+        assert isinstance(told, (DeadlineExceeded, RanksGone)) and "coded, step 5" in str(told), told
+        outcomes(everywhere(jobs, lambda _, job: give(job, 6)))
 
 
 def test_coded__a_linear_code_over_three_hosts(four: Hosts) -> None:
@@ -149,7 +246,7 @@ def test_coded__a_tree_of_three_under_a_master(four: Hosts) -> None:
 
 
 def test_coded__a_tree_needs_its_master_and_no_estimate(four: Hosts) -> None:
-    with pytest.raises(ultima.InvalidArgument, match="world_size = 3: allowed: 4, 13, 40 ranks, which fill a tree"):
+    with pytest.raises(ultima.InvalidArgument, match="world_size is 3; allowed: 4, 13, 40 ranks, which fill a tree"):
         connect_all(four[:3], options=Options(policy="coded", children=3))
     with pytest.raises(ultima.Unsupported, match="no estimates in trees"):
         connect_all(four, options=Options(policy="coded", children=3, exact="no"))

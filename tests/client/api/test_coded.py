@@ -179,6 +179,18 @@ def test_coded__what_is_refused_by_name() -> None:
         job.coded()
 
 
+@pytest.mark.parametrize("first", [np.ones(3), np.ones(2, np.float32), np.ones(1)], ids=["long", "float32", "short"])
+def test_reduce__another_array_after_one_that_got_no_result(first: Any) -> None:
+    """Nobody else gave, so the step failed, and nothing is known of the vector yet. What was sent of the next one was
+    once as long as the first, or its numbers in the first one's type."""
+    plan = Plan(4, stragglers=1)
+    with coded(plan) as (_, jobs):
+        with pytest.raises((DeadlineExceeded, RanksGone)):
+            jobs[0].coded().reduce(first, 0, deadline=0.05)
+        for array, receipt in at_once(*[lambda job=job: give(job) for job in jobs]):
+            assert array.tolist() == [whole(), 0.0] and receipt.exact
+
+
 def test_coded__ranks_that_name_other_plans() -> None:
     one, other = Options(**Plan(4, 1).options()), Options(**Plan(4, 3).options())
     with FakeDaemon(4) as daemon, daemon.connect(0, options=one), pytest.raises(ultima.Desync, match="stragglers"):
