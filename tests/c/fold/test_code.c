@@ -54,6 +54,24 @@ static void decoding__gives_ones_for_each_set_that_is_enough(void)
     }
 }
 
+/* What a job is let in by looks at neighbours that are late alone. No other set is worse: whoever names a code that is
+ * let in, no set of it goes beyond the limit. */
+static void bears__is_what_all_sets_say(void)
+{
+    unsigned refused = 0;
+    for (uint32_t n = 2; n <= 17; n++) {
+        for (uint32_t late = 1; late < n; late++) {
+            uint32_t beyond = 0;
+            begin(n, late);
+            for (uint64_t came = ut_bits_below(n - late); came < ut_bit(n); came = next_set(came))
+                beyond += !ut_code_decoding(&code, came);
+            CHECK_MSG(ut_code_bears(n, late) == !beyond, "(%u, %u): %u sets are beyond the limit", n, late, beyond);
+            refused += beyond > 0;
+        }
+    }
+    CHECK_MSG(refused > 5, "%u codes are refused", refused);
+}
+
 /* A part is held by late + 1 children, the same ones after each other. */
 static void encoding__has_a_band(void)
 {
@@ -157,6 +175,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(decoding__gives_ones_for_each_set_that_is_enough);
+    RUN(bears__is_what_all_sets_say);
     RUN(encoding__has_a_band);
     RUN(decoding__of_too_few_or_of_a_bad_code_is_none);
     RUN(decoding__remembers_by_set);
