@@ -51,6 +51,8 @@ class Way:
     start_step: int = 10
     warmup: float = 0.0
     """Share of the steps that send more than |ratio|."""
+    by_rate: bool = False
+    """Memories hold steps, learning rate times gradient: a rate that falls meanwhile does not count for what is old."""
 
 
 WAYS = {
@@ -59,6 +61,8 @@ WAYS = {
     "1 % after a warm-up": Way(0.01, warmup=0.2),
     "1 %, momentum corrected": Way(0.01, momentum=True),
     "1 %, momentum corrected, after a warm-up": Way(0.01, momentum=True, warmup=0.2),
+    "1 %, by rate, after a warm-up": Way(0.01, warmup=0.2, by_rate=True),
+    "1 %, by rate, momentum corrected, after a warm-up": Way(0.01, momentum=True, warmup=0.2, by_rate=True),
     "0.1 %, momentum corrected": Way(0.001, momentum=True),
 }
 
@@ -70,8 +74,9 @@ def train(name: str, way: Way, seed: int, images: data.Images, steps: int | None
     torch.manual_seed(seed)
     model = MODELS[name]()
     inner = 0.0 if way.momentum else MOMENTUM
-    optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=inner)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, count))
+    outer = 1.0 if way.by_rate else plan.learning_rate
+    optimizer = torch.optim.SGD(model.parameters(), lr=outer, momentum=inner)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 if way.by_rate else rate(step, count))
     rules = Feedback(0, way.ratio or 1, momentum=MOMENTUM if way.momentum else 0, choose="carried",
                      warmup_steps=int(way.warmup * count))  # fmt: skip
     memories = [Memories(rules, DENSE_BELOW, "float32") for _ in range(WORLD)]
@@ -86,6 +91,8 @@ def train(name: str, way: Way, seed: int, images: data.Images, steps: int | None
                 torch.from_numpy(images.train_labels[mine].astype(np.int64)),
             ).backward()
             flat, parts = bucket_of(model)
+            if way.by_rate:
+                flat *= plan.learning_rate * rate(number, count)
             if way.ratio is None:
                 given_now = flat
             elif number < way.start_step:
