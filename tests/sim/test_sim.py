@@ -25,6 +25,7 @@ PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 200, 1000, 100, 50
 SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
+TREE_SEEDS, TREE_CANARY_SEEDS = 100, 100
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -73,7 +74,7 @@ def test_selftest() -> None:
     assert result.stdout.endswith("selftest: 0 failures\n")
 
 
-@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--linear", "--sparse", "--hostile"])
+@pytest.mark.parametrize("which", ["", "--partial", "--coded", "--linear", "--tree", "--sparse", "--hostile"])
 def test_seeds__a_few_hold(which: str) -> None:
     """The rest, under sanitizers, sliced and with planted bugs, is for `make check`."""
     (program,) = built("sim")
@@ -222,6 +223,15 @@ def test_coded__seeds_with_linear_codes_all_hold() -> None:
     assert all(met[name] for name in ("exact", "late", "unused", "redundant", "timeout", "absent", "behind", "joined"))
 
 
+@pytest.mark.check
+def test_coded__seeds_with_trees_all_hold() -> None:
+    """The same worlds where the coded job is a tree, with groups or with a linear code."""
+    (program,) = built("sim")
+    met = hold(program, "--tree", count=TREE_SEEDS)
+    names = ("exact", "late", "unused", "redundant", "timeout", "absent", "behind", "joined", "calm_without_hosts")
+    assert all(met[name] for name in names)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("which", ["--coded", "--linear"])
@@ -306,7 +316,7 @@ def test_canary__each_planted_bug_is_found() -> None:
 
     def sings(canary: Path) -> None:
         kinds = {"PARTIAL": PARTIAL_CANARY_SEEDS, "SPARSE": SPARSE_CANARY_SEEDS, "CODED": CODED_CANARY_SEEDS}
-        kinds["HOSTILE"] = CANARY_SEEDS
+        kinds |= {"HOSTILE": CANARY_SEEDS, "TREE": TREE_CANARY_SEEDS}
         of = [name for name in kinds if f"{name}_" in canary.name]
         seeds, worlds = min([kinds[name] for name in of] or [CANARY_SEEDS]), [f"--{name.lower()}" for name in of]
         result = run(canary, *worlds, "--from", 1, "--count", seeds, "--stop")

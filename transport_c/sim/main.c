@@ -25,7 +25,7 @@ typedef struct result {
 typedef struct options {
     uint64_t from, count;
     unsigned jobs;
-    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, sparse, hostile;
+    bool single, trace, hashes, perf, blame, selftest, stop, partial, coded, linear, tree, sparse, hostile;
     unsigned hosts;     /* of each world; 0: drawn */
     unsigned algorithm; /* of --perf: enum ut_algorithm */
     const char *self;
@@ -38,6 +38,7 @@ static void print_replay(const options *o, uint64_t seed)
         snprintf(hosts, sizeof hosts, " --hosts %u", o->hosts);
     const char *kind = o->partial  ? " --partial"
                        : o->linear ? " --linear"
+                       : o->tree   ? " --tree"
                        : o->coded  ? " --coded"
                        : o->sparse ? " --sparse"
                                    : "";
@@ -60,7 +61,7 @@ static void run_seed(const options *o, uint64_t seed, result *r)
     if (o->partial)
         sim_plan_draw_partial(plan, seed, o->hosts);
     else if (o->coded)
-        sim_plan_draw_coded(plan, seed, o->hosts, o->linear);
+        sim_plan_draw_coded(plan, seed, o->hosts, o->tree ? SIM_TREE : o->linear ? SIM_STAR_LINEAR : SIM_STAR);
     else if (o->sparse)
         sim_plan_draw_sparse(plan, seed, o->hosts);
     else
@@ -258,6 +259,7 @@ static void usage(FILE *out)
                  "    [--partial]                                 worlds with partial jobs\n"
                  "    [--coded]                                   worlds with a coded job\n"
                  "    [--linear]                                  the same with linear codes\n"
+                 "    [--tree]                                    the same in trees\n"
                  "    [--sparse]                                  worlds with sparse allreduces\n"
                  "    [--hostile]                                 worlds in each of which one host lies\n"
                  "    [--hosts H]                                 worlds of H hosts\n"
@@ -302,6 +304,8 @@ int main(int argc, char **argv)
             o.coded = true;
         } else if (strcmp(name, "--linear") == 0) {
             o.coded = o.linear = true;
+        } else if (strcmp(name, "--tree") == 0) {
+            o.coded = o.tree = true;
         } else if (strcmp(name, "--sparse") == 0) {
             o.sparse = true;
         } else if (strcmp(name, "--hostile") == 0) {
@@ -340,8 +344,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (o.coded && (o.partial || o.sparse)) {
-        fprintf(stderr, "sim: --coded goes with neither --partial nor --sparse\n");
+    if (o.coded && ((o.tree && (o.linear || o.hostile)) || o.partial || o.sparse)) {
+        fprintf(stderr, "sim: --coded goes with neither --partial nor --sparse, --tree not with --hostile, either\n");
         return 2;
     }
     if (o.selftest)

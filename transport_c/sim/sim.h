@@ -380,7 +380,7 @@ bool sim_all_done(const sim_world *w);
 
 static inline unsigned sim_algorithm(const sim_job_plan *j)
 {
-    return j->options.algorithm ? j->options.algorithm : UT_TAR;
+    return ut_options_algorithm(&j->options);
 }
 static inline uint64_t sim_shard_begin(uint64_t count, uint32_t hosts, uint32_t shard)
 {

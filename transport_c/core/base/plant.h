@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 /* Names with PARTIAL_ are found in worlds of partial jobs, those with SPARSE_ in worlds with sparse allreduces, those
- * with CODED_ in worlds with a coded job, those with HOSTILE_ where a host lies, the others in all. Names with JUDGED_
- * make nothing wrong, only slow: rows of the matrix fail by them. */
+ * with CODED_ in worlds with a coded job, those with TREE_ where that is a tree, those with HOSTILE_ where a host lies,
+ * the others in all. Names with JUDGED_ make nothing wrong, only slow: rows of the matrix fail by them. */
 enum ut_plant {
     UT_PLANT_NOTHING,
     UT_PLANT_ACCEPT_LATE,               /* data for a stage that has ended is folded */
@@ -52,6 +52,7 @@ enum ut_plant {
     UT_PLANT_SPARSE_HOLE_NOT_DIVIDED,   /* or the sum of the host's own ranks, where it should be their average */
     UT_PLANT_SPARSE_ONE_GRANULE_OFF,    /* an answer is put one granule behind its place */
     UT_PLANT_SPARSE_OWNER_UNROUNDED,    /* an owner's own result is more exact than what it sends */
+    UT_PLANT_TREE_OWN_LEFT_OUT,         /* in a tree a host sends up what those below gave, not its own */
     UT_PLANT_WRONG_DIVISOR,             /* the average is over the hosts that should be in it */
     UT_PLANT_WRONG_FORWARD,             /* where sums are forwarded, the own contribution alone is */
     UT_PLANT_WRONG_SIGN_KEY,            /* host 1 encodes with other signs */

@@ -67,7 +67,7 @@ static bool decodes(const ut_op_fold *f, uint32_t slot)
 static bool has_enough(const ut_op_fold *f, uint32_t slot)
 {
     const ut_coded_sums *c = sums_of(f);
-    bool own = !c->children || c->self == 0 || own_of(f);
+    bool own = !c->children || c->self == 0 || own_of(f) || ut_planted(UT_PLANT_TREE_OWN_LEFT_OUT);
     return own && needs_no_more(f, slot) && decodes(f, slot);
 }
 

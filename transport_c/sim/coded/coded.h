@@ -68,22 +68,29 @@ static inline uint32_t sim_coded_group(const sim_job_plan *j, uint32_t host)
 {
     return host / sim_coded_replicas(j);
 }
+/* Hosts that share the data of one parent: in a star all do. */
+static inline uint32_t sim_coded_fan_out(const sim_job_plan *j)
+{
+    return j->options.children ? j->options.children : j->hosts;
+}
 static inline uint32_t sim_coded_groups(const sim_job_plan *j)
 {
-    return j->hosts / sim_coded_replicas(j);
+    return sim_coded_fan_out(j) / sim_coded_replicas(j);
 }
 /* Groups that are enough. */
 static inline uint32_t sim_coded_need(const sim_job_plan *j)
 {
-    return sim_coded_linear(j) ? j->hosts - j->options.stragglers : sim_coded_groups(j);
+    return sim_coded_linear(j) ? sim_coded_fan_out(j) - j->options.stragglers : sim_coded_groups(j);
 }
-/* The sum over all data can be had from these hosts of the job. */
-static inline bool sim_coded_decodable(const sim_job_plan *j, uint64_t hosts)
+/* The result is held against the sum over all parts of the data, and tells nothing of who is in it. */
+static inline bool sim_coded_by_value(const sim_job_plan *j)
 {
-    uint32_t groups = 0;
-    for (uint32_t g = 0; g < sim_coded_groups(j); g++)
-        groups += (hosts >> g * sim_coded_replicas(j) & sim_first(sim_coded_replicas(j))) != 0;
-    return groups >= sim_coded_need(j);
+    return sim_coded_linear(j) || j->options.children;
+}
+/* In a tree, |host| has others below it. */
+static inline bool sim_coded_has_below(const sim_job_plan *j, uint32_t host)
+{
+    return j->options.children && host * j->options.children + 1 < j->hosts;
 }
 static inline bool sim_coded_exact(const sim_job_plan *j)
 {
@@ -92,6 +99,19 @@ static inline bool sim_coded_exact(const sim_job_plan *j)
 
 #define SIM_CODED_FAIL(w, oracle, r, format, ...)                                                                      \
     sim_fail(w, oracle, (r)->host, "job %u rank %u: " format, (r)->job, (r)->index, __VA_ARGS__)
+
+/* coded_tree.c */
+/* The sum over all data can be had from what the ranks of |hosts| give. */
+bool sim_coded_decodable(const sim_job_plan *j, uint64_t hosts);
+/* The same if those hosts alone are there: a tree needs its root. */
+bool sim_coded_can(const sim_job_plan *j, uint64_t hosts);
+/* What |host| of a tree gives, and what all data come to: sums of |number|, which is asked with the name of a part. */
+typedef double sim_coded_number(const void *context, uint64_t part);
+double sim_coded_tree_gives(const sim_job_plan *j, const double *encoding, uint32_t host, sim_coded_number *number,
+                            const void *context);
+double sim_coded_tree_sum(const sim_job_plan *j, sim_coded_number *number, const void *context);
+/* The rows by which the children of a parent share its data: as many numbers as it has parts for each. */
+void sim_coded_encoding(const sim_job_plan *j, double *ret);
 
 /* coded_code.c */
 void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t step, void *out);

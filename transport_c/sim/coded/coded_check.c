@@ -79,8 +79,8 @@ static void read_result(view *v)
         if (!sim_coded_read(v->w, v->rank->job, v->step, i, next, v->result, &held, &wrong))
             FAIL("O2 fingerprint", "element %" PRIu64 " of %" PRIu64 ", %.17g, %s", wrong.element, count,
                  sim_code_real(v->plan->part.dtype, v->result + wrong.element * v->element), wrong.reason);
-        bool linear = sim_coded_linear(v->plan);
-        if (v->op && (linear ? !sim_coded_decodable(v->plan, v->op->gave) : (held.ranks & ~gave) != 0))
+        bool by_value = sim_coded_by_value(v->plan);
+        if (v->op && (by_value ? !sim_coded_decodable(v->plan, v->op->gave) : (held.ranks & ~gave) != 0))
             FAIL("O2 fingerprint", "element %" PRIu64 " holds groups %#" PRIx64 ", of which %#" PRIx64 " gave", i,
                  held.ranks, gave);
         v->least = UT_MIN2(v->least, sim_ones(held.ranks | held.unsure));
@@ -105,13 +105,21 @@ static void check_agreement(view *v)
 {
     uint64_t digest = sim_digest(v->result, v->plan->part.count * v->element);
     sim_coded_step *s = sim_coded_step_of(v->w, v->rank->job, v->step);
-    bool again = sim_coded_linear(v->plan) && s->op_seq != v->r->op_seq; /* others came, and it is rounded otherwise */
+    bool again =
+        sim_coded_by_value(v->plan) && s->op_seq != v->r->op_seq; /* others came, and it is rounded otherwise */
     if (s->result && s->digest != digest && !again)
         FAIL("O4 agreement", "op_seq %" PRIu64 " had another result of this step", s->op_seq);
     *s = (sim_coded_step){true, v->least == v->groups, v->r->op_seq, digest};
 }
 
 /* ---- O13 ---- */
+
+/* The hosts from which this one gets sums in a tree. */
+static uint64_t below(const view *v)
+{
+    uint32_t children = v->plan->options.children;
+    return sim_coded_has_below(v->plan, v->self) ? sim_first(children) << (v->self * children + 1) : 0;
+}
 
 /* Who gave, who was not needed and who came too late. */
 static void check_names(view *v)
@@ -134,12 +142,15 @@ static void check_names(view *v)
             FAIL("O13 slots", "host %u is said to be late, and gave %.3f ms before the op ended here", h,
                  (double)(v->op->ended_at[v->self] - v->op->gave_at[h]) / UT_MS);
     }
-    if (v->r->unused_mask & (~fresh | members(v, sim_coded_group(v->plan, v->self))))
+    uint64_t gone_by = v->plan->options.children ? ~below(v) : members(v, sim_coded_group(v->plan, v->self));
+    if (v->r->unused_mask & (~fresh | gone_by))
         FAIL("O13 slots", "hosts %#" PRIx64 " are unused, %#" PRIx64 " gave", v->r->unused_mask, fresh);
-    uint64_t own = sim_coded_linear(v->plan) ? 0 : members(v, sim_coded_group(v->plan, v->self));
+    uint64_t own = sim_coded_by_value(v->plan) ? 0 : members(v, sim_coded_group(v->plan, v->self));
     uint64_t used = v->op->gave & ~v->r->unused_mask;
     if (v->own && v->r->exact == UT_EXACT_YES && !sim_coded_decodable(v->plan, used | own))
         FAIL("O13 slots", "it is exact, and hosts %#" PRIx64 " alone were used", used);
+    if (v->plan->options.children && (v->r->late_mask & 1))
+        FAIL("O13 slots", "the root is late%s", ", which has nothing to give");
     v->w->cover[SIM_CODED_late] += v->r->late_mask != 0;
     v->w->cover[SIM_CODED_unused] += v->r->unused_mask != 0;
 }
@@ -156,6 +167,10 @@ static void check_bytes(view *v)
              "%" PRIu64 " bytes expected, %" PRIu64 " used, %" PRIu64 " redundant, %" PRIu64 " missing",
              r->bytes_expected, r->bytes_used, r->bytes_redundant, r->bytes_missing);
     uint64_t most = v->own * sim_coded_need(v->plan) + rest, least = gave ? most - v->own : most;
+    if (v->plan->options.children) { /* who is not the root has the result, and what it could add up */
+        least = v->self ? rest : most;
+        most += v->self && below(v) ? rest * sim_coded_need(v->plan) : 0;
+    }
     if (r->exact == UT_EXACT_YES && (r->bytes_used < least || r->bytes_used > most))
         FAIL("O3 conservation", "%" PRIu64 " bytes used; what is in the result is %" PRIu64 " to %" PRIu64,
              r->bytes_used, least, most);
@@ -185,7 +200,7 @@ static void check_calm(view *v)
     for (uint32_t h = 0; h < v->plan->hosts; h++)
         here |= (uint64_t)!v->w->host[v->plan->host[h]].gone << h;
     gone = here != sim_first(v->plan->hosts);
-    bool decodable = sim_coded_decodable(v->plan, here);
+    bool decodable = sim_coded_can(v->plan, here);
     if (calm)
         c->calm_from = UT_MIN2(c->calm_from ? c->calm_from : UINT64_MAX, v->r->op_seq + 1);
     bool settled = calm && v->r->op_seq + 1 >= c->calm_from + SIM_OWNERS_OPS;

@@ -40,33 +40,50 @@ static void put_real(const form *f, double value, void *out)
     memcpy(out, f->dtype == UT_FLOAT32 ? (void *)&single : (void *)&value, f->element);
 }
 
-/* ---- linear codes ---- */
+/* ---- linear codes, and trees ---- */
 
-static double number_of(const form *f, uint64_t element, uint32_t part)
+static double number_of(const form *f, uint64_t element, uint64_t part)
 {
-    return (double)(1 + sim_mix(f->seed ^ element * 0x9e3779b97f4a7c15u ^ (uint64_t)(part + 1) << 48) % UNITS);
+    return (double)(1 + sim_mix(f->seed ^ element * 0x9e3779b97f4a7c15u ^ (part + 1) << 48) % UNITS);
 }
 
-static void fill_linear(const sim_job_plan *j, const form *f, uint32_t host, void *out)
+typedef struct place {
+    const form *form;
+    uint64_t element;
+} place;
+
+static double number_at(const void *context, uint64_t part)
+{
+    const place *at = context;
+    return number_of(at->form, at->element, sim_mix(part));
+}
+
+static void fill_by_value(const sim_job_plan *j, const form *f, uint32_t host, void *out)
 {
     double code[SIM_HOSTS * SIM_HOSTS];
-    ut_code_encoding(j->hosts, j->options.stragglers, code);
+    sim_coded_encoding(j, code);
     for (uint64_t i = 0; i < j->part.count; i++) {
         double value = 0;
-        for (uint32_t part = 0; part < j->hosts; part++)
+        place at = {f, i};
+        for (uint32_t part = 0; part < j->hosts && !j->options.children; part++)
             value += code[host * j->hosts + part] * number_of(f, i, part);
+        if (j->options.children)
+            value = sim_coded_tree_gives(j, code, host, number_at, &at);
         put_real(f, value, (uint8_t *)out + i * f->element);
     }
 }
 
 /* What the rounding of each contribution can grow to, and what the coefficients leave. */
-static bool read_linear(const sim_job_plan *j, const form *f, uint64_t from, uint64_t to, const uint8_t *values,
-                        sim_wrong *wrong)
+static bool read_by_value(const sim_job_plan *j, const form *f, uint64_t from, uint64_t to, const uint8_t *values,
+                          sim_wrong *wrong)
 {
     for (uint64_t i = from; i < to; i++) {
         double sum = 0, is = sim_code_real(f->dtype, values + i * f->element);
-        for (uint32_t part = 0; part < j->hosts; part++)
+        place at = {f, i};
+        for (uint32_t part = 0; part < j->hosts && !j->options.children; part++)
             sum += number_of(f, i, part);
+        if (j->options.children)
+            sum = sim_coded_tree_sum(j, number_at, &at);
         double most = sum * (f->dtype == UT_FLOAT32 ? UT_CODE_AMPLIFICATION_MAX * 0x1p-23 : 1e-8);
         *wrong = (sim_wrong){i, "is not the sum over all parts of the data"};
         if (!(is > sum - most && is < sum + most))
@@ -82,8 +99,8 @@ void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t st
     const sim_job_plan *j = &w->plan.job[job];
     form f = form_of(w, job, step);
     uint32_t group = sim_coded_group(j, host);
-    if (sim_coded_linear(j)) {
-        fill_linear(j, &f, host, out);
+    if (sim_coded_by_value(j)) {
+        fill_by_value(j, &f, host, out);
         return;
     }
     for (uint64_t i = 0; i < j->part.count; i++) {
@@ -151,9 +168,9 @@ bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t fr
 {
     form f = form_of(w, job, step);
     sim_wrong first;
-    if (sim_coded_linear(&w->plan.job[job])) {
+    if (sim_coded_by_value(&w->plan.job[job])) {
         *ret = (sim_held){sim_first(f.groups), 0};
-        return read_linear(&w->plan.job[job], &f, from, to, values, wrong);
+        return read_by_value(&w->plan.job[job], &f, from, to, values, wrong);
     }
     if (read_slot(&f, from, to, f.groups, values, ret, wrong))
         return true;

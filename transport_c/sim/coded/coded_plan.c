@@ -42,6 +42,32 @@ static void draw_linear(sim_job_plan *j, uint64_t seed)
     while (!ut_code_bears(j->hosts, j->options.stragglers));
 }
 
+/* A tree of some of the same hosts, with groups or with a linear code; a job of one host stays a star. */
+static void draw_tree(sim_job_plan *j, uint64_t seed)
+{
+    static const struct {
+        uint8_t hosts, children;
+    } shapes[] = {{2, 1}, {3, 2}, {3, 1}, {4, 3}, {5, 4}, {6, 5}, {7, 2}, {7, 6}, {13, 3}, {13, 12}, {15, 2}, {21, 4}};
+    sim_rng rng = sim_rng_for(seed, 31);
+    uint32_t fit = 0;
+    while (fit < sizeof shapes / sizeof *shapes && shapes[fit].hosts <= j->hosts)
+        fit++;
+    if (fit == 0)
+        return;
+    uint32_t at = fit - 1 - (uint32_t)sim_below(&rng, UT_MIN2(fit, 3u));
+    ut_job_options *o = &j->options;
+    j->hosts = shapes[at].hosts;
+    o->children = shapes[at].children;
+    o->exact = 0;
+    o->incast = o->incast < j->hosts ? o->incast : 0;
+    o->code = sim_chance(&rng, 500000) ? UT_CODE_LINEAR : 0;
+    do
+        o->stragglers = (uint8_t)(sim_chance(&rng, 800000) ? 1 : sim_below(&rng, 4));
+    while (o->stragglers >= o->children ? o->children > 1 || o->stragglers
+           : o->code                    ? !ut_code_bears(o->children, o->stragglers)
+                                        : o->children % (o->stragglers + 1u));
+}
+
 static void draw_vector(const sim_plan *p, sim_job_plan *j, sim_rng *rng)
 {
     sim_part_plan *part = &j->part;
@@ -74,10 +100,15 @@ static void draw_trainers(const sim_plan *p, sim_job_plan *j, sim_rng *rng)
         part->style[k] = !p->faultless && k && sim_chance(rng, 40000) ? SIM_SLEEPER : SIM_EAGER;
 }
 
-/* Hosts, or their trainers, of one group die: as many as it can do without, or all. */
+/* Hosts, or their trainers, of one group die, or in a tree of one parent: as many as it can do without, or one more. */
 static void draw_deaths(sim_plan *p, sim_job_plan *j, sim_rng *rng)
 {
     uint32_t replicas = j->options.stragglers + 1u, group = (uint32_t)sim_below(rng, j->hosts / replicas);
+    uint32_t first = group * replicas, children = j->options.children;
+    if (children) { /* of one parent */
+        uint32_t parents = (j->hosts - 1) / children;
+        first = (group % parents) * children + 1 + (uint32_t)sim_below(rng, children - replicas + 1);
+    }
     bool all = sim_chance(rng, 400000), daemons = sim_chance(rng, 600000);
     ut_ns at = sim_octaves(rng, 200 * UT_US, 100 * UT_MS);
     bool for_good = sim_chance(rng, 400000);
@@ -85,7 +116,7 @@ static void draw_deaths(sim_plan *p, sim_job_plan *j, sim_rng *rng)
     if (daemons && dying == j->hosts)
         return; /* nobody would know where the job stands */
     for (uint32_t k = 0; k < dying && p->items < SIM_ITEMS; k++) {
-        uint32_t host = group * replicas + k;
+        uint32_t host = first + k;
         sim_item item = {.kind = daemons ? SIM_DAEMON_DEATH : SIM_TRAINER_DEATH,
                          .at = at + sim_below(rng, 2 * UT_MS),
                          .lasts = for_good ? UT_NEVER : sim_octaves(rng, 3 * UT_MS, 400 * UT_MS),
@@ -115,7 +146,7 @@ static void drop_deaths_of_all(sim_plan *p, const sim_job_plan *j)
     }
 }
 
-void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts, bool linear)
+void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts, enum sim_coded_kind kind)
 {
     sim_plan_draw(p, seed, hosts);
     sim_rng rng = sim_rng_for(seed, 23);
@@ -124,8 +155,10 @@ void sim_plan_draw_coded(sim_plan *p, uint64_t seed, uint32_t hosts, bool linear
     p->partial = p->coded = true;
     p->bad_submission = 0;
     draw_groups(j, &rng);
-    if (linear)
+    if (kind == SIM_STAR_LINEAR)
         draw_linear(j, seed);
+    if (kind == SIM_TREE)
+        draw_tree(j, seed);
     draw_vector(p, j, &rng);
     draw_trainers(p, j, &rng);
     bool deaths = !p->faultless && !p->evil && j->hosts > 1 && sim_chance(&rng, 350000);

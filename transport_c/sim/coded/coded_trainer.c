@@ -318,7 +318,7 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     uint64_t here = 0;
     for (uint32_t k = 0; k < j->hosts; k++)
         here |= (uint64_t)!w->host[j->host[k]].gone << k;
-    bool decodable = !w->plan.evil && sim_coded_decodable(j, here);
+    bool decodable = !w->plan.evil && sim_coded_can(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
     if (++r->coder->calm_tries > sim_calm_ops(j) + TRIES && decodable && r->coder->calm_answers == 0)

@@ -37,9 +37,9 @@ void sim_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, uint64_t
         all += owners >> h & 1;
     }
     uint32_t shard = (uint32_t)((place + op_seq) % UT_MAX2(all, 1));
-    bool ps = sim_algorithm(j) == UT_PS, one = owners >> host & 1;
-    *from = ps || !one ? 0 : sim_shard_begin(count, all, shard);
-    *to = ps ? (host == 0 ? count : 0) : one ? sim_shard_begin(count, all, shard + 1) : 0;
+    bool single = sim_algorithm(j) == UT_PS || sim_algorithm(j) == UT_TREE, one = owners >> host & 1;
+    *from = single || !one ? 0 : sim_shard_begin(count, all, shard);
+    *to = single ? (host == 0 ? count : 0) : one ? sim_shard_begin(count, all, shard + 1) : 0;
 }
 
 void sim_op_owned(const sim_job_plan *j, uint64_t op_seq, uint64_t owners, const sim_op *op, uint32_t host,

@@ -196,7 +196,8 @@ void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
 void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);
 /* coded_plan.c: that world with a coded job in it. */
-void sim_plan_draw_coded(sim_plan *plan, uint64_t seed, uint32_t hosts, bool linear);
+enum sim_coded_kind { SIM_STAR, SIM_STAR_LINEAR, SIM_TREE };
+void sim_plan_draw_coded(sim_plan *plan, uint64_t seed, uint32_t hosts, enum sim_coded_kind kind);
 /* sparse_plan.c: with sparse allreduces. */
 void sim_plan_draw_sparse(sim_plan *plan, uint64_t seed, uint32_t hosts);
 
