@@ -11,9 +11,6 @@ PYTEST := $(PY) -m pytest
 # Arguments for the tool behind a verb: make test ARGS="-k desync", make demo ARGS="--backend gloo"
 ARGS ?=
 
-# Exactly this one: the process group relies on what this release was seen to do.
-TORCH := torch==2.13.0
-
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
@@ -50,12 +47,10 @@ help:
 setup: $(VENV)/.installed
 
 # Packages first, the extension after: a changed C file rebuilds the one without looking at the other.
-$(VENV)/.packages: pyproject.toml
+$(VENV)/.packages: pyproject.toml deploy/development.lock deploy/torch-cpu.lock deploy/torch.lock .ci/install
 	@.ci/packages
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Python packages into $(VENV) (torch is large: minutes on the first run)"
-	@$(PY) -m pip install --quiet --upgrade "setuptools>=80" "wheel>=0.48" "cffi>=2.1"
-	@$(PY) .ci/requirements torch demo web dev | $(PY) -m pip install --quiet --requirement /dev/stdin "$(TORCH)"
+	@VENV=$(VENV) .ci/install
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.packages setup.py $(C_FILES)

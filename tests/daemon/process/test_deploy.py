@@ -8,13 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from ultima.daemon.base.config import load
 from ultima.v1.limits import LANES_MAX
@@ -72,29 +68,6 @@ def test_unit__shows_how_to_name_the_peers_network() -> None:
     """Commented out, because a network that was forgotten looks like one that swallows packets."""
     text = UNIT.read_text()
     assert "#IPAddressDeny=any\n" in text and re.search(r"^#IPAddressAllow=localhost \S+$", text, re.MULTILINE)
-
-
-def test_lock__is_what_the_project_asks_for_and_all_that_it_needs() -> None:
-    """With the versions in the lock every requirement is met, those of requirements too."""
-    text = (ROOT / "deploy/requirements.lock").read_text().replace(" \\\n", " ")
-    locked: dict[str, str] = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            found = re.fullmatch(r"([a-z0-9-]+)==(\S+)((?: +--hash=sha256:[0-9a-f]{64})+)", line)
-            assert found is not None, line
-            locked[found[1]] = found[2]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    open_ones, seen = [Requirement(text) for text in project["dependencies"]], set()
-    while open_ones:
-        wanted = open_ones.pop()
-        name = canonicalize_name(wanted.name)
-        assert name in locked, f"{wanted} is not in the lock: run deploy/lock.py"
-        assert wanted.specifier.contains(locked[name]), f"{wanted}, but the lock has {locked[name]}: run deploy/lock.py"
-        if name not in seen:
-            seen.add(name)
-            needs = [Requirement(text) for text in requires(name) or []]
-            open_ones += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
-    assert len(seen) >= 15
 
 
 def test_generated_code__is_current() -> None:
