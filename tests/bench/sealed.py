@@ -56,13 +56,13 @@ def measured(cluster: Cluster, kind: str, size: str, ops: int) -> Row:
     return row
 
 
-def sealed_and_plain(lab: Lab, authority: Authority, rounds: int, ops: int) -> Rows:
+def sealed_and_plain(lab: Lab, authority: Authority, sizes: list[str], rounds: int, ops: int) -> Rows:
     """By kind and size, one row a round."""
     rows: Rows = {}
     for _ in range(rounds):
         for kind, known in (("plain", None), ("sealed", authority)):
             with Cluster(lab, authority=known, anew=True) as cluster:
-                for size in SIZES:
+                for size in sizes:
                     count = ops if size == "25M" else SMALL_OPS * ops
                     rows.setdefault((kind, size), []).append(measured(cluster, kind, size, count))
     return rows
@@ -99,6 +99,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of each link; 0: not shaped")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ops", type=int, default=10, help=f"of 25 MB; {SMALL_OPS} times as many of 64 KiB")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of buckets; both if not given")
     parser.add_argument("--flood", action="store_true", help="sealed daemons with and without garbage, instead")
     flags = parser.parse_args()
     if why := unavailable():
@@ -112,7 +113,7 @@ def main() -> int:
         if flags.flood:
             tell(flooded(lab, Authority(), flags.rounds, flags.ops), "calm")
         else:
-            tell(sealed_and_plain(lab, Authority(), flags.rounds, flags.ops), "plain")
+            tell(sealed_and_plain(lab, Authority(), flags.sizes, flags.rounds, flags.ops), "plain")
     return 0
 
 
