@@ -25,10 +25,6 @@ from ultima.daemon.base.errors import StartupError
 if TYPE_CHECKING:
     from ultima.daemon.engine.engine import Engine, EngineConfig
 
-# gRPC's own chatter would stand beside the one line that says why the daemon does not start.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:

@@ -126,7 +126,7 @@ class UltimaProcessGroup(NativeProcessGroup):
             # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
             meeting, self._job = self._join(store, rank, size, group_name)
             # Gloo would believe the addresses that an earlier life of these ranks left in the store.
-            store = PrefixStore(meeting.job, store)
+            store = PrefixStore(meeting.number, store)
         self._start_gloo(store, rank, size, timeout)
         _opened(self)
 

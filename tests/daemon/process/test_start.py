@@ -140,6 +140,24 @@ def test_start__socket_of_somebody_else(folder: Path) -> None:
         path.unlink()
 
 
+def test_start__silences_grpc_before_it_is_imported() -> None:
+    """It looks at the environment then and never again; a peer that asks who answers here would leave two lines."""
+    look = """
+import os, sys
+class Look:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print("verbosity", os.environ.get("GRPC_VERBOSITY"), flush=True)
+sys.meta_path.insert(0, Look())
+import ultima.daemon.process.main
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "verbosity NONE\n", done
+
+
 def test_version_and_help() -> None:
     """As it is installed."""
 

@@ -60,10 +60,35 @@ def test_meet__names_every_job_differently(cluster: Cluster, monkeypatch: pytest
     assert all(name.startswith("nightly-0-") and name.isprintable() and len(name) <= 128 for name in names)
 
 
+def test_meet__only_fingerprints_of_the_name_are_in_the_store(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's store is in the clear."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "telltale")
+    written: list[str] = []
+
+    class Store(torch.distributed.HashStore):
+        def set(self, key: str, value: str) -> None:
+            written.append(f"{key} {value}")
+            super().set(key, value)
+
+    first, second = meet_all(cluster.sockets, store=Store())
+    assert first == second and first.job == f"telltale-0-{first.number}"
+    assert len(written) == 3 and not any("telltale" in words for words in written), written
+
+
+def test_meet__ranks_with_other_names_still_meet(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ULTIMA_JOB was set on one host alone: then the job bears a name that all can know."""
+    names = iter(["mine-0", "yours-0"])
+    monkeypatch.setattr(rendezvous, "_readable", lambda _group: next(names))
+    first, second = meet_all(cluster.sockets)
+    assert first == second and first.job == f"{rendezvous.NAMELESS}-{first.number}"
+
+
 def test_job_name__stays_within_what_a_daemon_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "r\n" * 200)
-    name = rendezvous._job_name("g" * 500)
-    assert len(name) <= 128 and name.isprintable()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "é\n" * 200)
+    name = rendezvous._readable("g" * 500)
+    assert name.isprintable() and len(name) <= 100
 
 
 def test_meet__a_rank_without_a_daemon_is_named_to_the_others(cluster: Cluster, tmp_path: Path) -> None:
