@@ -239,6 +239,8 @@ class Receipt(Deferred):
     """Bytes of payload of the op that came to this host, counted as `wire_sent`."""
     values: int = 0
     """In a sparse op: elements that this host's ranks gave, up to the first bad index of each; 0 for other ops."""
+    lacks: bool = False
+    """In a sparse op: some of what this host gave is in no sum; see the argument `returns` of `allreduce_sparse`."""
 
     @property
     def complete(self) -> bool:
@@ -330,6 +332,7 @@ class Receipt(Deferred):
             "wire_sent": self.wire_sent,
             "wire_received": self.wire_received,
             "values": self.values,
+            "lacks": self.lacks,
             "residual": self.residual,
             "peers": [
                 {

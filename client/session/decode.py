@@ -96,6 +96,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         wire_sent=raw.wire_sent,
         wire_received=raw.wire_received,
         values=raw.values,
+        lacks=bool(raw.lacks),
         residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,  # no NaN either
     )
 

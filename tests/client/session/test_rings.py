@@ -112,6 +112,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
         wire_sent=300,
         wire_received=120,
         values=9,
+        lacks=1,
         nonfinite=2,
         elapsed_ns=1_500_000,
         deadline_ns=2_000_000_000,
@@ -134,7 +135,7 @@ def test_take__complete_receipt(pair: tuple[rings.NativeRings, EngineSide]) -> N
     assert receipt.stage_ends == (StageEnd.COMPLETE, StageEnd.COMPLETE)
     assert (receipt.bytes_expected, receipt.bytes_used, receipt.bytes_missing) == (100, 100, 0)
     assert (receipt.bytes_repaired, receipt.bytes_duplicate, receipt.nonfinite, receipt.drops_host) == (20, 4, 2, 6)
-    assert (receipt.wire_sent, receipt.wire_received, receipt.values) == (300, 120, 9)
+    assert (receipt.wire_sent, receipt.wire_received, receipt.values, receipt.lacks) == (300, 120, 9, True)
     assert receipt.owners == (0, 1, 3, 4)
     assert [peer.ranks for peer in receipt.peers] == [(0, 1), (2,), (3, 4)]
     assert receipt.peers[1].expected_bytes == (60, 40)
