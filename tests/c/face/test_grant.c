@@ -100,6 +100,48 @@ static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
     end();
 }
 
+static void call_doubles(uint64_t op, uint64_t count)
+{
+    for (uint32_t h = 0; h < n; h++) {
+        ut_submission s = {.op_seq = op,
+                           .count = count,
+                           .deadline_ns = now + 900 * UT_MS,
+                           .dtype = UT_FLOAT64,
+                           .redop = UT_SUM,
+                           .mode = UT_BOUNDED};
+        CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
+        ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
+    }
+    run(now + UT_SECOND);
+    CHECK_EQ(receipt(0).status, UT_COMPLETE);
+}
+
+/* Packets that host 0 may send, with nothing to send. */
+static uint64_t unasked(void)
+{
+    return (credit() - hosts[0].engine->job[0]->conn[1].tx.bytes) / 1472;
+}
+
+/* A bucket of 17 packets goes to the parameter server and comes back: more than the usual standing credit, and no grant
+ * is waited for from the second op on. When four ops in a row were smaller, credit is as before. */
+static void grant__ops_as_small_as_the_last_ones_wait_for_none(void)
+{
+    enum { USUAL = UT_POOL_PACKETS / 4, WHOLE = 17, OPS_KEPT = UT_OPS_MAX };
+    static const uint8_t ps[MOST] = {UT_PS, UT_PS};
+    n = 2;
+    begin(ps);
+    run(now + 200 * UT_MS);
+    CHECK_EQ(unasked(), USUAL);
+    call_doubles(0, ELEMENTS);
+    for (uint64_t op = 1; op < OPS_KEPT; op++) {
+        CHECK_EQ(unasked(), WHOLE);
+        call_doubles(op, 2);
+    }
+    call_doubles(OPS_KEPT, 2);
+    CHECK_EQ(hosts[1].engine->pool.standing, USUAL * 1472);
+    end();
+}
+
 /* A host that works takes many short turns with little to read, one that sleeps a long one with much. */
 static void grant__lateness_is_that_of_packets_and_not_of_turns(void)
 {
@@ -133,6 +175,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(grant__is_taken_as_a_feedback_says_it);
     RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
+    RUN(grant__ops_as_small_as_the_last_ones_wait_for_none);
     RUN(grant__lateness_is_that_of_packets_and_not_of_turns);
     return check_end();
 }

@@ -163,6 +163,30 @@ static void pool__gives_standing_credit_unasked_and_no_more(void)
     CHECK(inlet[0].raised && inlet[0].outstanding == pool.standing);
 }
 
+/* The pool at rest has 48 packets: transfers that have room in it side by side may come unasked, whole or not at all.
+ */
+static void pool__small_transfers_may_come_unasked_as_a_whole(void)
+{
+    static const struct {
+        uint32_t packets, peers, standing; /* packets of it */
+    } rows[] = {{0, 3, 8},   {5, 3, 8},  {12, 3, 12}, {16, 3, 16}, {17, 3, 8}, {6, 7, 8},
+                {48, 1, 48}, {49, 1, 8}, {12, 4, 12}, {13, 4, 8},  {12, 3, 12}};
+    fresh();
+    samples(1, 125000000, 0, 0, 0, false); /* of three peers: now the least is 8 */
+    pool.bytes = UT_POOL_PACKETS * PACKET;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ut_pool_expect(&pool, rows[i].packets, rows[i].peers);
+        CHECK_EQ(pool.standing, rows[i].standing * PACKET);
+    }
+    hand_out(3);
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_EQ(inlet[i].granted, 12 * PACKET);
+    samples(60, 12500000000, 0, UT_MS, 0, true); /* as much standing credit as there may be */
+    CHECK_EQ(pool.standing, UT_POOL_STANDING_MAX * PACKET);
+    ut_pool_expect(&pool, UT_POOL_STANDING_MAX + 1, 1);
+    CHECK_EQ(pool.standing, UT_POOL_STANDING_MAX * PACKET);
+}
+
 /* Whoever waits for its turn may send a trickle. */
 static void pool__gives_no_more_unasked_than_the_caller_allows(void)
 {
@@ -272,6 +296,7 @@ int main(int argc, char **argv)
     RUN(pool__grows_when_the_link_starves);
     RUN(pool__is_not_larger_than_the_host_has_room_for);
     RUN(pool__gives_standing_credit_unasked_and_no_more);
+    RUN(pool__small_transfers_may_come_unasked_as_a_whole);
     RUN(pool__gives_no_more_unasked_than_the_caller_allows);
     RUN(pool__early_data_use_up_the_standing_credit_alone);
     RUN(pool__shares_equally_whoever_came_first);

@@ -104,6 +104,16 @@ void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)
     e->came.runs += numbers > 2 ? numbers - 1 : 0;
 }
 
+/* Packets of the largest transfer that came from one peer in the newest ops of all jobs. */
+static uint32_t largest_of(const ut_engine *e)
+{
+    uint32_t largest = 0;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        for (unsigned k = 0; e->job[n] && k < UT_OPS_MAX; k++)
+            largest = UT_MAX2(largest, e->job[n]->largest[k]);
+    return largest;
+}
+
 void ut_engine_credit_tick(ut_engine *e, ut_ns now)
 {
     uint32_t peers, inlets = 0;
@@ -111,6 +121,7 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now)
     ut_ns round = round_of(e, &peers);
     ut_pool_count came = came_to_host(e, 4 * round + UT_MS, now, &others);
     ut_pool_measure(&e->pool, &came, round, e->late, peers, now);
+    ut_pool_expect(&e->pool, largest_of(e), peers);
     ut_ns silent = UT_NEVER;
     e->credit_at = UT_NEVER;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++)

@@ -31,7 +31,8 @@ static void set_bytes(ut_pool *p, uint64_t bytes, uint64_t peers)
     p->bytes = UT_MIN2(bytes, p->most);
     p->share = peers > 1 ? p->bytes * SHARE_MOST / 100 : p->bytes;
     p->quantum = UT_MAX2(p->bytes / UT_MAX2(PARTS, 2 * peers), (uint64_t)GRANT_PACKETS * p->packet);
-    p->standing = (uint32_t)UT_MAX2(UT_MIN2(standing, (uint64_t)UT_POOL_STANDING_MAX), least) * p->packet;
+    p->few = (uint32_t)UT_MAX2(UT_MIN2(standing, (uint64_t)UT_POOL_STANDING_MAX), least) * p->packet;
+    p->standing = p->few;
 }
 
 void ut_pool_init(ut_pool *p, uint32_t packet, uint64_t most)
@@ -117,6 +118,13 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     begin(p, count, now);
 }
 
+void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t peers)
+{
+    uint64_t whole = (uint64_t)packets * p->packet;
+    bool fits = packets <= UT_POOL_STANDING_MAX && whole * UT_MAX2(peers, 1) <= p->bytes;
+    p->standing = fits ? UT_MAX2(p->few, (uint32_t)whole) : p->few;
+}
+
 /* How much |inlet| may have outstanding. */
 static uint64_t wanted(const ut_pool *p, const ut_inlet *inlet)
 {
@@ -125,10 +133,13 @@ static uint64_t wanted(const ut_pool *p, const ut_inlet *inlet)
 }
 
 /* What |inlet| would be granted next if there were room: a quantum. Less waits until half of the standing credit is
- * gone, so that no message goes for each packet. */
+ * gone, so that no message goes for each packet; but where a whole transfer may come unasked, all of it is given back
+ * once nothing more is known to come. */
 static uint64_t step_of(const ut_pool *p, const ut_inlet *inlet)
 {
     uint64_t want = wanted(p, inlet), lacks = want - UT_MIN2(want, inlet->outstanding);
+    if (inlet->more == 0 && p->standing > p->few)
+        return lacks;
     if (inlet->outstanding <= p->standing / 2)
         return UT_MIN2(lacks, UT_MAX2(p->quantum, p->standing - inlet->outstanding));
     return lacks >= p->quantum ? p->quantum : 0;

@@ -48,8 +48,9 @@ struct ut_job {
     struct ut_partial *partial; /* what only a partial job knows; NULL in other jobs */
     ut_job_account account;
     ut_op op[UT_OPS_MAX];
-    ut_conn *conn;     /* one for each host of the job; this host's own is unused */
-    ut_claims *claims; /* likewise */
+    uint32_t largest[UT_OPS_MAX]; /* packets of the largest transfer into this host, of each of the newest ops */
+    ut_conn *conn;                /* one for each host of the job; this host's own is unused */
+    ut_claims *claims;            /* likewise */
 };
 
 static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)

@@ -145,11 +145,22 @@ static void plan(ut_job *j, ut_op *op, ut_ns now)
     place_buffers(j, op);
 }
 
+/* For the credit of the ops to come, which are mostly as large. */
+static void note_largest(ut_job *j, const ut_op *op)
+{
+    uint32_t *largest = &j->largest[op->seq % UT_OPS_MAX];
+    *largest = 0;
+    for (uint32_t i = 0; i < op->plan.schedule.steps; i++)
+        if (op->plan.schedule.step[i].kind == UT_STEP_RECEIVE)
+            *largest = UT_MAX2(*largest, op->plan.transfer[i].slots);
+}
+
 /* All is in place: packets may flow. */
 static void begin(ut_job *j, ut_op *op, ut_ns now)
 {
     op->state = UT_OP_RUNNING;
     place_transfers(j, op);
+    note_largest(j, op);
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
