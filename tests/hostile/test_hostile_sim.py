@@ -59,6 +59,7 @@ def test_liar__is_found_in_a_core_that_believes_it() -> None:
     """Lies about owners show in what honest hosts own, those about the codec in the values."""
     found_by = {"DECIDER": "O16 among liars", "OWNERS": "O16 among liars", "CODEC_UNTAGGED": "O2 fingerprint"}
     canaries = {path.name.partition("HOSTILE_")[2]: path for path in built("canary") if "HOSTILE_" in path.name}
+    canaries = {name: path for name, path in canaries.items() if not name.startswith("CODED_")}  # those are test_sim's
     assert canaries.keys() == found_by.keys()
     for name, canary in canaries.items():
         failure, first = None, 1

@@ -18,15 +18,15 @@ static uint64_t job_bytes(uint32_t hosts_, uint32_t places, uint8_t algorithm, u
     return ut_job_bytes(&engine, &job);
 }
 
-/* Quarters of a bucket in each of the four places of ops, which grow with the bucket: the state of its slots is far
- * less than one. */
-static uint64_t quarters(uint32_t hosts_, uint32_t places, uint8_t algorithm, uint8_t policy)
+/* Eighths of a bucket in each of the four places of ops, which grow with the bucket: the state of its slots is far less
+ * than one. */
+static uint64_t eighths(uint32_t hosts_, uint32_t places, uint8_t algorithm, uint8_t policy)
 {
     const uint64_t less = (uint64_t)64 << 20, more = (uint64_t)320 << 20;
     const uint64_t grown =
         job_bytes(hosts_, places, algorithm, policy, more) - job_bytes(hosts_, places, algorithm, policy, less);
-    CHECK(UT_OPS_MAX == 4 && 4 * (grown % (more - less)) < more - less);
-    return grown / (more - less);
+    CHECK(UT_OPS_MAX == 4 && 2 * (2 * grown % (more - less)) < more - less);
+    return 2 * grown / (more - less);
 }
 
 static void memory__is_what_can_be_touched(void)
@@ -34,20 +34,20 @@ static void memory__is_what_can_be_touched(void)
     static const struct {
         uint32_t hosts, places;
         uint8_t algorithm, policy;
-        uint64_t quarters;
+        uint64_t eighths;
     } rows[] = {
-        {1, 1, UT_TAR, UT_POLICY_NONE, 0},         /* the trainer's own buffers are all there is */
-        {1, 4, UT_TAR, UT_POLICY_NONE, 4},         /* what its ranks have given together */
-        {1, 1, UT_TAR, UT_POLICY_SOLO, 4},         /* the result, until all have fetched it */
-        {1, 4, UT_RING, UT_POLICY_NONE, 4},        /* */
-        {2, 1, UT_TAR, UT_POLICY_NONE, 8 + 5},     /* floats of halves, and the bucket transformed, or as blocks */
-        {2, 4, UT_TAR, UT_POLICY_NONE, 8 + 5 + 4}, /* */
-        {2, 1, UT_TAR, UT_POLICY_SOLO, 16},        /* */
-        {2, 1, UT_RING, UT_POLICY_NONE, 8},        /* which is TAR's alone */
-        {8, 1, UT_PS, UT_POLICY_NONE, 8},          /* */
+        {1, 1, UT_TAR, UT_POLICY_NONE, 0},           /* the trainer's own buffers are all there is */
+        {1, 4, UT_TAR, UT_POLICY_NONE, 8},           /* what its ranks have given together */
+        {1, 1, UT_TAR, UT_POLICY_SOLO, 8},           /* the result, until all have fetched it */
+        {1, 4, UT_RING, UT_POLICY_NONE, 8},          /* */
+        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11},     /* floats of halves, and the bucket transformed, or as blocks */
+        {2, 4, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8}, /* */
+        {2, 1, UT_TAR, UT_POLICY_SOLO, 32},          /* */
+        {2, 1, UT_RING, UT_POLICY_NONE, 16},         /* which is TAR's alone */
+        {8, 1, UT_PS, UT_POLICY_NONE, 16},           /* */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        CHECK_MSG(quarters(rows[i].hosts, rows[i].places, rows[i].algorithm, rows[i].policy) == rows[i].quarters,
+        CHECK_MSG(eighths(rows[i].hosts, rows[i].places, rows[i].algorithm, rows[i].policy) == rows[i].eighths,
                   "row %zu", i);
 }
 
