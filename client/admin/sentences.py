@@ -214,7 +214,7 @@ def _repairs(receipt: Receipt) -> list[str]:
         sent, came = size_text(receipt.wire_sent), size_text(receipt.wire_received)
         lines.append(f"Sparse: this host gave {receipt.values} values; {sent} were sent for the sum, and {came} came.")
     if receipt.lacks:
-        lines.append("Some of the values that this host gave are in no sum; a memory for what is not sent gets them back.")
+        lines.append("Some of the values that this host gave are in no sum; a memory of what was not sent has them.")
     if receipt.bytes_repaired:
         lines.append(f"Repaired: {size_text(receipt.bytes_repaired)} were lost first and came again in time.")
     if receipt.bytes_duplicate:
