@@ -46,7 +46,7 @@ typedef struct ut_op_memory {
 /* Whether the op's data, and all that it sends of it, lies in the job's memory and not in a trainer's. */
 static inline bool ut_op_in_job_memory(const ut_op_memory *m)
 {
-    return m->travels_encoded || m->dst == m->bucket;
+    return m->travels_encoded || m->dst == m->bucket || m->dst == m->held;
 }
 
 #endif
