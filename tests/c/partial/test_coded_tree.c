@@ -263,6 +263,44 @@ static void a_host_between_dies__and_those_below_it_are_not_cut_off(void)
     end();
 }
 
+/* A leaf whose time is over gives the same step again while the others are still at it, and they end it without the
+ * leaf. It may miss that step; but it must not have used up the number of their next op for the old step, or it would
+ * be an op behind for ever. */
+static void a_leaf_that_gives_again__is_in_the_next_step(void)
+{
+    const uint32_t leaf = 12, later = 1u << 4 | 1u << 5;
+    begin_tree(13, 3, 1, UT_CODE_LINEAR);
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 0, UT_SECOND);
+    run(60 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        exact(h, 0);
+    uint32_t first = ((1u << n) - 1) & ~later & ~(1u << 7) & ~(1u << 8); /* hosts 1 and 2 lack two of three */
+    for (uint32_t h = 0; h < n; h++)
+        if (first >> h & 1)
+            give_step(h, 1, h == leaf ? 4 * UT_MS : UT_SECOND);
+    run(10 * UT_MS);
+    not_exact(leaf);
+    give_step(leaf, 1, UT_SECOND);
+    run(5 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        if (!(first >> h & 1))
+            give_step(h, 1, UT_SECOND);
+    run(60 * UT_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        ut_receipt r = h == leaf ? receipt(h) : exact(h, 1);
+        CHECK_MSG(r.status == UT_COMPLETE || (h == leaf && r.status == UT_BEHIND), "host %u: status %u", h, r.status);
+    }
+    for (uint64_t step = 2; step < 6; step++) {
+        for (uint32_t h = 0; h < n; h++)
+            give_step(h, step, UT_SECOND);
+        run(60 * UT_MS);
+        for (uint32_t h = 0; h < n; h++)
+            exact(h, step);
+    }
+    end();
+}
+
 /* Two of the root's three subtrees cannot be whole: it says so at once, and all name who is gone. */
 static void too_many_are_gone__and_that_is_said_at_once(void)
 {
@@ -343,6 +381,7 @@ int main(int argc, char **argv)
     RUN(trees__with_groups_and_without_stragglers);
     RUN(lost_packets__are_stragglers_of_one_slot);
     RUN(a_host_between_dies__and_those_below_it_are_not_cut_off);
+    RUN(a_leaf_that_gives_again__is_in_the_next_step);
     RUN(too_many_are_gone__and_that_is_said_at_once);
     RUN(schedule__goes_up_to_the_parent_and_down_past_the_dead);
     RUN(memory__of_children_is_asked_for_where_sums_are_made);

@@ -59,7 +59,8 @@ ut_op *ut_coded_running(ut_job *j);
 /* What waits here is for a step that is still to come. */
 bool ut_coded_ready(const ut_job *j);
 /* Until when the next op waits, which is due since |since| and has until |end|: its memory holds a result that the rank
- * here has not had, or it is the first and not all hosts have met. 0: it need not wait. */
+ * here has not had, or it is the first and not all hosts have met, or its step is under way at the root. 0: it need not
+ * wait. */
 ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end);
 
 /* coded_send.c */

@@ -35,11 +35,28 @@ static bool has_strangers(const ut_job *j)
     return false;
 }
 
+/* The root of a tree has an op for |step| under way whose number is used up here. That op gets its sum without this
+ * host, or fails; and a host that began the next one for the same step would be an op behind for ever. In a star the
+ * others cannot do without this host's shard, and so come to it. */
+static bool is_under_way_at_root(const ut_job *j, uint64_t step)
+{
+    if (!j->partial->coded->sums.children || j->config.self == 0 || !ut_job_host_is_up(j, 0))
+        return false;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        const ut_record *r = &j->claims[0].record[k];
+        if (j->claims[0].seen[k] && r->op_seq >= j->claims[0].rx_floor && r->op_seq < j->next_open &&
+            r->oldest_step == step && (r->flags & UT_RECORD_ACTIVE))
+            return true;
+    }
+    return false;
+}
+
 ut_ns ut_coded_waits_until(const ut_job *j, ut_ns since, ut_ns end)
 {
     const ut_step_result *r = &j->partial->coded->result[j->next_open % UT_OPS_MAX];
     bool is_owed = r->there && !r->had && rank_of(j)->session != UINT32_MAX;
-    if (!is_owed && !has_strangers(j))
+    const ut_gift *g = &rank_of(j)->waiting;
+    if (!is_owed && !has_strangers(j) && !(g->there && is_under_way_at_root(j, g->said.oldest_step)))
         return 0;
     return since + (end == UT_NEVER ? 10 * UT_SECOND : end > since ? end - since : 0) / 4;
 }
