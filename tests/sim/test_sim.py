@@ -23,9 +23,9 @@ SLICED_SEEDS, FEW_SEEDS, FEW_CODED_SEEDS = 100, 8, 4
 SEEDS, SEEDS_LONG = 1000, 5000
 PARTIAL_SEEDS, PARTIAL_SEEDS_LONG = 300, 5000
 CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 200, 1000, 100, 50
-SPARSE_SEEDS, SPARSE_SEEDS_LONG = 30, 2000
+SPARSE_SEEDS, SPARSE_SEEDS_PLAIN, SPARSE_SEEDS_LONG = 30, 90, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
-TREE_SEEDS, TREE_CANARY_SEEDS = 100, 100
+TREE_SEEDS, TREE_CANARY_SEEDS = 200, 100
 MANY_HOSTS_SEEDS = 8
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
@@ -155,12 +155,14 @@ def test_partial__thousands_all_hold() -> None:
 @pytest.mark.check
 @pytest.mark.timeout(900)
 def test_sparse__seeds_under_sanitizers_all_hold_and_most_is_met() -> None:
-    """Worlds with sparse allreduces: each granule says which ranks are in it. Few, for each entry is looked at."""
-    (program,) = built("sim-asan")
-    met = hold(program, "--sparse", count=SPARSE_SEEDS)
+    """Worlds with sparse allreduces: each granule says which ranks are in it. Few, for each entry is looked at; hosts
+    that are gone for long are met in more of them, without sanitizers."""
+    (careful,), (plain,) = built("sim-asan"), built("sim")
+    met = hold(careful, "--sparse", count=SPARSE_SEEDS)
+    more = hold(plain, "--sparse", first=SPARSE_SEEDS + 1, count=SPARSE_SEEDS_PLAIN)
     assert len(met) > 35
-    rare = {"desync", "owner_gone", "owner_back", "late"}  # none is back that was not gone
-    assert {name for name, times in met.items() if times == 0} <= rare
+    rare = {"desync", "owner_gone", "late"}
+    assert {name for name, times in met.items() if times + more[name] == 0} <= rare
 
 
 @pytest.mark.long
