@@ -161,7 +161,7 @@ def played_faces(player: Player) -> dict[str, Callable[[], Any]]:
 
     torch.set_num_threads(1)
     with (
-        patch.object(group, "meet", lambda *_: Meeting("bench", ())),
+        patch.object(group, "meet", lambda *_: Meeting("bench", "0", ())),
         patch.object(delegate, "ProcessGroupGloo", alone),
         patch.object(job_module, "connector_override", player),
     ):
