@@ -37,7 +37,7 @@ def reduce_until_named(cluster: Cluster, jobs: list, seconds: float = NAMED_S) -
     ("hosts", "blocked", "port", "blamed"),
     [
         pytest.param(2, [(0, 1), (1, 0)], 0, {0, 1}, marks=pytest.mark.check, id="two hosts, both ways"),
-        pytest.param(2, [(0, 1)], 0, {1}, id="one way"),
+        pytest.param(2, [(0, 1)], 0, {1}, marks=pytest.mark.check, id="one way"),
         pytest.param(2, [(0, 1)], PORT + 1, {1}, marks=pytest.mark.check, id="one port"),
         pytest.param(3, [(0, 2), (1, 2)], 0, {2}, marks=pytest.mark.check, id="one of three is deaf"),
     ],

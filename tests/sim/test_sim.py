@@ -26,7 +26,7 @@ CANARY_SEEDS, PARTIAL_CANARY_SEEDS, SPARSE_CANARY_SEEDS, CODED_CANARY_SEEDS = 20
 SPARSE_SEEDS, SPARSE_SEEDS_PLAIN, SPARSE_SEEDS_LONG = 30, 90, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS, TREE_CANARY_SEEDS = 200, 100
-MANY_HOSTS_SEEDS = 8
+MANY_HOSTS_SEEDS = 6
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
 # Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.

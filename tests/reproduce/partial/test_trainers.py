@@ -60,6 +60,7 @@ def test_train__full_learns_what_the_replay_learns(gang: Trainers) -> None:
     assert Plane.excess(TINY, expected) < Plane.excess(TINY, np.zeros(TINY["size"]))
 
 
+@pytest.mark.check
 def test_rna__rounds_hold_what_was_given(gang: Trainers) -> None:
     request = {"do": "rna", "policy": "probe", "base_s": 0.05, "extra_s": 0.05, "seconds": 2, "seed": 1, "elements": 16}
     found = rna_real.found(gang.ask(request, 60))
