@@ -157,7 +157,9 @@ def resolve_everywhere(requirements: list[str]) -> Found:
     for found in each(pins_of(ret)):
         for name, (version, hashes) in found.items():
             before, known = ret.get(name, (version, set()))
-            ret[name] = (before, known | hashes)
+            if before != version:
+                raise Refused(f"{name}: {before} here and {version} there: pin it in pyproject.toml")
+            ret[name] = (version, known | hashes)
     return ret
 
 

@@ -80,6 +80,22 @@ def test_lock__two_versions_of_a_package_are_found(tmp_path: Path, monkeypatch: 
     assert lock.stale() == ["deploy/development.lock has another rich than 15.9"]
 
 
+def test_resolve__refuses_two_versions_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only newer Pythons need is not pinned by the oldest, and may be found in two versions."""
+
+    def resolve(_asked: list[str], python: str, machine: str) -> lock.Found:
+        other: lock.Found = {} if python == lock.PYTHONS[0] else {"b": (f"2.{machine}", {machine})}
+        return {"a": ("1.0", {machine}), **other}
+
+    monkeypatch.setattr(lock, "resolve", resolve)
+    with pytest.raises(lock.Refused, match=r"b: 2\.\w+ here and 2\.\w+ there"):
+        lock.resolve_everywhere(["a"])
+    monkeypatch.setattr(lock, "MACHINES", lock.MACHINES[:1])
+    monkeypatch.setattr(lock, "PLACES", tuple(place for place in lock.PLACES if place[1] == lock.MACHINES[0]))
+    machine = lock.MACHINES[0]
+    assert lock.resolve_everywhere(["a"]) == {"a": ("1.0", {machine}), "b": (f"2.{machine}", {machine})}
+
+
 def test_lock__is_for_these_places_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wheel without CUDA that was found is for fewer Pythons than the rest; no lock is for another machine."""
     monkeypatch.setattr(lock.platform, "machine", lambda: "x86_64")

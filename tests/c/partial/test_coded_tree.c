@@ -116,6 +116,15 @@ static ut_receipt exact(uint32_t h, uint64_t step)
     return r;
 }
 
+static void all_give_step(uint64_t step)
+{
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, step, UT_SECOND);
+    run(60 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        exact(h, step);
+}
+
 static void not_exact(uint32_t h)
 {
     ut_receipt r = receipt(h);
@@ -227,11 +236,7 @@ static void lost_packets__are_stragglers_of_one_slot(void)
 static void a_host_between_dies__and_those_below_it_are_not_cut_off(void)
 {
     begin_tree(13, 3, 1, UT_CODE_LINEAR);
-    for (uint32_t h = 0; h < n; h++)
-        give_step(h, 0, UT_SECOND);
-    run(60 * UT_MS);
-    for (uint32_t h = 0; h < n; h++)
-        exact(h, 0);
+    all_give_step(0);
     silent = 1u << 2;
     for (uint32_t h = 0; h < n; h++)
         if (h != 2)
@@ -270,11 +275,7 @@ static void a_leaf_that_gives_again__is_in_the_next_step(void)
 {
     const uint32_t leaf = 12, later = 1u << 4 | 1u << 5;
     begin_tree(13, 3, 1, UT_CODE_LINEAR);
-    for (uint32_t h = 0; h < n; h++)
-        give_step(h, 0, UT_SECOND);
-    run(60 * UT_MS);
-    for (uint32_t h = 0; h < n; h++)
-        exact(h, 0);
+    all_give_step(0);
     uint32_t first = ((1u << n) - 1) & ~later & ~(1u << 7) & ~(1u << 8); /* hosts 1 and 2 lack two of three */
     for (uint32_t h = 0; h < n; h++)
         if (first >> h & 1)
@@ -291,13 +292,8 @@ static void a_leaf_that_gives_again__is_in_the_next_step(void)
         ut_receipt r = h == leaf ? receipt(h) : exact(h, 1);
         CHECK_MSG(r.status == UT_COMPLETE || (h == leaf && r.status == UT_BEHIND), "host %u: status %u", h, r.status);
     }
-    for (uint64_t step = 2; step < 6; step++) {
-        for (uint32_t h = 0; h < n; h++)
-            give_step(h, step, UT_SECOND);
-        run(60 * UT_MS);
-        for (uint32_t h = 0; h < n; h++)
-            exact(h, step);
-    }
+    for (uint64_t step = 2; step < 6; step++)
+        all_give_step(step);
     end();
 }
 
@@ -305,11 +301,7 @@ static void a_leaf_that_gives_again__is_in_the_next_step(void)
 static void too_many_are_gone__and_that_is_said_at_once(void)
 {
     begin_tree(13, 3, 1, UT_CODE_LINEAR);
-    for (uint32_t h = 0; h < n; h++)
-        give_step(h, 0, UT_SECOND);
-    run(60 * UT_MS);
-    for (uint32_t h = 0; h < n; h++)
-        exact(h, 0);
+    all_give_step(0);
     uint32_t gone = 1u << 4 | 1u << 5 | 1u << 7 | 1u << 9; /* two of the leaves of host 1, two of those of host 2 */
     silent = gone;
     for (uint32_t h = 0; h < n; h++)

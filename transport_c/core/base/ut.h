@@ -118,8 +118,8 @@ enum ut_collective {
     UT_COLLECTIVES_END,
     UT_ALLREDUCE_SPARSE = UT_COLLECTIVES_END /* an allreduce to which ranks give indices and values */
 };
-/* The schedule of a job's allreduces. */
-/* Those below UT_ALGORITHMS_END may be asked for; TREE is that of coded jobs with children. */
+/* The schedule of a job's allreduces. Those below UT_ALGORITHMS_END may be asked for; TREE is that of coded jobs with
+ * children. */
 enum ut_algorithm { UT_TAR = 1, UT_RING, UT_BCUBE, UT_PS, UT_ALGORITHMS_END, UT_TREE = UT_ALGORITHMS_END };
 /* What starts the ops of a job (activate.c). NONE: every rank calls every op. All others make the job partial: an op
  * takes what the ranks have given when it starts, and goes on without ranks that have given nothing. */
