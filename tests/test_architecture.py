@@ -116,7 +116,7 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 # The Python rooms, lowest floor first: a room may use those that stand before it, so no two of them can form a circle.
 # "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
 FLOORS = {
-    "client": "base coded settings session api . sparse hierarchy testing admin launch "
+    "client": "base coded settings session api . sparse speed_groups testing admin launch "
     "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch demo cli",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.e2e.hosts import Hosts, everywhere, ranks
 from ultima import Job, Options
-from ultima.hierarchy.hierarchy import BLOCK, Hierarchy
+from ultima.speed_groups.hierarchy import BLOCK, Hierarchy
 
 SECONDS = (0.010, 0.011, 0.060, 0.061)
 """Of an iteration: ranks 0 and 1 are one group, 2 and 3 the other."""

@@ -13,7 +13,7 @@ and goes on, with the averages that came meanwhile, if any. A round is started b
 that is ready first, so a slow one holds up nobody.
 
 The algorithm: Yang et al., "Mitigating stragglers in the decentralized training on heterogeneous clusters", 2020. Where
-some machines are always slower than others, `hierarchy` groups them by speed (hierarchy.py).
+some machines are always slower than others, `hierarchy` groups them by speed (`ultima.speed_groups`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ultima import Job, Options
 from ultima.base.checks import check_switch
 from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
-from ultima.hierarchy.hierarchy import Hierarchy
+from ultima.speed_groups.hierarchy import Hierarchy
 from ultima.torch.partial.collector import Collector
 from ultima.torch.partial.rounds import with_policy
 from ultima.torch.partial.wrapped import WrappedOptimizer, loss_by

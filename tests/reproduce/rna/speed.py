@@ -10,7 +10,7 @@ import numpy as np
 from tests.reproduce.partial import blocking, rounds, workload
 from tests.reproduce.partial.workload import Values
 from tests.reproduce.ultima.study import Grid, Row, Study
-from ultima.hierarchy.grouping import groups, iteration_time
+from ultima.speed_groups.grouping import groups, iteration_time
 
 RANKS, STEPS, SEED = 8, 4000, 3
 # Base times, ms, under the paper's U(0, 50) ms; and what the paper gained.

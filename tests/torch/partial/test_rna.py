@@ -205,6 +205,6 @@ def test_hierarchy__groups_by_speed_and_shares_the_model() -> None:
             return shared, parameter.tolist()
 
         found = on_all(3, train)
-    # Without the other group's model they would stand at 3 and 9 still. The weights are tests/client/test_hierarchy's.
+    # Without the other group's model they would stand at 3 and 9 still. The weights are tests/client/speed_groups'.
     assert all(3.01 < value < 8.99 for shared, _ in found for value in shared), found
     assert found[0][1] == found[1][1] == found[2][1]

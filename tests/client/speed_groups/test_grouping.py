@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ultima import InvalidArgument
-from ultima.hierarchy.grouping import groups, iteration_time
+from ultima.speed_groups.grouping import groups, iteration_time
 
 VECTORS = [
     ([10, 11, 12, 50, 52, 55], [[0, 1, 2], [3, 4, 5]]),

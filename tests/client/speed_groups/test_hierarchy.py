@@ -11,7 +11,7 @@ import pytest
 from tests.client.fake_jobs import FakeJobs, on_all
 from ultima import Options
 from ultima.base.errors import InvalidArgument
-from ultima.hierarchy.hierarchy import SILENCE, Hierarchy
+from ultima.speed_groups.hierarchy import SILENCE, Hierarchy
 
 pytestmark = pytest.mark.timeout(60)
 SOLO = Options(policy="solo")

@@ -32,8 +32,8 @@ from ultima.base.buffers import AnyArray
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument, RanksGone
 from ultima.base.receipt import Receipt, Status, Why
-from ultima.hierarchy import grouping
 from ultima.settings.options import Options
+from ultima.speed_groups import grouping
 
 # Calls of `exchange` without a broadcast, after which the next rank of the group speaks for it; for the one after it
 # twice as many, and so on.
