@@ -4,7 +4,7 @@
  * same run, for each instruction set of this CPU. By hand, from the root of the repository:
  *
  *     gcc -O3 -I transport_c -o /tmp/bench tests/bench/hadamard_bench.c transport_c/kernels/[a-z]*.c
- * transport_c/core/base/err.c && /tmp/bench
+ * transport_c/core/base/err.c -lm && /tmp/bench
  *
  * A bucket of 25 MB as the engine transforms it: shards of a quarter, groups of 64 packets of 1440 bytes, rows
  * interleaved. The best of some runs: other work on the machine only ever makes a run longer.

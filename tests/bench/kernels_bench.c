@@ -4,7 +4,7 @@
  * hand, from the root of the repository:
  *
  *     gcc -O3 -I transport_c -o /tmp/bench tests/bench/kernels_bench.c transport_c/kernels/[a-z]*.c
- * transport_c/core/base/err.c
+ * transport_c/core/base/err.c -lm
  *
  * Buffers are L1-hot, as a packet is that has just been received; they stand where the engine has them, payloads and
  * accumulators at odd multiples of 32 bytes. Each figure is the best of many short runs: other work on the machine

@@ -157,22 +157,41 @@ static void put_index(uint8_t *out, unsigned index, const uint32_t *at, uint32_t
 typedef struct content {
     uint32_t entries, units;
     size_t head;         /* bytes before the index */
+    size_t spare;        /* bytes of the room that are certainly left */
     unsigned index, low; /* how indices are told; low bits of Elias-Fano for as many entries and units */
     size_t bytes;
     uint32_t at[UT_BLOCK_VALUES_MAX + GRANULE_MAX];
     float values[UT_BLOCK_VALUES_MAX + 2 * GRANULE_MAX];
 } content;
 
-/* Whether |found| more entries and |some| more units fit into |room|; takes them in if so. */
+static void start(content *c, size_t head)
+{
+    c->entries = c->units = c->low = 0;
+    c->head = head;
+    c->spare = 0;
+}
+
+/* The bytes of as many entries and units, and how they are told. */
+static size_t measure(content *c, const ut_block_shape *s, uint32_t entries, uint32_t units)
+{
+    c->low = low_bits(entries, units, c->low);
+    return c->head + smallest(s, entries, units, c->low, &c->index);
+}
+
+/* Whether |found| more entries and |some| more units fit into |room|; takes them in if so. It is measured only when it
+ * could be too much. A bitmap or Elias-Fano grows by an entry's value, at most 15 low bits and a high one, and by a bit
+ * for a unit at most; where the number of low bits changes the sizes meet. The rest is for rounding to whole bytes. But
+ * a dense block grows by all of a unit, and the first entry of many units by all their high bits. */
 static bool grow(content *c, const ut_block_shape *s, size_t room, uint32_t found, uint32_t some)
 {
-    unsigned how, low = low_bits(c->entries + found, c->units + some, c->low);
-    size_t bytes = c->head + smallest(s, c->entries + found, c->units + some, low, &how);
-    c->low = low;
-    if (bytes > room)
-        return false;
-    c->bytes = bytes;
-    c->index = how;
+    size_t most = found * (s->group * ut_value_bytes(s->form) + 2) + some / 8 + 8;
+    if (most > c->spare) {
+        size_t bytes = measure(c, s, c->entries + found, c->units + some);
+        if (bytes > room)
+            return false;
+        c->spare = c->index == UT_INDEX_DENSE || c->entries + found == 0 ? 0 : room - bytes;
+    } else
+        c->spare -= most;
     c->entries += found;
     c->units += some;
     return true;
@@ -200,7 +219,8 @@ static void put(uint8_t *out, content *c, const ut_block_shape *s, uint32_t firs
                 const ut_block_who *who, float scale)
 {
     size_t value = ut_value_bytes(s->form);
-    unsigned low = c->index == UT_INDEX_ELIAS_FANO ? low_bits(c->entries, c->units, c->low) : 0;
+    c->bytes = measure(c, s, c->entries, c->units);
+    unsigned low = c->index == UT_INDEX_ELIAS_FANO ? c->low : 0;
     uint32_t told = c->index == UT_INDEX_DENSE ? 0 : c->entries;
     out[0] = (uint8_t)(c->index | s->form << 4);
     out[1] = (uint8_t)((end == ut_block_granules(s) ? UT_BLOCK_LAST : 0) | low << 4);
@@ -235,8 +255,7 @@ static size_t encode(uint8_t *out, size_t room, const float *chunk, const ut_blo
     uint64_t seen = 0; /* of several granules of single elements */
     assert(first < end && end <= ut_block_granules(s));
     assert(room + ut_block_who_bytes(1) >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
-    c.entries = c.units = c.low = 0;
-    c.head = ut_block_head(s->form) + (who ? ut_block_who_bytes(who->runs) : 0);
+    start(&c, ut_block_head(s->form) + (who ? ut_block_who_bytes(who->runs) : 0));
     for (; granule < end; granule++) {
         uint32_t some = UT_MIN2(each, s->units - granule * each), found = 0;
         const float *from = chunk + (size_t)granule * each * s->group;
@@ -272,23 +291,25 @@ size_t ut_block_encode_who(uint8_t *out, size_t room, const float *chunk, const 
     return encode(out, room, chunk, s, first, end, who, 1, ret_granules);
 }
 
-/* The entries of |e| whose index is in [|least|, |end|), at |base| the block begins, behind those that |c| has; |e|
- * goes on behind them. Returns how many have a value that is not zero. */
-static uint32_t gather_entries(content *c, ut_entries *e, uint32_t group, uint32_t base, uint32_t end)
+/* The entries of |e| whose index is in [|base| + c->units, |end|), at |base| the block begins, behind those that |c|
+ * has; |e| goes on behind them. Returns how many have a value that is not zero. */
+static inline uint32_t gather_entries(content *c, ut_entries *e, uint32_t group, uint32_t base, uint32_t end)
 {
-    uint32_t found = 0, index;
-    for (; e->next < e->n; e->next++, e->more = index + 1) {
-        index = ut_entries_index(e, e->next, UT_MAX2(e->more, base + c->units), end);
-        if (index == UINT32_MAX)
+    uint32_t found = 0, index, next = e->next, more = UT_MAX2(e->more, base + c->units);
+    for (; next < e->n; next++, more = index + 1) {
+        memcpy(&index, e->names + 4 * (size_t)next, 4);
+        if (index < more || index >= end)
             break;
         uint32_t any = 0;
         float *row = c->values + (size_t)(c->entries + found) * group;
-        memcpy(row, e->values + 4 * (size_t)e->next * group, 4 * group);
+        memcpy(row, e->values + 4 * (size_t)next * group, 4 * group);
         for (uint32_t k = 0; k < group; k++)
             any |= ut_float_bits(row[k]) << 1;
         c->at[c->entries + found] = index - base;
         found += any != 0;
     }
+    e->more = next == e->next ? e->more : more;
+    e->next = next;
     return found;
 }
 
@@ -301,8 +322,7 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
     uint32_t from = base + first * each; /* the block's first unit */
     assert(first < all && room + ut_block_who_bytes(1) >= ut_block_least(s->group, s->form) &&
            room <= UT_BLOCK_VALUES_MAX);
-    c.entries = c.units = c.low = 0;
-    c.head = ut_block_head(s->form);
+    start(&c, ut_block_head(s->form));
     while (granule < all) {
         uint32_t index = UINT32_MAX;
         if (e->next < e->n)
@@ -310,7 +330,8 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
         uint32_t with = index == UINT32_MAX ? all - 1 : (index - base) / each;
         uint32_t end = UT_MIN2((uint64_t)(with + 1) * each, s->units);
         ut_entries before = *e;
-        uint32_t found = gather_entries(&c, e, s->group, from, base + end);
+        uint32_t found = s->group == 1 ? gather_entries(&c, e, 1, from, base + end)
+                                       : gather_entries(&c, e, s->group, from, base + end);
         if (grow(&c, s, room, found, base + end - from - c.units)) {
             granule = with + 1;
             continue;

@@ -14,16 +14,6 @@ static uint32_t load32(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint32_t get_bits(const uint8_t *in, uint64_t at, unsigned n)
-{
-    uint32_t x = 0;
-    const uint8_t *p = in + (at >> 3);
-    unsigned skip = at & 7;
-    for (unsigned got = 0; got < skip + n; got += 8)
-        x |= (uint32_t)*p++ << got;
-    return x >> skip & ((1u << n) - 1);
-}
-
 /* The numbers of the ones among |bits| bits, at most |room| of them. Returns how many there are, or room + 1. */
 static uint32_t ones(uint32_t *ret, uint32_t room, const uint8_t *in, uint64_t bits)
 {
@@ -31,14 +21,12 @@ static uint32_t ones(uint32_t *ret, uint32_t room, const uint8_t *in, uint64_t b
     uint64_t len = (bits + 7) / 8;
     for (uint64_t byte = 0; byte < len; byte += 8) {
         uint64_t word = 0;
-        for (uint64_t i = byte; i < UT_MIN2(len, byte + 8); i++)
-            word |= (uint64_t)in[i] << 8 * (i - byte);
-        for (; word; word &= word - 1) {
-            uint64_t at = byte * 8 + (unsigned)__builtin_ctzll(word);
-            if (found == room || at >= bits)
-                return room + 1;
-            ret[found++] = (uint32_t)at;
-        }
+        memcpy(&word, in + byte, UT_MIN2(len - byte, (uint64_t)8));
+        uint64_t left = bits - byte * 8;
+        if ((left < 64 && word >> left) || (uint32_t)__builtin_popcountll(word) > room - found)
+            return room + 1;
+        for (; word; word &= word - 1)
+            ret[found++] = (uint32_t)(byte * 8) + (unsigned)__builtin_ctzll(word);
     }
     return found;
 }
@@ -50,10 +38,17 @@ static bool get_index(ut_block *b, const uint8_t *in, unsigned low)
     const uint8_t *high = in + ((size_t)b->entries * low + 7) / 8;
     if (ones(b->at, b->entries, high, ut_block_high_bits(b->entries, b->units, low)) != b->entries)
         return false;
+    uint64_t bits = 0, least = 0;
+    unsigned have = 0;
     for (uint32_t i = 0; i < b->entries; i++) {
-        uint64_t at = (uint64_t)(b->at[i] - i) << low | get_bits(in, (uint64_t)i * low, low);
-        if (at >= b->units || (i > 0 && at <= b->at[i - 1]))
+        for (; have < low; have += 8)
+            bits |= (uint64_t)*in++ << have;
+        uint64_t at = (uint64_t)(b->at[i] - i) << low | (bits & ((1u << low) - 1));
+        bits >>= low;
+        have -= low;
+        if (at >= b->units || at < least)
             return false;
+        least = at + 1;
         b->at[i] = (uint32_t)at;
     }
     return true;
@@ -148,23 +143,35 @@ void ut_block_add(const ut_block *b, const ut_block_shape *s, float *chunk)
         add_form(b, s->group, s->form, to);
 }
 
-size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, uint64_t start, uint64_t *digest)
+static inline size_t place_form(const ut_block *b, uint32_t group, unsigned form, float *to, uint64_t start,
+                                uint64_t *digest)
 {
-    size_t bad = 0, value = ut_value_bytes(s->form);
+    size_t bad = 0, value = ut_value_bytes(form);
     uint64_t sum = 0;
-    start += (uint64_t)b->base * s->group;
-    chunk += (size_t)b->base * s->group;
-    memset(chunk, 0, (size_t)b->units * s->group * sizeof *chunk);
     for (uint32_t i = 0; i < b->entries; i++) {
-        size_t unit = (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * s->group;
-        for (uint32_t k = 0; k < s->group; k++) {
-            float x = ut_value_load(b->values + ((size_t)i * s->group + k) * value, s->form, b->scale);
+        size_t unit = (size_t)(b->index == UT_INDEX_DENSE ? i : b->at[i]) * group;
+        for (uint32_t k = 0; k < group; k++) {
+            float x = ut_value_load(b->values + ((size_t)i * group + k) * value, form, b->scale);
             uint32_t bits = ut_float_bits(x);
-            chunk[unit + k] = x;
+            to[unit + k] = x;
             bad += (bits & 0x7f800000) == 0x7f800000;
             sum += ut_sparse_digest_part(bits, start + unit + k);
         }
     }
     *digest += sum;
     return bad;
+}
+
+size_t ut_block_place(const ut_block *b, const ut_block_shape *s, float *chunk, uint64_t start, uint64_t *digest)
+{
+    float *to = chunk + (size_t)b->base * s->group;
+    start += (uint64_t)b->base * s->group;
+    memset(to, 0, (size_t)b->units * s->group * sizeof *to);
+    if (s->form == UT_VALUE_FLOAT32 && s->group == 1) /* as in ut_block_add */
+        return place_form(b, 1, UT_VALUE_FLOAT32, to, start, digest);
+    if (s->form == UT_VALUE_FLOAT32)
+        return place_form(b, s->group, UT_VALUE_FLOAT32, to, start, digest);
+    if (s->form == UT_VALUE_FLOAT16)
+        return place_form(b, s->group, UT_VALUE_FLOAT16, to, start, digest);
+    return place_form(b, s->group, s->form, to, start, digest);
 }

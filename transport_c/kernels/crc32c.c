@@ -77,7 +77,7 @@ uint32_t ut_crc32c_times_plain(uint32_t a, uint32_t b)
 
 /* ---- the crc32 instruction ---- */
 
-#define SSE42 __attribute__((target("sse4.2,pclmul")))
+#define SSE42 __attribute__((target("sse4.2,pclmul,avx")))
 #define SSE42_LEAF static inline __attribute__((always_inline)) SSE42
 
 SSE42_LEAF uint64_t load64(const uint8_t *p)

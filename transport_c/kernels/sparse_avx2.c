@@ -119,6 +119,25 @@ UT_LANE uint32_t u_test(const uint8_t *bits, vu at)
     return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(top));
 }
 
+/* Lanes that are hit move to the front by a table: for each mask the numbers of its lanes, three bits each. */
+#define LANE(m, i) (((m) >> (i) & 1u) * ((uint32_t)(i) << 3 * __builtin_popcount((m) & ((1u << (i)) - 1))))
+#define FRONT(m) (LANE(m, 0) | LANE(m, 1) | LANE(m, 2) | LANE(m, 3) | LANE(m, 4) | LANE(m, 5) | LANE(m, 6) | LANE(m, 7))
+#define FRONT_4(m) FRONT(m), FRONT((m) + 1), FRONT((m) + 2), FRONT((m) + 3)
+#define FRONT_16(m) FRONT_4(m), FRONT_4((m) + 4), FRONT_4((m) + 8), FRONT_4((m) + 12)
+#define FRONT_64(m) FRONT_16(m), FRONT_16((m) + 16), FRONT_16((m) + 32), FRONT_16((m) + 48)
+static const uint32_t front_of[256] = {FRONT_64(0u), FRONT_64(64u), FRONT_64(128u), FRONT_64(192u)};
+
+#define UT_SPARSE_COMPRESS 1
+UT_LANE void take_lanes(float *kept, vu p, uint32_t hits, uint32_t first, uint32_t *indices, float *values)
+{
+    const vu by = _mm256_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21), one = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const vu front = _mm256_srlv_epi32(u_set(front_of[hits]), by);
+    const vu missed = _mm256_cmpeq_epi32(_mm256_and_si256(u_set(hits), one), _mm256_setzero_si256());
+    _mm256_storeu_si256((__m256i *)indices, _mm256_permutevar8x32_epi32(u_add(u_set(first), u_count()), front));
+    _mm256_storeu_si256((__m256i *)values, _mm256_permutevar8x32_epi32(p, front));
+    u_store(kept, _mm256_and_si256(p, missed));
+}
+
 #include "sparse_lanes.h"
 
 #else
