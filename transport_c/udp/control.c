@@ -60,11 +60,12 @@ static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32
         snprintf(ret, len, "early_percent %u: must be 0 (%d) to 100", o->early_percent, UT_EARLY_PERCENT);
     else if (o->timer_start >= UT_TIMER_END)
         snprintf(ret, len, "timer_start %u: must be 0 to %d", o->timer_start, UT_TIMER_END - 1);
+    else if (o->split >= UT_SPLIT_END || (partial && o->split > UT_SPLIT_AUTO))
+        snprintf(ret, len, "split %u: must be 0 to %d", o->split, partial ? UT_SPLIT_AUTO : UT_SPLIT_END - 1);
     else if (o->policy >= UT_POLICIES_END)
         snprintf(ret, len, "policy %u: must be 0 to %d", o->policy, UT_POLICIES_END - 1);
     else if (o->quorum > world)
-        snprintf(ret, len, "quorum %" PRIu32 ": must be 0 (half) or 1 to the job's ranks, which are %" PRIu32,
-                 o->quorum, world);
+        snprintf(ret, len, "quorum %u: must be 0 (half) or 1 to the job's ranks, which are %u", o->quorum, world);
     else if (o->probes > world)
         snprintf(ret, len, "probes %" PRIu32 ": must be 0 (%d) or 1 to the job's ranks, which are %" PRIu32, o->probes,
                  UT_PROBES, world);
@@ -103,8 +104,7 @@ static bool describe_bad_ranks(const ut_job_config *c, uint32_t world, char *ret
         snprintf(ret, len, "world %" PRIu32 ": must leave each of %" PRIu32 " other hosts 1 to %d of its ranks", world,
                  others, UT_LOCAL_MAX);
     else if (crowded < c->hosts)
-        snprintf(ret, len, "ranks_of %u, of host %" PRIu32 ": must be 1 to %d", c->ranks_of[crowded], crowded,
-                 UT_LOCAL_MAX);
+        snprintf(ret, len, "ranks_of %u, of host %u: must be 1 to %d", c->ranks_of[crowded], crowded, UT_LOCAL_MAX);
     else if (sum != 0 && empty < c->hosts)
         snprintf(ret, len, "ranks_of 0, of host %" PRIu32 ": must be 1 to %d", empty, UT_LOCAL_MAX);
     else if (sum != 0 && sum != world)

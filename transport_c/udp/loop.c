@@ -70,6 +70,14 @@ static void take_wakes(ut_driver *d, const struct pollfd w[WATCHES], bool readab
         hear_bells(d);
 }
 
+/* The data socket was looked at, and there was nothing: what comes from now on has not waited yet. */
+static void note_clear(ut_driver *d, const struct pollfd w[WATCHES], int woken)
+{
+    const struct pollfd *data = &w[WATCH_SOCKETS + UT_PORT_DATA];
+    if (data->events & POLLIN && (woken == 0 || (woken > 0 && data->revents == 0)))
+        d->clear_at = ut_driver_now();
+}
+
 static void take_submissions(ut_driver *d)
 {
     UT_FOR_BITS (i, d->rung)
@@ -78,12 +86,23 @@ static void take_submissions(ut_driver *d)
     d->rung = 0;
 }
 
+/* Tells how long data may have lain unread: since the socket was last read or seen empty. What woke the thread has
+ * waited as long as a timer would have, as far as can be known. */
+static void tell_waited(ut_driver *d)
+{
+    ut_engine_waited(d->engine, d->slept ? (ut_ns)d->slept_late : ut_driver_now() - d->clear_at);
+    d->slept = false;
+}
+
 static void receive(ut_driver *d, unsigned port, bool *more)
 {
     ut_socket *s = &d->sockets[port];
     const uint64_t drops = s->drops;
+    if (port == UT_PORT_DATA)
+        tell_waited(d);
     unsigned n = ut_receive(&d->receiver, s, more);
     const ut_ns now = ut_driver_now();
+    d->clear_at = port == UT_PORT_DATA ? now : d->clear_at;
     if (s->drops != drops)
         ut_engine_kernel_drops(d->engine, d->sockets[UT_PORT_DATA].drops + d->sockets[UT_PORT_FEEDBACK].drops);
     uint64_t packets = 0;
@@ -188,9 +207,6 @@ static bool turn(ut_driver *d, bool readable[2])
 {
     bool sending = false;
     take_submissions(d);
-    if (readable[UT_PORT_DATA]) /* after sleep it has waited as long as a timer would have, as far as can be known */
-        ut_engine_waited(d->engine, d->slept ? (ut_ns)d->slept_late : ut_driver_now() - d->read_at);
-    d->read_at = ut_driver_now();
     for (unsigned round = 0; round < ROUNDS_PER_TURN; round++) {
         const bool input = readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];
         /* Feedback first: it opens windows that the sending below can use. */
@@ -306,6 +322,7 @@ void *ut_loop_main(void *arg)
         d->slept = until > 0;
         if (woken == 0 && until > 0 && until < UT_NEVER)
             d->slept_late += ((int64_t)(ut_driver_now() - UT_MIN2(until, ut_driver_now())) - d->slept_late) / 16;
+        note_clear(d, w, woken);
         lock_standing_back(d);
         d->asleep = false;
         if (woken > 0)

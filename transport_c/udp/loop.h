@@ -53,9 +53,9 @@ struct ut_driver {
     pid_t pid;                 /* of the process that has the thread; a forked child has none */
     pthread_t thread;
     bool started, stopping;
-    bool slept;         /* the thread slept before this turn */
+    bool slept;         /* the thread slept, and has read no data since */
     int64_t slept_late; /* ns by which timers wake it late, smoothed */
-    ut_ns read_at;      /* when the last turn read the sockets */
+    ut_ns clear_at;     /* when the data socket was last read, or seen empty */
     bool asleep;        /* the thread is in ppoll, or about to be: a change must wake it (ut_loop_poke) */
     int wake_fd;
     int bells_fd; /* epoll: the submit_fd of every session */
