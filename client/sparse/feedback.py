@@ -18,15 +18,15 @@ from ultima.base.reference import bfloat16_bits, bfloat16_values
 from ultima.sparse import kernels
 from ultima.sparse.codec import Sparse, check_size, checked
 from ultima.sparse.kernels import Floats
+from ultima.sparse.sample import RUN, Sample, limit_of, sample_of
 from ultima.sparse.select import check_ratio, count_of, gradient_of
 
 VALUES = ("float32", "float16", "bfloat16")
-CHOICES = ("exact", "carried")
+CHOICES = ("exact", "sampled")
 WARM_RATIO = 0.25
 """Share of the entries that is sent in the first step of a warm-up."""
 
 _FLOAT16_MAX = np.float32(65504)
-_GAIN = 0.2  # of a carried threshold: gradients have 4 to 8 times fewer entries above a threshold twice as high
 _STATE_VERSION = 1
 
 
@@ -36,9 +36,10 @@ class Feedback:
     ratio: share of the elements that is sent in a step.
     momentum: 0 for none; else the velocity's factor, below 1.
     values: in which precision values are sent: "float32", "float16", "bfloat16". What rounding takes away is kept.
-    choose: "exact" sends the ratio * size largest magnitudes (of equal ones those with lower indices); "carried" goes
-        over the gradient once, with a threshold that follows from the steps before, and sends about as many: twice
-        as many at most.
+    choose: "exact" sends the ratio * size largest magnitudes (of equal ones those with lower indices);
+        "sampled" looks at some elements and goes over the gradient once, with the threshold that they suggest, and
+        sends about as many: a sixteenth more or less, and twice as many at most. Where few elements are sent it is
+        exact.
     warmup_steps: the first steps send more: from a quarter of the elements the share falls by the same factor each
         step until it is `ratio`.
 
@@ -66,7 +67,6 @@ class Feedback:
         self._values, self._choose, self._warmup, self._momentum = values, choose, warmup_steps, float(momentum)
         self._kept = np.zeros(size, np.float32)
         self._velocity = np.zeros(size, np.float32) if momentum else None
-        self._threshold: float | None = None
         self._step = 0
 
     @property
@@ -96,7 +96,7 @@ class Feedback:
 
     @property
     def choose(self) -> str:
-        """How entries are chosen: "exact" or "carried"."""
+        """How entries are chosen: "exact" or "sampled"."""
         return self._choose
 
     @property
@@ -123,13 +123,16 @@ class Feedback:
         if given.size != self._size:
             raise InvalidArgument("gradient", f"{given.size} elements", f"{self._size}, as told at the start")
         count = count_of(self.ratio_at(self._step), self._size)
+        look = sample_of(self._size, count, self._step) if self._choose == "sampled" else None
         self._step += 1
         if self._ratio == 1:
             indices, values = np.arange(self._size, dtype=np.uint32), self._all(given)
-        elif self._threshold is None or self._choose == "exact":
+        elif look is None:
             indices, values = self._exactly(given, count)
         else:
-            indices, values = self._by_threshold(given, count, self._threshold)
+            above = limit_of(kernels.kth_largest(self._sample(given, look), look.rank)[0])
+            room = min(self._size, 2 * count)
+            indices, values = kernels.keep(self._kept, given, above, 0, room, self._velocity, self._momentum)
         return Sparse(indices, self._rounded(indices, values), self._size)
 
     def take_all(self, gradient: Any, out: Floats | None = None) -> Floats:
@@ -164,7 +167,7 @@ class Feedback:
         self._kept[:] = 0
         if self._velocity is not None:
             self._velocity[:] = 0
-        self._threshold, self._step = None, 0
+        self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, as plain numbers and copies of arrays, for a checkpoint of this rank."""
@@ -172,7 +175,6 @@ class Feedback:
             "version": _STATE_VERSION,
             "size": self._size,
             "step": self._step,
-            "threshold": self._threshold,
             "residual": self._kept.copy(),
             "velocity": None if self._velocity is None else self._velocity.copy(),
         }
@@ -187,18 +189,16 @@ class Feedback:
             raise InvalidArgument("version", state.get("version"), str(_STATE_VERSION))
         if state.get("size") != self._size:
             raise InvalidArgument("size", state.get("size"), f"{self._size} elements")
-        step, threshold = state.get("step"), state.get("threshold")
+        step = state.get("step")
         if not isinstance(step, int) or step < 0:
             raise InvalidArgument("step", step, "a number of steps, 0 or more")
-        if threshold is not None and not (isinstance(threshold, float) and 0 <= threshold < float("inf")):
-            raise InvalidArgument("threshold", threshold, "None, or a finite number of 0 or more")
         arrays: dict[str, Floats] = {}
         for name in ("residual", "velocity"):
             array = np.asarray(state.get(name) if state.get(name) is not None else np.zeros(self._size, np.float32))
             if array.shape != (self._size,) or array.dtype != np.float32:
                 raise InvalidArgument(name, f"{array.dtype} of shape {array.shape}", f"{self._size} float32 elements")
             arrays[name] = array
-        self._step, self._threshold = step, threshold
+        self._step = step
         self._kept[:] = arrays["residual"]
         if self._velocity is not None:
             self._velocity[:] = arrays["velocity"]
@@ -226,16 +226,16 @@ class Feedback:
         indices, values = kernels.keep(self._kept, None, above, ties, count)
         if self._velocity is not None:
             self._velocity[indices] = 0
-        smallest = float(np.uint32(above).view(np.float32))
-        self._threshold = smallest if 0 < smallest < float("inf") else None
         return indices, values
 
-    def _by_threshold(self, given: Floats, count: int, threshold: float) -> tuple[kernels.Indices, Floats]:
-        room = min(self._size, 2 * count)
-        above = kernels.magnitude_bits(threshold)
-        indices, values = kernels.keep(self._kept, given, above, 0, room, self._velocity, self._momentum)
-        self._threshold = next_threshold(threshold, indices.size, count, room)
-        return indices, values
+    def _sample(self, given: Floats, look: Sample) -> Floats:
+        """What the memory will hold at the places of `look`, once `given` is added."""
+        fresh, kept = _at(given, look), _at(self._kept, look)
+        if self._velocity is not None:
+            factor = float(np.float32(self._momentum))
+            fresh = (factor * _at(self._velocity, look).astype(np.float64) + fresh).astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            return (kept + fresh).reshape(-1)
 
     def _rounded(self, indices: kernels.Indices, values: Floats) -> Floats:
         """As they are sent; the difference goes back into the memory."""
@@ -252,8 +252,7 @@ class Feedback:
         return sent.astype(np.float32, copy=False)
 
 
-def next_threshold(threshold: float, taken: int, count: int, room: int) -> float | None:
-    """What a carried threshold becomes when it let |taken| entries through instead of |count|; None, for another exact
-    search, where it missed by a factor of two or filled the room."""
-    missed = taken >= room or 2 * taken < count
-    return None if missed else float(np.float32(threshold * (taken / count) ** _GAIN))
+def _at(tensor: Floats, look: Sample) -> Floats:
+    """A view: a run in each row."""
+    rows = tensor[: look.runs * look.stride].reshape(look.runs, look.stride)
+    return rows[:, look.start : look.start + RUN]

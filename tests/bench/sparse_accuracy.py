@@ -77,7 +77,7 @@ def train(name: str, way: Way, seed: int, images: data.Images, steps: int | None
     outer = 1.0 if way.by_rate else plan.learning_rate
     optimizer = torch.optim.SGD(model.parameters(), lr=outer, momentum=inner)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 if way.by_rate else rate(step, count))
-    rules = Feedback(0, way.ratio or 1, momentum=MOMENTUM if way.momentum else 0, choose="carried",
+    rules = Feedback(0, way.ratio or 1, momentum=MOMENTUM if way.momentum else 0, choose="sampled",
                      warmup_steps=int(way.warmup * count))  # fmt: skip
     memories = [Memories(rules, DENSE_BELOW, "float32") for _ in range(WORLD)]
     sent = given = 0

@@ -7,9 +7,7 @@
 #ifndef UT_TEST_CREW_H
 #define UT_TEST_CREW_H
 
-#include "check.h"
-
-#include "core/face/engine.h"
+#include "wired.h"
 
 #ifndef CREW_HOSTS
 #define CREW_HOSTS 8
@@ -28,20 +26,11 @@ static struct trainer {
 } trainers[MOST][PLACES];
 static struct host {
     ut_engine *engine;
-    void *engine_memory, *job_memory;
 } hosts[MOST];
 static uint32_t n, ranks_of[MOST];
-static ut_ns now;
 static uint32_t silent; /* bit per host: nothing comes from it or reaches it */
 static bool (*drop)(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet);
 static uint32_t elements = ELEMENTS;
-
-static void *zeroed(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    memset(p, 0, bytes);
-    return p;
-}
 
 static void attach(uint32_t h, uint32_t place)
 {
@@ -51,15 +40,7 @@ static void attach(uint32_t h, uint32_t place)
     CHECK_EQ(ut_engine_session_add(hosts[h].engine, 0, &m, 0, &t->session), UT_OK);
 }
 
-static uint32_t cid[MOST][MOST];
 static uint32_t strangers[2]; /* two hosts that connect_all leaves for `meet`; none if they are the same */
-
-/* |h| sends to |p| from now on. */
-static void reach(uint32_t h, uint32_t p)
-{
-    ut_addr a = {.len = 1, .bytes = {(uint8_t)p}};
-    CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 0, p, &a, &a, cid[p][h], now), UT_OK);
-}
 
 static bool are_strangers(uint32_t h, uint32_t p)
 {
@@ -75,10 +56,7 @@ __attribute__((unused)) static void meet(void)
 
 __attribute__((unused)) static void connect_all(void)
 {
-    for (uint32_t h = 0; h < n; h++)
-        for (uint32_t p = 0; p < n; p++)
-            if (p != h)
-                CHECK_EQ(ut_engine_peer_listen(hosts[h].engine, 0, p, &cid[h][p]), UT_OK);
+    listen_all();
     for (uint32_t h = 0; h < n; h++)
         for (uint32_t p = 0; p < n; p++)
             if (p != h && !are_strangers(h, p))
@@ -94,9 +72,6 @@ static void begin_without(uint32_t without, uint32_t hosts_, uint32_t places, ut
     drop = NULL;
     elements = ELEMENTS;
     for (uint32_t h = 0; h < n; h++) {
-        struct host *x = &hosts[h];
-        ut_engine_config config = {
-            .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
         ut_job_config job = {.hosts = n,
                              .self = h,
                              .local_ranks = places,
@@ -105,10 +80,7 @@ static void begin_without(uint32_t without, uint32_t hosts_, uint32_t places, ut
                              .bucket_bytes_max = BUFFER,
                              .options = options};
         ranks_of[h] = places;
-        x->engine_memory = zeroed(ut_engine_bytes(&config));
-        x->job_memory = zeroed(ut_job_bytes(&config, &job));
-        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
-        CHECK_EQ(ut_engine_job_add(x->engine, 0, &job, x->job_memory), UT_OK);
+        hosts[h].engine = plug_in(&job);
         for (uint32_t p = 0; p < places && !(without >> h & 1); p++)
             attach(h, p);
     }
@@ -122,47 +94,20 @@ __attribute__((unused)) static void begin(uint32_t hosts_, uint32_t places, ut_j
 
 __attribute__((unused)) static void end(void)
 {
-    for (uint32_t h = 0; h < n; h++) {
-        ut_engine_job_remove(hosts[h].engine, 0, now);
-        free(hosts[h].engine_memory);
-        free(hosts[h].job_memory);
-    }
+    unplug_all();
 }
 
-static void deliver(uint32_t from, const ut_burst *b)
+static void carry(uint32_t from, const ut_burst *b, uint8_t *packet, size_t len)
 {
-    static uint8_t flat[65536];
-    size_t len = 0;
     uint32_t to = b->to.bytes[0];
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    for (size_t at = 0; at < len; at += b->segment_bytes) {
-        size_t bytes = UT_MIN2(len - at, (size_t)b->segment_bytes);
-        bool lost = (silent >> from | silent >> to) & 1;
-        if (!lost && !(drop && drop(from, to, b->port, flat + at)))
-            ut_engine_input(hosts[to].engine, b->port, flat + at, bytes, 0, false, now);
-    }
+    bool lost = (silent >> from | silent >> to) & 1;
+    if (!lost && !(drop && drop(from, to, b->port, packet)))
+        arrive(to, b->port, packet, len);
 }
 
 __attribute__((unused)) static void run(ut_ns time)
 {
-    static ut_burst b;
-    for (ut_ns until = now + time; now < until;) {
-        bool moved = false;
-        ut_ns wake = UT_NEVER;
-        for (uint32_t h = 0; h < n; h++) {
-            ut_engine_tick(hosts[h].engine, now);
-            while (ut_engine_output(hosts[h].engine, now, &b)) {
-                moved = true;
-                deliver(h, &b);
-            }
-        }
-        for (uint32_t h = 0; h < n; h++)
-            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
-        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
-    }
+    run_until(now + time);
 }
 
 /* What a trainer would submit: an average of float64 that has a second. */

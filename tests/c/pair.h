@@ -5,9 +5,7 @@
 #ifndef UT_PAIR_H
 #define UT_PAIR_H
 
-#include "check.h"
-
-#include "core/face/engine.h"
+#include "wired.h"
 
 enum { HOSTS = 2, RANKS_MAX = 3, ELEMENTS = 5000, ARENA = 2 * ELEMENTS * 8 };
 
@@ -21,39 +19,26 @@ typedef struct rank {
 
 typedef struct host {
     ut_engine *engine;
-    void *engine_memory, *job_memory;
     uint32_t ranks;
     rank rank[RANKS_MAX];
 } host;
 
 static host hosts[HOSTS];
-static ut_ns now;
 static bool (*drop)(uint32_t from, const ut_burst *b, const uint8_t *packet);
 static uint8_t *recorded[4096]; /* u16 length, u8 to, u8 port, bytes */
 static size_t records;
 static bool recording;
 
-static void *zeroed(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    memset(p, 0, bytes);
-    return p;
-}
-
 static void world(uint32_t ranks_of_0, uint64_t rate)
 {
-    uint32_t cid[HOSTS] = {0, 0};
     now = 7 * UT_SECOND;
     drop = NULL;
     recording = false;
+    wired_job = 3;
     for (uint32_t h = 0; h < HOSTS; h++) {
         host *x = &hosts[h];
-        ut_engine_config config = {
-            .packet_bytes = 1472, .segments_max = 8, .receive_buffer = 1 << 20, .seed = check_random()};
         memset(x->rank, 0, sizeof x->rank);
         x->ranks = h == 0 ? ranks_of_0 : 1;
-        x->engine_memory = zeroed(ut_engine_bytes(&config));
-        CHECK_EQ(ut_engine_init(x->engine_memory, &config, &x->engine), UT_OK);
         ut_job_config job = {.hosts = HOSTS,
                              .self = h,
                              .local_ranks = x->ranks,
@@ -61,30 +46,21 @@ static void world(uint32_t ranks_of_0, uint64_t rate)
                              .world = ranks_of_0 + 1,
                              .bucket_bytes_max = ELEMENTS * 8,
                              .rate_bytes_per_s = rate};
-        x->job_memory = zeroed(ut_job_bytes(&config, &job));
-        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_OK);
-        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, x->job_memory), UT_ERR_EXISTS);
+        x->engine = plug_in(&job);
+        CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, wired[h].job_memory), UT_ERR_EXISTS);
         for (uint32_t r = 0; r < x->ranks; r++) {
             ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA, 0, 0};
             CHECK_EQ(ut_engine_session_add(x->engine, 3, &m, 0, &x->rank[r].session), UT_OK);
         }
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, h, &cid[h]), UT_ERR_UNKNOWN); /* not to oneself */
-        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, 1 - h, &cid[h]), UT_OK);
+        CHECK_EQ(ut_engine_peer_listen(x->engine, 3, h, &cid[h][h]), UT_ERR_UNKNOWN); /* not to oneself */
     }
-    for (uint32_t h = 0; h < HOSTS; h++) {
-        ut_addr a = {.len = 1, .bytes = {(uint8_t)(1 - h)}};
-        CHECK_EQ(ut_engine_peer_connect(hosts[h].engine, 3, 1 - h, &a, &a, cid[1 - h], now), UT_OK);
-    }
+    listen_all();
+    new_path(0, 1); /* a host may listen anew before it is connected */
 }
 
 static void end_world(void)
 {
-    for (uint32_t h = 0; h < HOSTS; h++) {
-        ut_engine_job_remove(hosts[h].engine, 3, now);
-        free(hosts[h].engine_memory);
-        free(hosts[h].job_memory);
-    }
+    unplug_all();
     while (records)
         free(recorded[--records]);
 }
@@ -96,47 +72,22 @@ __attribute__((unused)) static uint64_t received(const ut_stats *s)
            s->stash_replayed;
 }
 
-static void deliver(uint32_t from, const ut_burst *b)
+static void carry(uint32_t from, const ut_burst *b, uint8_t *packet, size_t len)
 {
-    static uint8_t flat[65536];
-    size_t len = 0;
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    CHECK_EQ(len, b->bytes);
     uint32_t to = b->to.bytes[0];
-    for (size_t at = 0; at < len; at += b->segment_bytes) {
-        size_t n = len - at < b->segment_bytes ? len - at : b->segment_bytes;
-        if (recording && records < sizeof recorded / sizeof *recorded) {
-            uint8_t *r = malloc(n + 4);
-            r[0] = (uint8_t)(n >> 8), r[1] = (uint8_t)n, r[2] = (uint8_t)to, r[3] = (uint8_t)b->port;
-            memcpy(r + 4, flat + at, n);
-            recorded[records++] = r;
-        }
-        if (!drop || !drop(from, b, flat + at))
-            ut_engine_input(hosts[to].engine, b->port, flat + at, n, 0, false, now);
+    if (recording && records < sizeof recorded / sizeof *recorded) {
+        uint8_t *r = malloc(len + 4);
+        r[0] = (uint8_t)(len >> 8), r[1] = (uint8_t)len, r[2] = (uint8_t)to, r[3] = (uint8_t)b->port;
+        memcpy(r + 4, packet, len);
+        recorded[records++] = r;
     }
+    if (!drop || !drop(from, b, packet))
+        arrive(to, b->port, packet, len);
 }
 
-/* Runs both engines until |until| or until nothing will ever happen. */
 static void run(ut_ns until)
 {
-    static ut_burst b;
-    while (now < until) {
-        bool moved = false;
-        ut_ns wake = UT_NEVER;
-        for (uint32_t h = 0; h < HOSTS; h++) {
-            ut_engine_tick(hosts[h].engine, now);
-            while (ut_engine_output(hosts[h].engine, now, &b)) {
-                moved = true;
-                deliver(h, &b);
-            }
-        }
-        for (uint32_t h = 0; h < HOSTS; h++)
-            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
-        now = moved ? now + 10 * UT_US : UT_MAX2(UT_MIN2(wake, until), now + 1);
-    }
+    run_until(until);
 }
 
 static ut_submission call_of(uint64_t seq, uint64_t count, unsigned redop, unsigned mode, ut_ns budget)

@@ -33,7 +33,7 @@ def twin_of(model: nn.Module, memories: list[dict[str, Feedback]], step: int) ->
         for name, parameter in alone.named_parameters():
             given = parameter.grad.detach().reshape(-1)
             if parameter.dim() > 1 and given.numel() >= BELOW:
-                memory = memories[rank].setdefault(name, Feedback(given.numel(), RATIO, choose="carried"))
+                memory = memories[rank].setdefault(name, Feedback(given.numel(), RATIO, choose="sampled"))
                 given = torch.from_numpy(memory.select(given).dense())
             found[name] = found.get(name, 0) + given / WORLD
     return flat(found.values())

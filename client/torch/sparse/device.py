@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ultima.sparse import Feedback
-from ultima.sparse.feedback import next_threshold
+from ultima.sparse.sample import RUN, limit_of, sample_of
 from ultima.sparse.select import count_of
 
 _MAGNITUDE = 0x7FFFFFFF
@@ -29,7 +29,6 @@ class DeviceFeedback:
         self._size, self._rules = size, rules
         self._kept = torch.zeros(size, device=device)
         self._velocity = torch.zeros(size, device=device) if rules.momentum else None
-        self._threshold: float | None = None
         self._step = 0
 
     @property
@@ -50,17 +49,16 @@ class DeviceFeedback:
     def select(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """As `Feedback.select`: indices (int64, ascending) and values (float32), on the device."""
         count = count_of(self._rules.ratio_at(self._step), self._size)
+        look = sample_of(self._size, count, self._step) if self._rules.choose == "sampled" else None
         self._step += 1
         self._add(gradient)
         bits = self._kept.view(torch.int32) & _MAGNITUDE
-        threshold = self._threshold
-        if threshold is None or self._rules.choose == "exact":
-            indices, self._threshold = _exactly(bits, count)
+        if look is None:
+            indices = _exactly(bits, count)
         else:
-            room = min(self._size, 2 * count)
-            above = int(np.float32(threshold).view(np.uint32))
-            indices = (bits > above).nonzero().view(-1)[:room]
-            self._threshold = next_threshold(threshold, indices.numel(), count, room)
+            rows = bits[: look.runs * look.stride].view(look.runs, look.stride)[:, look.start : look.start + RUN]
+            least = int(torch.topk(rows.reshape(-1), look.rank, sorted=False).values.min())
+            indices = (bits > limit_of(least)).nonzero().view(-1)[: min(self._size, 2 * count)]
         values = self._kept[indices]
         self._kept[indices] = 0
         if self._velocity is not None:
@@ -81,7 +79,7 @@ class DeviceFeedback:
         """What `Feedback.state_dict` gives."""
         velocity = None if self._velocity is None else self._velocity.cpu().numpy().copy()
         told = {"residual": self._kept.cpu().numpy().copy(), "velocity": velocity}
-        return {"version": 1, "size": self._size, "step": self._step, "threshold": self._threshold, **told}
+        return {"version": 1, "size": self._size, "step": self._step, **told}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """As `Feedback.load_state_dict`, which checks it."""
@@ -91,7 +89,7 @@ class DeviceFeedback:
         self._kept.copy_(torch.from_numpy(found["residual"]))
         if self._velocity is not None:
             self._velocity.copy_(torch.from_numpy(found["velocity"]))
-        self._step, self._threshold = found["step"], found["threshold"]
+        self._step = found["step"]
 
     def _add(self, gradient: torch.Tensor) -> None:
         if self._velocity is None:
@@ -103,13 +101,12 @@ class DeviceFeedback:
             self._kept += self._velocity
 
 
-def _exactly(bits: torch.Tensor, count: int) -> tuple[torch.Tensor, float | None]:
-    """The places of the |count| largest, of equals those with lower places, and the smallest of them as a threshold."""
+def _exactly(bits: torch.Tensor, count: int) -> torch.Tensor:
+    """The places of the |count| largest, of equals those with lower places."""
     if not count:
-        return bits.new_empty(0, dtype=torch.int64), None
+        return bits.new_empty(0, dtype=torch.int64)
     least = int(torch.topk(bits, count, sorted=False).values.min())
     above = bits > least
     ties = (bits == least).nonzero().view(-1)[: count - int(above.sum())]
     above[ties] = True
-    smallest = float(np.uint32(least).view(np.float32))
-    return above.nonzero().view(-1), smallest if 0 < smallest < float("inf") else None
+    return above.nonzero().view(-1)

@@ -100,8 +100,8 @@ class SparseState(HookState):
     momentum: 0, or the factor of a momentum that is applied here, before the choice. Then the optimizer is plain SGD
         without momentum: every step must have it once.
     values: how values travel: "float32", "float16", "bfloat16" or "float8". What rounding takes away is sent later.
-    choose: "carried" goes over a gradient once, with a threshold that follows from the steps before; "exact" sends the
-        largest exactly.
+    choose: "sampled" looks at some elements and goes over a gradient once, with the threshold that they suggest;
+        "exact" sends the largest exactly.
     auto: whether each bucket goes dense or sparse by what took less time, as all ranks measured it together. The ranks
         exchange times once a step then, whatever `budget` is.
     group, mode, deadline, policy, budget, sync_every: as for HookState. Buckets are not transformed (`hadamard`).
@@ -122,7 +122,7 @@ class SparseState(HookState):
         dense_below: int = 1000,
         momentum: float = 0.0,
         values: str = "float32",
-        choose: str = "carried",
+        choose: str = "sampled",
         auto: bool = False,
         mode: str | None = None,
         deadline: Duration | None = None,

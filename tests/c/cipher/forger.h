@@ -236,14 +236,14 @@ static knowledge take_knowledge(uint32_t h)
     knowledge k = {.job_bytes = job_bytes_of(h)};
     k.job = malloc(k.job_bytes);
     k.arena = malloc(ARENA);
-    memcpy(k.job, hosts[h].job_memory, k.job_bytes);
+    memcpy(k.job, wired[h].job_memory, k.job_bytes);
     memcpy(k.arena, hosts[h].arena, ARENA);
     return k;
 }
 
 static bool is_as_before(uint32_t h, knowledge k)
 {
-    bool same = memcmp(k.job, hosts[h].job_memory, k.job_bytes) == 0 && memcmp(k.arena, hosts[h].arena, ARENA) == 0;
+    bool same = memcmp(k.job, wired[h].job_memory, k.job_bytes) == 0 && memcmp(k.arena, hosts[h].arena, ARENA) == 0;
     free(k.job);
     free(k.arena);
     return same;

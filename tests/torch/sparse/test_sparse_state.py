@@ -97,7 +97,7 @@ def test_sparse_state__is_feedback_of_each_parameter(daemon: FakeDaemon) -> None
 
 def test_sparse_state__nothing_given_is_lost(daemon: FakeDaemon) -> None:
     """Sums over steps: what came and what is kept is what was given, also with values that are rounded."""
-    states, models = made(daemon, values="float16", choose="carried"), [Model() for _ in range(WORLD)]
+    states, models = made(daemon, values="float16", choose="sampled"), [Model() for _ in range(WORLD)]
     came = np.sum([step(states, models, number)[0] for number in range(6)], 0, dtype=np.float64)
     kept = [state._memories._held["0"].residual for state in states]
     given = np.sum([gradient(rank, number) for rank in range(WORLD) for number in range(6)], 0, dtype=np.float64)

@@ -50,7 +50,7 @@
     X(float32) X(float16) X(bfloat16) X(float8) X(sum) X(avg) X(bounded) X(best_effort) X(reliable) X(agree) X(rows) \
     X(long_rows) X(even) X(head) X(patches) X(few_ranks) X(no_entry) X(all_entries) X(empty) X(alone) X(several_local) \
     X(nonfinite) X(desync) X(complete) X(partial) X(insufficient) X(failed) X(late) X(fewer_owners) X(cut_divisor) \
-    X(hole) X(repaired) X(agreed) X(agree_failed) X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) \
+    X(returned) X(hole) X(repaired) X(agreed) X(agree_failed) X(owner_gone) X(owner_back) X(hostile) X(lie) X(path_renewed) \
     X(many_hosts) X(sealed) X(calm_complete)
 /* clang-format on */
 enum sim_cover {

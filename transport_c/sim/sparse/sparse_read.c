@@ -2,11 +2,14 @@
  *
  *   O2 fingerprint: each granule of a sparse result is made of distinct ranks that called this op, by as many as are in
  *   it where it is an average
+ *   O15 nothing lost: each entry of a rank that asked for what is left is in its result, or was returned, and not both
  */
 #include "sim/sparse/sparse.h"
 #include "sim/world/liar.h"
 
 #include "kernels/block.h"
+
+#include <stdlib.h>
 
 #define FAIL SIM_VIEW_FAIL
 
@@ -22,12 +25,52 @@ static void liar_shard(const sim_view *v, uint64_t *from, uint64_t *to)
         sim_shard_of(v, (uint32_t)__builtin_ctzll(v->liar), from, to);
 }
 
+/* The rank's own entries: as it gave them, and as they are now. */
+typedef struct own {
+    uint8_t *given; /* NULL: it did not ask for any */
+    const uint8_t *now;
+    uint64_t n, next, row;
+} own;
+
+static own own_of(const sim_view *v, const sim_entries *code)
+{
+    const ut_submission *e = &v->ask->entry;
+    own o = {.now = v->rank->arena + e->src, .row = 4 * (uint64_t)code->group};
+    if (!(e->flags & UT_SUBMIT_RETURN) || v->liar)
+        return o;
+    o.given = sim_room(code->units * (4 + o.row));
+    o.n = sim_entries_fill(code, v->rank->index, o.given);
+    return o;
+}
+
+/* Those of a granule that ends before element |end| and in which are |held|. */
+static void check_returned(const sim_view *v, own *o, uint64_t end, sim_held held)
+{
+    uint64_t mine = sim_bit(v->rank->index);
+    for (uint32_t unit; o->given && o->next < o->n; o->next++) {
+        uint64_t at = 4 * o->n + o->next * o->row;
+        memcpy(&unit, o->given + 4 * o->next, 4);
+        if (unit * o->row / 4 >= end)
+            return;
+        bool same = memcmp(o->given + at, o->now + at, o->row) == 0;
+        bool back = v->r->lacks && same;
+        if (!same && !(v->r->lacks && sim_all_bytes(o->now + at, o->row, 0)))
+            FAIL("O15 nothing lost", "entry %u is neither as it was given nor zero, lacks %u", unit, v->r->lacks);
+        if (back && held.ranks & mine)
+            FAIL("O15 nothing lost", "entry %u is in the result, and was returned", unit);
+        if (!back && !((held.ranks | held.unsure) & mine))
+            FAIL("O15 nothing lost", "entry %u is not in the result, and was not returned", unit);
+        v->w->cover[SIM_SPARSE_returned] += back;
+    }
+}
+
 void sim_read_sparse(sim_view *v, const uint8_t *result)
 {
     const sim_op *op = &v->ask->as;
     const float *values = (const float *)(const void *)result;
     sim_entries code = sim_entries_of(v->w, v->rank->job, v->ask->entry.op_seq, op);
     uint64_t each = (uint64_t)ut_granule_units(op->group) * op->group, nonfinite = 0, lied_from, lied_to;
+    own mine = own_of(v, &code);
     sim_begin_notes(v);
     liar_shard(v, &lied_from, &lied_to);
     for (uint64_t i = 0, end; i < op->count; i = end) {
@@ -47,7 +90,9 @@ void sim_read_sparse(sim_view *v, const uint8_t *result)
                  wrong.element, op->count, op->form, op->redop, op->group, i, end, (double)values[wrong.element],
                  wrong.reason);
         sim_note_ranks(v, i, end, held);
+        check_returned(v, &mine, end, held);
     }
+    free(mine.given);
     v->nonfinite = nonfinite;
     if (v->r->nonfinite != nonfinite && !v->late && !v->liar)
         FAIL("O2 fingerprint", "the receipt counts %" PRIu64 " elements as not finite, there are %" PRIu64,

@@ -28,13 +28,15 @@ void *sim_alloc(size_t bytes)
 
 uint64_t sim_digest(const void *bytes, size_t count)
 {
-    enum { LANES = 4 }; /* beside each other, as each step of one waits for the step before */
+    enum { LANES = 8 }; /* beside each other, as each step of one waits for the step before */
     const uint8_t *at = bytes;
     uint64_t x[LANES], lane[LANES] = {0}, digest = count;
     for (; count >= sizeof x; at += sizeof x, count -= sizeof x) {
         memcpy(x, at, sizeof x);
-        for (unsigned i = 0; i < LANES; i++)
-            lane[i] = sim_mix(lane[i] ^ x[i]);
+        for (unsigned i = 0; i < LANES; i++) { /* one product a word: a sixth of a simulation was spent here */
+            lane[i] = (lane[i] ^ x[i]) * UINT64_C(0x9e3779b97f4a7c15);
+            lane[i] ^= lane[i] >> 29;
+        }
     }
     for (unsigned i = 0; i < LANES; i++)
         digest = sim_mix(digest ^ lane[i]);
