@@ -47,13 +47,14 @@ HARDEN_LINK = ["-Wl,-z,relro,-z,now,-z,noexecstack"]
 # is changed with every flag and with every line above it.
 ALIGN = [flag for flag in ("-falign-functions=64", "-falign-loops=32") if _taken_by_the_compiler(flag)]
 
+HEADERS = ("core/account/join.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
 for cdef in CDEFS:
     ffibuilder.cdef(cdef.read_text(encoding="utf-8"))
 ffibuilder.set_source(
     "ultima._native",
-    '#include "udp/driver.h"\n#include "kernels/kernels.h"\n#include "kernels/sparse.h"\n',
+    "".join(f'#include "{header}"\n' for header in HEADERS),
     sources=_below_root("*.c"),
     depends=[*_below_root("*.h"), *(str(cdef.relative_to(ROOT)) for cdef in CDEFS)],
     include_dirs=[str(HERE.relative_to(ROOT))],

@@ -76,6 +76,7 @@ const char *ut_strerror(int error);
 #define UT_FIELD_GROUP ...
 #define UT_FIELD_FORM ...
 #define UT_FIELD_HINT ...
+#define UT_FIELD_SPLIT ...
 #define UT_ALLREDUCE ...
 #define UT_REDUCE_SCATTER ...
 #define UT_ALL_GATHER ...
@@ -108,6 +109,9 @@ const char *ut_strerror(int error);
 #define UT_CODE_LINEAR ...
 #define UT_EXACT_YES ...
 #define UT_EXACT_NO ...
+#define UT_SPLIT_AUTO ...
+#define UT_SPLIT_NEVER ...
+#define UT_SPLIT_ALWAYS ...
 size_t ut_dtype_bytes(unsigned dtype);
 
 /* ---- core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
@@ -124,7 +128,8 @@ typedef struct ut_submission {
     uint8_t flags;
     uint8_t collective;
     uint8_t root;
-    uint16_t reserved;
+    uint8_t portion;
+    uint8_t skipped;
     uint64_t wanted;
     uint32_t oldest_step;
     uint32_t newest_step;
@@ -231,7 +236,8 @@ typedef struct ut_receipt {
     uint32_t step;
     uint8_t exact;
     uint8_t lacks;
-    uint8_t reserved[2];
+    uint8_t portion;
+    uint8_t reserved;
     uint64_t wire_sent, wire_received;
     uint64_t values;
     ut_receipt_peer peer[64];
@@ -254,6 +260,7 @@ int ut_ring_take_submission(const ut_submission_ring *submissions, ut_completion
                             ut_submission *ret);
 int ut_ring_complete(const ut_submission_ring *submissions, ut_completion_ring *completions, uint64_t *written,
                      const ut_receipt *receipt);
+void ut_receipt_join(ut_receipt *ret, const ut_receipt *const *portion, unsigned portions);
 
 /* ---- core/face/engine.h, core/base/options.h, core/base/host.h, core/wire/burst.h ---- */
 
@@ -276,8 +283,8 @@ typedef struct ut_job_options {
     uint32_t probes;
     uint64_t policy_seed;
     uint64_t policy_from;
-    uint8_t timer_start, stragglers, children, code, exact;
-    uint8_t reserved[3];
+    uint8_t timer_start, stragglers, children, code, exact, split;
+    uint8_t reserved[2];
 } ut_job_options;
 
 typedef struct ut_cipher ut_cipher;

@@ -241,6 +241,9 @@ class Receipt(Deferred):
     """In a sparse op: elements that this host's ranks gave, up to the first bad index of each; 0 for other ops."""
     lacks: bool = False
     """In a sparse op: some of what this host gave is in no sum; see the argument `returns` of `allreduce_sparse`."""
+    portions: int = 1
+    """Into how many portions the op was split, one for each lane of the job; its number is that of the first, and the
+    next op's is higher by as many. All else is of all portions together."""
 
     @property
     def complete(self) -> bool:
@@ -333,6 +336,7 @@ class Receipt(Deferred):
             "wire_received": self.wire_received,
             "values": self.values,
             "lacks": self.lacks,
+            "portions": self.portions,
             "residual": self.residual,
             "peers": [
                 {

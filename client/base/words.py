@@ -78,6 +78,7 @@ FIELD_BY_CODE = {
     10: "group",
     11: "form",
     12: "hint",
+    13: "split",
 }
 
 # How the values of a sparse allreduce travel; of float8 that is e4m3, with one scale for a contribution.
@@ -138,4 +139,6 @@ def field_value(field: str, number: int) -> object:
         return bool(number)
     if field == "divisor":
         return "world" if number else "contributors"
+    if field == "split":
+        return f"{(number & 15) + 1} of {number >> 4}" if number else "not split"
     return number

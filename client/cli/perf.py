@@ -85,6 +85,7 @@ def perf(
     t_c: Annotated[str | None, typer.Option(help="Expected time of a stage: auto, off, 30ms.")] = None,
     timer_start: Annotated[str | None, typer.Option(help="When t_B begins to run: rendezvous or local.")] = None,
     delay_target: Annotated[str | None, typer.Option(help="Queueing delay to aim for: auto, 200us.")] = None,
+    split: Annotated[str | None, typer.Option(help="Large ops over all lanes at once: auto, never, always.")] = None,
 ) -> None:
     from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
 
@@ -107,6 +108,7 @@ def perf(
         "t_c": t_c,
         "timer_start": timer_start,
         "delay_target": delay_target,
+        "split": split,
     }
     options = options_of(said)
     if output is not None and not output.parent.is_dir():

@@ -45,7 +45,7 @@ from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 from ultima.v1.job_options import POLICY_CODED
 from ultima.v1.limits import LANES_MAX
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 REPLY_MAX_BYTES = 16384
 FDS_MAX = 2 + 3 * LANES_MAX
 # A memfd that can neither shrink nor grow cannot make us die of SIGBUS.
@@ -99,6 +99,8 @@ class DaemonConnector:
             answer = _join(settings, str(reply["ticket"]), until_ns, lifeline)
             if not 1 <= answer.lanes <= len(pairs):
                 raise ProtocolError(f"the daemon says that the job has {answer.lanes} lanes; its own are {len(pairs)}")
+            if answer.portions not in (0, 1, answer.lanes):
+                raise ProtocolError(f"the daemon says {answer.portions} portions; the job has {answer.lanes} lanes")
             lanes = pairs[: answer.lanes]  # the daemon may have more than the job
             hosts = tuple(Host(host.index, host.address, tuple(host.ranks), host.grpc_port) for host in answer.hosts)
             undo.pop_all()
@@ -122,6 +124,7 @@ class DaemonConnector:
                 bucket_bytes_max=answer.bucket_bytes_max,
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
                 options=options,
+                portions=answer.portions or 1,
                 sparse=not partial and options.get("algorithm", "tar") == "tar",
             )
 

@@ -35,6 +35,8 @@ class Completion(NamedTuple):
     """As the engine says it: of words.py, for what Receipt.status has no word."""
     lacks: bool = False
     """Of a sparse allreduce: the result lacks some of what this host gave, and that stands where it was given."""
+    early: bool = False
+    """Of a call that is split: ranks differ in one portion, so it has failed; the engine is not through with all."""
 
     @property
     def number(self) -> int:
@@ -68,6 +70,10 @@ class Submission:
     """In sparse allreduces: elements that share an index."""
     form: int = 0
     hint: int = 0
+    portions: int = 1
+    """Into how many it is split, one for each lane: `op_seq` is a multiple of their number."""
+    skipped: int = 0
+    """How many numbers before `op_seq` no rank uses."""
 
 
 class SlotWords(NamedTuple):
@@ -85,7 +91,8 @@ class Rings(Protocol):
     """Both rings of each lane of a session. Not thread-safe."""
 
     def submit(self, submission: Submission) -> bool:
-        """Writes one request into the ring of its lane. False when 64 are outstanding there."""
+        """Writes one request into the ring of its lane, or its portions into those of all lanes. False when 64 are
+        outstanding there."""
         ...
 
     def take(self) -> Completion | None:
@@ -124,6 +131,8 @@ class Attachment:
     """Of the job, in words."""
     sparse: bool = False
     """Whether the daemon sums sparse contributions."""
+    portions: int = 1
+    """Into how many a large op of the job is split: 1, or one for each lane."""
 
 
 class Connector(Protocol):

@@ -16,7 +16,7 @@ from ultima.base.errors import DaemonUnavailable, ProtocolError, UltimaError
 
 ATTACH_SOCKET = "attach.sock"
 METADATA_KEY = "ultima-token"
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 REPLY_MAX_BYTES = 4096
 
 

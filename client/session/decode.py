@@ -97,6 +97,7 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         wire_received=raw.wire_received,
         values=raw.values,
         lacks=bool(raw.lacks),
+        portions=max(1, raw.portion >> 4),
         residual=math.sqrt(raw.residual_squared) if raw.residual_squared >= 0 else 0.0,  # no NaN either
     )
 

@@ -44,7 +44,7 @@ from ultima.base.words import (
     field_value,
 )
 from ultima.session.arena import Arena, Block
-from ultima.session.attachment import Completion
+from ultima.session.attachment import Completion, Submission
 
 WITHOUT_RESULT = (STATUS_EMPTY, STATUS_OVERTAKEN, STATUS_BEHIND)
 
@@ -98,6 +98,7 @@ class Op:
         "layout",
         "mode",
         "nbytes",
+        "portions",
         "receipt",
         "redop",
         "result",
@@ -145,7 +146,8 @@ class Op:
         self.steps = steps
         """And the oldest and newest step in what is given."""
         self.seq = -1
-        """Of the op; in a job with a policy of the submission."""
+        """Of the op; in a job with a policy of the submission. Of one that is split the first of several."""
+        self.portions = 1
         self.answer: Completion | None = None
         """What the engine said, even if nobody waits for it any more."""
         self.submitted_ns = 0
@@ -211,6 +213,31 @@ class Op:
         """What a submission says of a sparse allreduce: entries, group, form and hint."""
         call = self.layout.sparse
         return (call.entries, call.group, call.form, call.hint) if call else (0, 0, 0, 0)
+
+    def submission(self, skipped: int) -> Submission:
+        """What the engine is asked, once the op has its number and its place in the arena."""
+        entries, group, form, hint = self.sparse_words()
+        return Submission(
+            op_seq=self.seq,
+            src=self.src,
+            dst=self.dst,
+            count=self.count,
+            deadline_ns=self.deadline_ns,
+            dtype=self.kind.code,
+            redop=self.redop,
+            mode=self.mode,
+            flags=self.flags,
+            collective=self.layout.collective,
+            root=self.layout.root,
+            wanted=self.wanted,
+            steps=self.steps,
+            entries=entries,
+            group=group,
+            form=form,
+            hint=hint,
+            portions=self.portions,
+            skipped=skipped,
+        )
 
     def end(self, completion: Completion, hosts: tuple[Host, ...], rank: int) -> None:
         """Takes in what the engine says."""

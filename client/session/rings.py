@@ -13,7 +13,7 @@ from typing import Any
 
 from ultima.base.native import ffi, lib
 from ultima.base.receipt import Host, Receipt
-from ultima.base.words import CULPRIT_NOBODY, STATUS_FAILED
+from ultima.base.words import CULPRIT_NOBODY, DTYPE_BY_CODE, ERR_DESYNC, STATUS_FAILED
 from ultima.session.attachment import Completion, SlotWords, Submission
 from ultima.session.decode import agreed_op, decode_receipt, status_of
 from ultima.session.memory import SharedMap
@@ -22,13 +22,16 @@ SUBMISSION_RING_BYTES: int = ffi.sizeof("ut_submission_ring")
 COMPLETION_RING_BYTES: int = ffi.sizeof("ut_completion_ring")
 _ROWS_AT: int = ffi.offsetof("ut_receipt", "peer")
 _ROW_BYTES: int = ffi.sizeof("ut_receipt_peer")
+ALIGNED = 64
+"""Elements that a portion is a multiple of, but for the last: no cache line belongs to two."""
 
 
 class NativeRings:
     """Both rings of each lane of one session, over mappings that are kept alive.
 
     Op s of a job with n lanes goes into lane s mod n, and is number s / n there. A partial job has one lane, and its
-    submissions are numbered by themselves.
+    submissions are numbered by themselves. A call that is split has a portion in each lane: their completions
+    become one here when the last has come.
     """
 
     def __init__(
@@ -52,15 +55,38 @@ class NativeRings:
         self._usable = True
         self._entry = ffi.new("ut_submission *")
         self._raw = ffi.new("ut_receipt *")
+        # Of calls that are split, by their number: the receipts of the portions that have ended.
+        self._portions: dict[int, dict[int, Any]] = {}
         self._hosts = tuple(hosts)
         self._rank = rank
         self._world_size = world_size
 
     def submit(self, submission: Submission) -> bool:
         """See `Rings`."""
-        number, lane = divmod(submission.op_seq, len(self._lanes))
+        entry, portions = self._entry, submission.portions
+        lanes = len(self._lanes)
+        self._fill(submission)
+        if portions == 1:
+            entry.op_seq, lane = divmod(submission.op_seq, lanes)
+            entry.portion = entry.skipped = 0
+            return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
+        width = DTYPE_BY_CODE[submission.dtype].itemsize
+        each = -(-submission.count // portions // ALIGNED) * ALIGNED
+        for portion in range(portions):
+            first = min(portion * each, submission.count)
+            entry.op_seq, lane = divmod(submission.op_seq + portion, lanes)
+            entry.src = submission.src + first * width
+            entry.dst = submission.dst + first * width
+            entry.count = min(each, submission.count - first)
+            entry.portion = portions << 4 | portion
+            # Numbers that are left free end just before those of the portions, so they lie in the last lanes.
+            entry.skipped = int(portion >= portions - submission.skipped)
+            if lib.ut_ring_submit(*self._lanes[lane], entry):
+                return False
+        return True
+
+    def _fill(self, submission: Submission) -> None:
         entry = self._entry
-        entry.op_seq = number
         entry.src = submission.src
         entry.dst = submission.dst
         entry.count = submission.count
@@ -76,21 +102,46 @@ class NativeRings:
         if submission.group:  # as ut_submission_entries and its neighbours read them
             entry.wanted, entry.oldest_step = submission.entries, submission.hint
             entry.newest_step = submission.group | submission.form << 16
-        return lib.ut_ring_submit(*self._lanes[lane], entry) == 0
 
     def take(self) -> Completion | None:
         """The next completion, or None; lane by lane in turn."""
+        raw = self._raw
+        while self._take_next():
+            if not raw.portion or self._join():
+                return self._completion()
+            if raw.error == ERR_DESYNC:  # the other portions may have nobody to meet, and wait for their deadline
+                raw.op_seq -= raw.portion % 16
+                return self._completion()._replace(early=True)
+        return None
+
+    def _take_next(self) -> bool:
+        """The next receipt of a lane, with the job's numbers of ops."""
         raw, lanes = self._raw, len(self._lanes)
         for _ in range(lanes):
             lane = self._turn
             self._turn = (lane + 1) % lanes
             if lib.ut_ring_take_completion(*self._lanes[lane], raw) == 1:
-                break
-        else:
-            return None
-        agreed = agreed_op(raw.op_seq, raw.agreed_seq)
-        raw.op_seq = raw.op_seq * lanes + lane
-        raw.agreed_seq = (agreed * lanes + lane) % 2**32 if agreed is not None else raw.op_seq % 2**32
+                agreed = agreed_op(raw.op_seq, raw.agreed_seq)
+                raw.op_seq = raw.op_seq * lanes + lane
+                raw.agreed_seq = (agreed * lanes + lane) % 2**32 if agreed is not None else raw.op_seq % 2**32
+                return True
+        return False
+
+    def _join(self) -> bool:
+        """Puts the receipt of a portion aside; with the last of them, makes one of all."""
+        raw = self._raw
+        portions, at = divmod(raw.portion, 16)
+        first = raw.op_seq - at
+        rest = self._portions.setdefault(first, {})
+        rest[at] = ffi.new("ut_receipt *", raw[0])
+        if len(rest) < portions:
+            return False
+        del self._portions[first]
+        lib.ut_receipt_join(raw, [rest[number] for number in range(portions)], portions)
+        return True
+
+    def _completion(self) -> Completion:
+        raw = self._raw
         culprit = raw.culprit
         return Completion(
             raw.op_seq,

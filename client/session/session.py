@@ -29,11 +29,12 @@ from enum import Enum, auto
 
 from ultima.base.buffers import address_of
 from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolError, ResourceExhausted, UltimaError
-from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, RING_ENTRIES
+from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE
 from ultima.session.arena import Block
-from ultima.session.attachment import Attachment, SlotWords, Submission
+from ultima.session.attachment import Attachment, SlotWords
+from ultima.session.lanes import Lanes
 from ultima.session.notes import ended, hear, tell
-from ultima.session.op import Op, OpState, busy, unresponsive
+from ultima.session.op import Op, OpState, busy, failure_of, unresponsive
 from ultima.session.waiters import Waiters
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
@@ -79,7 +80,7 @@ class Session:
         self._notes: list[str] = []
         """From the daemon, for people, until somebody without a lock can tell them."""
         self._flying: dict[int, Op] = {}
-        self._in_lane = [0] * len(attachment.submit_fds)
+        self._lanes = Lanes(len(attachment.submit_fds), attachment.portions, len(attachment.hosts))
         # Ended, with a result that still lies in staging memory.
         self._ended: deque[Op] = deque()
         self._poll = select.poll()
@@ -92,7 +93,7 @@ class Session:
     @property
     def lanes(self) -> int:
         """Number of lanes; op n goes through lane n modulo it."""
-        return len(self._in_lane)
+        return len(self._lanes)
 
     def look(self) -> SessionState:
         """The state, after a look whether the daemon hung up while nothing was under way and so nobody listened.
@@ -132,47 +133,29 @@ class Session:
         if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
+            op.portions = self._lanes.portions_of(op)
+            skipped = -(self._next_seq - self._behind) % op.portions
+            op.seq = self._next_seq - self._behind + skipped
             if self._behind:
-                op.answer_alone(self._next_seq - self._behind, self.hosts, self.rank)
-                self._behind -= 1
+                op.answer_alone(op.seq, self.hosts, self.rank)
+                self._behind = max(0, self._next_seq - op.seq - op.portions)
                 return
-            lane = self._next_seq % len(self._in_lane)
-            if self._in_lane[lane] >= RING_ENTRIES:
-                self._wait_for_slot(op, lane)
+            if not self._lanes.have_room(op):
+                self._wait_for_slot(op)
             self._stage(op)
             with self._lock:
                 self._check_open()
-                op.seq = self._next_seq
                 op.submitted_ns = time.monotonic_ns()
-                if not self._submit(op):
+                if not self._rings.submit(op.submission(skipped)):
                     self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
-                self._next_seq += 1
+                self._next_seq = op.seq + op.portions
                 self._flying[op.seq] = op
-                self._in_lane[lane] += 1
-                os.eventfd_write(self._attachment.submit_fds[lane], 1)
+                self._lanes.submitted(op)
+                for lane in self._lanes.of(op):
+                    os.eventfd_write(self._attachment.submit_fds[lane], 1)
         finally:
             self._order.release()
-
-    def _submit(self, op: Op) -> bool:
-        return self._rings.submit(
-            Submission(
-                op.seq,
-                op.src,
-                op.dst,
-                op.count,
-                op.deadline_ns,
-                op.kind.code,
-                op.redop,
-                op.mode,
-                op.flags,
-                op.layout.collective,
-                op.layout.root,
-                op.wanted,
-                op.steps,
-                *op.sparse_words(),
-            )
-        )
 
     def words(self) -> SlotWords:
         """What the engine of a job with a policy tells besides completions; of a lost session what it told last."""
@@ -184,12 +167,10 @@ class Session:
             text = f"an array of {op.nbytes} bytes; this job takes at most {self.bucket_bytes_max} (see connect)"
             raise ResourceExhausted("bucket_bytes_max", text, op.nbytes, self.bucket_bytes_max)
 
-    def _wait_for_slot(self, op: Op, lane: int) -> None:
+    def _wait_for_slot(self, op: Op) -> None:
         with self._lock:
             self._check_open()
-            ready = self._wait(
-                lambda: self._in_lane[lane] < RING_ENTRIES or self.state is not SessionState.OPEN, op.expires_ns
-            )
+            ready = self._wait(lambda: self._lanes.have_room(op) or self.state is not SessionState.OPEN, op.expires_ns)
         if not ready:
             raise self._overrun()
 
@@ -357,11 +338,16 @@ class Session:
     def _drain(self) -> None:
         """Under the lock: takes in every completion that is there."""
         while (completion := self._rings.take()) is not None:
-            op = self._flying.pop(completion.number, None)
+            op = self._flying.get(completion.number)
+            if op is not None and completion.early:
+                if op.state is OpState.FLYING:
+                    self._abandon(op, failure_of(completion, self.hosts, self.rank, op.asked()))
+                continue
+            self._flying.pop(completion.number, None)
             if op is None:
                 self._lose("session", f"the daemon completed op {completion.number}, which is not outstanding")
                 return
-            self._in_lane[op.seq % len(self._in_lane)] -= 1
+            self._lanes.ended(op)
             op.end(completion, self.hosts, self.rank)
             if completion.error == ERR_CLOSED:
                 op.fail(DaemonLost("closing", f"op {op.seq}: the daemon is shutting down, or the job is being removed"))

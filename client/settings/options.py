@@ -22,6 +22,8 @@
     children         ULTIMA_CHILDREN           star, 1 to 63: coded jobs: children of each parent in a tree; fixed
     code             ULTIMA_CODE               groups, linear: coded jobs: how ranks share the data; fixed
     exact            ULTIMA_EXACT              yes, no: coded jobs: a step fails that cannot have its exact sum; fixed
+    split            ULTIMA_SPLIT              auto, never, always: large ops use all lanes at once, auto: if every host
+                                               has CPUs for it; fixed while the job runs
 
 All ranks of a job must say the same. docs/transport.md says when to touch which.
 """
@@ -67,6 +69,7 @@ class Options:
     children: int | str | None = None
     code: str | None = None
     exact: str | None = None
+    split: str | None = None
 
 
 class Option(NamedTuple):

@@ -44,6 +44,7 @@ class Options:
     children: int = BY_FIELD["children"].default
     code: int = BY_FIELD["code"].default
     exact: int = BY_FIELD["exact"].default
+    split: int = BY_FIELD["split"].default
     policy_from: int = 0
     revision: int = 0
 

@@ -50,7 +50,7 @@ class EventKind(IntEnum):
     ACTIVATED = 8
 
 
-FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint".split(),)
+FIELDS = (*"nothing dtype op count mode agree algorithm collective root divisor group form hint split".split(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +260,9 @@ class Engine(Protocol):
     def receipt(self, job: int, back: int) -> Any | None:
         """The struct ut_receipt of the `back`-th newest op, 0 for the newest, or None; valid until the next call."""
 
+    def receipt_join(self, portions: list[Any]) -> Any:
+        """A new struct of those of an op's portions, by core/account/join.h; of one it is a copy."""
+
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable. Raises Refused if the kernel does not."""
 
@@ -417,6 +420,11 @@ class NativeEngine:
     def receipt(self, job: int, back: int) -> Any | None:
         ret = self._receipt
         return ret if self._lib.ut_driver_receipt(self._driver, job, back, ret) == 0 else None
+
+    def receipt_join(self, portions: list[Any]) -> Any:
+        ret = self._ffi.new("ut_receipt *")
+        self._lib.ut_receipt_join(ret, portions, len(portions))
+        return ret
 
     def region_map(self, fd: int, size: int) -> Region:
         address = self._lib.ut_driver_region_map(fd, size)

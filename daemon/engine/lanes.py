@@ -34,6 +34,7 @@ from ultima.daemon.engine.engine import (
     SessionMemory,
     Snapshot,
 )
+from ultima.daemon.engine.portions import Portions, portion_of
 from ultima.daemon.engine.records import to_proto
 from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
@@ -238,14 +239,18 @@ class Lanes:
             del self._session_of[lane][number]
 
     def receipts(self, job: int) -> Iterator[records_pb2.OpReceipt]:
-        """What the engines have kept of a job's ops, the newest of a lane first."""
+        """What the engines have kept of a job's ops, the newest of a lane first; one for all portions of an op that was
+        split, if all are kept."""
+        known: Portions[Any] = Portions()
         lanes = self.lanes_of(job)
         for lane, (engine, number) in enumerate(self._each(job)):
             for back in itertools.count():
                 raw = engine.receipt(number, back)
                 if raw is None:
                     break
-                yield _in_job(to_proto(raw), lane, lanes)
+                told = self._in_job(raw, lane, lanes)
+                if whole := known.add(told.op_seq, told.portion, told):
+                    yield to_proto(self._joined(whole))
 
     def receipt(self, job: int, back: int, lane: int = 0) -> Any | None:
         """The struct of a lane's `back`-th newest op, in the lane's numbers, or None; valid until the next call."""
@@ -254,6 +259,14 @@ class Lanes:
 
     def receipt_of(self, job: int, op_seq: int) -> records_pb2.OpReceipt | None:
         """The receipt of one of the newest ops; None if a lane has kept `LOOK_BACK` newer ones."""
+        first = self._kept(job, op_seq)
+        if first is None:
+            return None
+        rest = [self._kept(job, op_seq + at) for at in range(1, portion_of(first.portion).portions)]
+        return to_proto(self._joined([first, *rest])) if None not in rest else None
+
+    def _kept(self, job: int, op_seq: int) -> Any | None:
+        """The struct of an op or a portion, in the job's numbers."""
         lanes = self._each(job)
         lane = op_seq % len(lanes)
         engine, number = lanes[lane]
@@ -262,8 +275,20 @@ class Lanes:
             if raw is None:
                 return None
             if global_seq(raw.op_seq, lane, len(lanes)) == op_seq:
-                return _in_job(to_proto(raw), lane, len(lanes))
+                return self._in_job(raw, lane, len(lanes))
         return None
+
+    def _joined(self, portions: list[Any]) -> Any:
+        return portions[0] if len(portions) == 1 else self.engines[0].receipt_join(portions)
+
+    def _in_job(self, raw: Any, lane: int, lanes: int) -> Any:
+        """A copy of a receipt of a lane with the job's numbers for the ops of which it tells."""
+        receipt = self.engines[0].receipt_join([raw])
+        # The nearest number with those low bits: a receipt tells of ops around its own.
+        apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
+        receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
+        receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
+        return receipt
 
     def poll_event(self, lane: int) -> Event | None:
         """The next event of a lane in the numbers of this class, or None."""
@@ -318,15 +343,6 @@ class LanesSnapshot:
 
     def _each(self, job: int) -> list[JobSnapshot]:
         return [lane.jobs[number] for lane, number in zip(self.lanes, self._jobs[job], strict=False)]
-
-
-def _in_job(receipt: records_pb2.OpReceipt, lane: int, lanes: int) -> records_pb2.OpReceipt:
-    """A receipt of a lane with the job's numbers for the ops of which it tells."""
-    # The nearest number with those low bits: a receipt tells of ops around its own.
-    apart = (receipt.agreed_seq - receipt.op_seq + 2**31) % 2**32 - 2**31
-    receipt.op_seq = global_seq(receipt.op_seq, lane, lanes)
-    receipt.agreed_seq = (receipt.op_seq + apart * lanes) % 2**32
-    return receipt
 
 
 def add_up(each: Sequence[dict[str, int]]) -> dict[str, int]:

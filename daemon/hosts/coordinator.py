@@ -43,6 +43,7 @@ from ultima.daemon.hosts.registration import (
     disagreement,
     form,
 )
+from ultima.daemon.hosts.splitting import portions
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
@@ -156,6 +157,7 @@ class Coordinator:
             options_asked=told.options_asked,
             options=told.options,
             lanes=told.lanes,
+            portions=told.portions,
             restored_by=account,
             uid=voucher.uid,
             knows=voucher.knows,
@@ -309,6 +311,8 @@ class Coordinator:
             self._changed()
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
+        # At most one op of a partial job is open at a time: there is nothing to spread.
+        lanes = 1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts)
         record = Record(
             generation=fresh_number(),
             world_size=registrations[0].world_size,
@@ -318,8 +322,8 @@ class Coordinator:
             formed_at=asyncio.get_running_loop().time(),
             options_asked=registrations[0].options,
             options=registrations[0].options,
-            # At most one op of a partial job is open at a time: there is nothing to spread.
-            lanes=1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts),
+            lanes=lanes,
+            portions=portions(registrations[0].options, hosts, lanes),
             uid=registrations[0].uid,
             secret=registrations[0].secret,
         )
@@ -408,4 +412,5 @@ class Coordinator:
             record.options_asked,
             record.options,
             record.lanes,
+            record.portions,
         )

@@ -53,6 +53,8 @@ class Host:
     packet_bytes: int
     node: str = ""
     """Of its daemon, by its certificate; "" among daemons without certificates."""
+    cpus: int = 0
+    """That its daemon may keep busy, and its ranks; 0 if it does not say."""
 
     @property
     def place(self) -> Place:
@@ -77,6 +79,7 @@ class Host:
             packet_bytes=self.packet_bytes,
             wire_version=WIRE_VERSION,
             node=self.node,
+            cpus=self.cpus,
             state=types_pb2.HOST_STATE_UNSPECIFIED if state is None else types_pb2.HostState.ValueType(int(state)),
         )
 
@@ -92,6 +95,7 @@ class Host:
             ranks=tuple(sorted(host.ranks)),
             packet_bytes=host.packet_bytes,
             node=host.node,
+            cpus=host.cpus,
         )
 
 
@@ -111,6 +115,8 @@ class Membership:
     options: Options = DEFAULTS
     """What is in force."""
     lanes: int = 1
+    portions: int = 1
+    """Into which a large op is split: 1, or as many as there are lanes."""
 
     def to_proto(self) -> peer_pb2.RegisterResponse:
         """As the answer to a registration."""
@@ -123,6 +129,7 @@ class Membership:
             options_asked=self.options_asked.to_proto(),
             options=self.options.to_proto(),
             lanes=self.lanes,
+            portions=self.portions,
         )
 
 

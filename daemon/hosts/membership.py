@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from ultima.daemon.base.cpus import CPUS_MAX
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
@@ -62,6 +63,7 @@ def host(message: types_pb2.Host, name: str, address: str) -> Host:
         whole(f"{name}.ranks[{i}]", rank, 0, WORLD_SIZE_MAX - 1)
     if len(set(message.ranks)) != len(message.ranks):
         raise InvalidArgument(f"{name}.ranks = {list(message.ranks)}: allowed: different ranks")
+    whole(f"{name}.cpus", message.cpus, 0, CPUS_MAX)
     packet = whole(f"{name}.packet_bytes", message.packet_bytes, PACKET_BYTES_MIN, PACKET_BYTES_MAX)
     if packet % PACKET_BYTES_STEP:
         raise InvalidArgument(f"{name}.packet_bytes = {packet}: allowed: a multiple of {PACKET_BYTES_STEP}")
@@ -113,7 +115,14 @@ def membership(
         options_asked=asked,
         options=options,
         lanes=lanes,
+        portions=_portions(message.portions, lanes),
     )
+
+
+def _portions(said: int, lanes: int) -> int:
+    if said not in (0, 1, lanes):
+        raise InvalidArgument(f"portions = {said}: allowed: 1, or {lanes}: as many as lanes")
+    return said or 1
 
 
 def check_address(name: str, address: str) -> None:

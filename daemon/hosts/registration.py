@@ -53,6 +53,7 @@ class Record:
     options_asked: Options = DEFAULTS
     options: Options = DEFAULTS
     lanes: int = 1
+    portions: int = 1
     restored_by: str | None = None
     """The account of who told it, if it did not form here: its node or its address."""
     uid: int = 0

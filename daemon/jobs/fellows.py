@@ -208,6 +208,7 @@ class Fellows:
                     options_asked=job.membership.options_asked.to_proto(),
                     options=job.in_force.options.to_proto(),
                     lanes=job.membership.lanes,
+                    portions=job.membership.portions,
                     uid=job.uid,
                 )
                 if job.secret:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
-from ultima.daemon.engine.engine import JobConfig
+from ultima.daemon.engine.engine import Event, JobConfig
+from ultima.daemon.engine.portions import Portions
 from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
 from ultima.daemon.hosts.registration import check_options
 from ultima.daemon.jobs.links import Links
@@ -57,6 +58,8 @@ class Joined:
     bucket_bytes_max: int
     options: Options
     lanes: int
+    portions: int
+    """Into which a large op is split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ class Job:
     stats: OpStats = field(default_factory=OpStats)
     record: JobRecord = field(default_factory=JobRecord)
     """What the flight recorder has of its ops here."""
+    portions: Portions[Event] = field(default_factory=Portions)
+    """Ends of portions of ops that have not ended in all lanes."""
     partial: PartialStats | None = None
     """Of a partial job, once there is a membership."""
     late: LateHosts | None = None

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ultima.daemon.base.config import DaemonConfig
+from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.base.options import InForce, Options
 from ultima.daemon.base.waiting import Changes, numbers, spawn
@@ -155,7 +156,9 @@ class JobTable:
             )
             self.recorder.events.note("rank_joined", f"rank {spec.rank} of job {job.name} is in", job.name)
             bucket, options = job.membership.bucket_bytes_max, job.in_force.options
-            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, job.membership.lanes)
+            member = job.membership
+            lanes, parts = member.lanes, member.portions
+            return Joined(job.hosts(), job.own.index, next_op_seq, session, bucket, options, lanes, parts)
         except BaseException:
             if trainer in self._at:
                 self._drop_session(job, spec.rank, in_good_order=False)
@@ -214,6 +217,7 @@ class JobTable:
             ranks=(spec.rank,),
             packet_bytes=self._engine.info.packet_bytes,
             node=self._node,
+            cpus=cpus(),
         )
         left = self._left.get(job.name, 0)
         if spec.rendezvous is None:
@@ -334,6 +338,8 @@ class JobTable:
         if job.membership.under_way or rank in job.seen:
             # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
             next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
+            # Not between two portions of an op: the first one has a multiple of their number.
+            next_op_seq += -next_op_seq % job.membership.portions
         self._budget.take_job(job.name, trainer.size)
         try:
             place = job.own.ranks.index(rank)

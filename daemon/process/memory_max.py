@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ultima.daemon.base.cgroup import files
 from ultima.daemon.base.config import DaemonConfig, EngineOptions, shown_bytes
 from ultima.daemon.base.errors import StartupError
 
-OWN_CGROUP = Path("/proc/self/cgroup")
-CGROUPS = Path("/sys/fs/cgroup")
 BASE_BYTES = 256 * 2**20  # Python with gRPC, and the engines' own tables
 LEAST_BYTES = 64 * 2**20  # with less to give away there is no use in a daemon
 BUFFERS = (8 * 2**20, 512 * 2**10)  # which the engine asks for by itself: to receive, to send
@@ -34,25 +33,7 @@ def memory_max(own: Path | None = None, root: Path | None = None) -> tuple[int, 
 
     Those above it limit it too. `own` and `root` stand in for the kernel's files, for tests.
     """
-    try:
-        lines = (own or OWN_CGROUP).read_text().splitlines()
-    except OSError:
-        return None
-    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
-    if path is None:
-        return None  # cgroup v1 alone
-    root = root or CGROUPS
-    folder = root / path.lstrip("/")
-    found = []
-    for at in (folder, *folder.parents):
-        if not at.is_relative_to(root):
-            break
-        try:
-            word = (at / "memory.max").read_text().strip()
-        except OSError:
-            continue  # the root has none, nor a level without the memory controller
-        if word.isdigit():
-            found.append((int(word), at / "memory.max"))
+    found = ((int(words[0]), file) for file, words in files("memory.max", own, root) if words and words[0].isdigit())
     return min(found, default=None)
 
 

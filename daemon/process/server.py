@@ -24,6 +24,7 @@ from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.portions import joined
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
@@ -373,6 +374,10 @@ class Daemon:
             self.initiators.take(job, event)
         if event.kind == EventKind.OP_DONE:
             if job is not None:
+                whole = job.portions.add(event.op_seq, event.e >> 32 & 0xFF, event)
+                if whole is None:
+                    return
+                event = joined(whole)
                 job.stats.op_done(event)
                 receipt = functools.partial(self.engine.receipt_of, job.number, event.op_seq)
                 self.jobs.recorder.op_done(job.record, event, receipt)

@@ -99,6 +99,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
             bucket_bytes_max=joined.bucket_bytes_max,
             options=joined.options.to_proto(),
             lanes=joined.lanes,
+            portions=joined.portions,
         )
 
     @translated

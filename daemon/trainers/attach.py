@@ -7,17 +7,17 @@ away under the engine's hands, and never maps what a trainer gives. The completi
 writers: a wild trainer cannot forge a receipt. One message goes each way, in JSON; after it, the end of the
 connection is the news that one side has died.
 
-    trainer -> daemon   {"v": 3, "arena_bytes": N, "pid": P}
-    daemon -> trainer   {"v": 3, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
+    trainer -> daemon   {"v": 4, "arena_bytes": N, "pid": P}
+    daemon -> trainer   {"v": 4, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
                          "completion_bytes": C, "version": "..."}  and descriptors:
                         arena (memfd), complete (a stream socket), and for each lane submissions, completions (memfds),
                         submit (eventfd). The job may have fewer lanes than the daemon, and then uses the first ones
-                    or  {"v": 3, "error": "INVALID_ARGUMENT", "message": "..."}
+                    or  {"v": 4, "error": "INVALID_ARGUMENT", "message": "..."}
 
 A caller that only wants to prove its user to the gRPC socket asks for a token, gets it, and is hung up on (users.py):
 
-    caller  -> daemon   {"v": 3, "who": true}
-    daemon  -> caller   {"v": 3, "token": "32 hex digits"}, or an error as above
+    caller  -> daemon   {"v": 4, "who": true}
+    daemon  -> caller   {"v": 4, "token": "32 hex digits"}, or an error as above
 
 Later the daemon may send notes for people on the life line, such as that UDP is blocked; a trainer may ignore them:
 
@@ -69,7 +69,7 @@ from ultima.daemon.trainers.users import Tokens
 
 log = logging.getLogger("ultimad.attach")
 
-PROTOCOL = 3
+PROTOCOL = 4
 HELLO_BYTES_MAX = 4096
 NOTES_MAX = 64  # that one trainer is sent
 SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on

@@ -78,7 +78,7 @@ class Tokens:
         if METADATA_KEY not in metadata:
             raise Unauthenticated(
                 f"{METADATA_KEY}: not in the metadata of the call, so nobody knows who makes it: ask the attach socket "
-                'for a token with {"v": 3, "who": true}, as `ultima set` and `ultima explain` do'
+                'for a token with {"v": 4, "who": true}, as `ultima set` and `ultima explain` do'
             )
         self._expire()
         uid, _ = self._given.pop(str(metadata[METADATA_KEY]), (None, 0.0))

@@ -41,7 +41,7 @@ def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int =
         for _ in range(lanes):
             descriptors += [*(memfd(size - short_of, seals) for size in sizes[:2]), os.eventfd(0)]
         reply = {
-            "v": 3,
+            "v": 4,
             "ticket": "ab" * 16,
             "lanes": lanes,
             "submission_bytes": sizes[0],
@@ -58,12 +58,12 @@ def welcome(*, fds: int = 5, lanes: int = 1, seals: int = SEALS, short_of: int =
 
 
 def refuse(error: str, message: str) -> Say:
-    return lambda connection: send(connection, json.dumps({"v": 3, "error": error, "message": message}).encode())
+    return lambda connection: send(connection, json.dumps({"v": 4, "error": error, "message": message}).encode())
 
 
 def token(text: str = "cd" * 16) -> Say:
     """The answer to who only wants to prove who it is."""
-    return lambda connection: send(connection, json.dumps({"v": 3, "token": text}).encode())
+    return lambda connection: send(connection, json.dumps({"v": 4, "token": text}).encode())
 
 
 def send(connection: socket.socket, data: bytes) -> None:

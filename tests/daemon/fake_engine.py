@@ -7,6 +7,7 @@ peer that is connected before anyone listens, a job that is removed twice. Ops o
 
 from __future__ import annotations
 
+import copy
 import ipaddress
 import itertools
 import mmap
@@ -266,6 +267,10 @@ class FakeEngine:
     def receipt(self, job: int, back: int) -> Any | None:
         kept = self.jobs[job].receipts if job in self.jobs else []
         return kept[-1 - back] if back < len(kept) else None
+
+    def receipt_join(self, portions: list[Any]) -> Any:
+        (receipt,) = portions
+        return copy.copy(receipt)
 
     def region_map(self, fd: int, size: int) -> Region:
         if not 0 < size <= os.fstat(fd).st_size:

@@ -107,7 +107,7 @@ async def attach(path: Path, hello: bytes | dict[str, Any], uid: int | None = No
 
 async def proof(path: Path, uid: int | None = None) -> tuple[tuple[str, str]]:
     """The metadata by which one call tells who makes it: this process's user, or `uid`. `path` is the attach socket."""
-    connection, answer = await attach(path, {"v": 3, "who": True}, uid)
+    connection, answer = await attach(path, {"v": 4, "who": True}, uid)
     connection.close()
     return ((METADATA_KEY, answer.reply["token"]),)
 
@@ -124,7 +124,7 @@ class Trainer:
     @classmethod
     async def attach(cls, daemon: Daemon | ChildDaemon, arena_bytes: int = 65536, uid: int | None = None) -> Trainer:
         """Attaches, and expects to be let in."""
-        hello = {"v": 3, "arena_bytes": arena_bytes, "pid": 1}
+        hello = {"v": 4, "arena_bytes": arena_bytes, "pid": 1}
         connection, answer = await attach(daemon.config.attach_socket, hello, uid)
         assert "ticket" in answer.reply, answer.reply
         return cls(connection, answer, daemon.config.socket)

@@ -31,7 +31,7 @@ FEEDBACK_ORDER = (
 ).split()
 RECORD_ORDER = (
     "op_seq count dtype reduction mode flags weight algorithm collective agree left_us digest full_mask any_mask fresh "
-    "stale oldest_step initiator policy submitted attached view group form hint"
+    "stale oldest_step initiator policy submitted attached view group form hint portion"
 ).split()
 PIECE_ORDER = "index whole connection number".split()
 GRANT_ORDER = "connection number grant".split()

@@ -149,7 +149,7 @@ class UltimaRecord(Packet):
         XShortField("view", 0),
         ShortField("group", 0),
         XByteField("form", 0),
-        ByteField("reserved", 0),
+        XByteField("portion", 0),
         IntField("hint", 0),
     ]
 
@@ -361,7 +361,7 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
         (not any(int(value) for value in shape), "a shape or a result of an op that has not started"),
         (record.weight == int(record.fresh).bit_count(), f"weight {record.weight}: as many as are ready"),
         (record.stale == 0 and record.submitted == 0 and record.view == 0, "what only a started op can say"),
-        (record.group == 0 and record.form == 0 and record.hint == 0, "what only sparse ops say"),
+        (not (record.group or record.form or record.hint or record.portion), "what only other ops say"),
     ]
     return [complaint for holds, complaint in rules if not holds]
 
@@ -385,6 +385,13 @@ def _partial_problems(record: UltimaRecord) -> list[str]:
     return [complaint for holds, complaint in rules if not holds]
 
 
+def _is_portion(record: UltimaRecord) -> bool:
+    portions, at = divmod(int(record.portion), 16)
+    if not record.portion:
+        return True
+    return record.collective == ALLREDUCE and not record.policy and 2 <= portions <= 4 and at < portions
+
+
 def _record_problems(record: UltimaRecord) -> list[str]:
     if record.policy and not record.flags & 0x40:
         return _ready_problems(record)
@@ -401,14 +408,14 @@ def _record_problems(record: UltimaRecord) -> list[str]:
         (reduced or not record.agree, "agree: only allreduce has it"),
         (record.flags & 0x20 or record.digest == 0, "digest: 0 without flag 0x20"),
         (record.algorithm in ALGORITHMS, f"algorithm {record.algorithm}: 1 to {max(ALGORITHMS)}"),
-        (record.field <= (12 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 12, and 0 without flag 0x08"),
+        (record.field <= (13 if record.flags & 0x08 else 0), f"field {record.field}: 0 to 13, and 0 without flag 0x08"),
         (
             (1 <= record.group <= 256 and record.form <= 3)
             if sparse
             else not (record.group or record.form or record.hint),
             f"group {record.group}, form {record.form}, hint {record.hint}: only of sparse ops, 1 to 256 and 0 to 3",
         ),
-        (record.reserved == 0, f"reserved {record.reserved}: 0"),
+        (_is_portion(record), f"portion {record.portion:#04x}: 0, or one of 2 to 4 of an allreduce without a policy"),
         (record.field or record.full_mask & ~record.any_mask == 0, "a host in every byte that is not in any"),
     ]
     return [complaint for holds, complaint in rules if not holds] + _partial_problems(record)

@@ -77,7 +77,7 @@ static void show_feedback(const ut_feedback *f)
         printf(" %" PRIu64 " %" PRIu64, r->full_mask, r->any_mask);
         printf(" %u %u %u %u %u %u %u %u", r->fresh, r->stale, r->oldest_step, r->initiator, r->policy, r->submitted,
                r->attached, r->view);
-        printf(" %u %u %u", r->group, r->form, r->hint);
+        printf(" %u %u %u %u", r->group, r->form, r->hint, r->portion);
     }
     for (unsigned i = 0; i < f->ack_words; i++)
         printf(" %" PRIu64, f->ack[i]);

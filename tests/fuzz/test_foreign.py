@@ -109,7 +109,7 @@ def replaced(rng: random.Random, said: dict[str, Any]) -> bytes:
 
 def test_hello__a_daemon_takes_or_refuses(rng: random.Random) -> None:
     for _ in range(ROUNDS):
-        data = replaced(rng, {"v": 3, "arena_bytes": 4096, "pid": 12})
+        data = replaced(rng, {"v": 4, "arena_bytes": 4096, "pid": 12})
         data = damaged(rng, data) if rng.random() < 0.5 else data
         try:
             size = parse_hello(data, 1 << 30)
@@ -120,7 +120,7 @@ def test_hello__a_daemon_takes_or_refuses(rng: random.Random) -> None:
 
 
 def test_reply__a_trainer_takes_or_refuses(rng: random.Random) -> None:
-    whole = {"v": 3, "ticket": "ab" * 16, "lanes": 2, "arena_bytes": 4096, "submission_bytes": 9, "completion_bytes": 9}
+    whole = {"v": 4, "ticket": "ab" * 16, "lanes": 2, "arena_bytes": 4096, "submission_bytes": 9, "completion_bytes": 9}
     for _ in range(ROUNDS):
         data = replaced(rng, dict(whole))
         data = damaged(rng, data) if rng.random() < 0.5 else data
@@ -134,7 +134,7 @@ def test_reply__a_trainer_takes_or_refuses(rng: random.Random) -> None:
 
 def test_token__a_client_takes_or_refuses(rng: random.Random) -> None:
     for _ in range(ROUNDS):
-        data = replaced(rng, {"v": 3, "token": "cd" * 16})
+        data = replaced(rng, {"v": 4, "token": "cd" * 16})
         data = damaged(rng, data) if rng.random() < 0.5 else data
         try:
             token = _token(data, "/run/x")

@@ -47,11 +47,11 @@ HELLOS: list[bytes] = [
     b"",
     b"\xff",
     b"null",
-    b'{"v": 3}',
-    b'{"v": 3, "arena_bytes": 0}',
-    b'{"v": 3, "arena_bytes": 1099511627777}',
-    b'{"v": 3, "arena_bytes": 3000000}',  # over the budget of all
-    b'{"v": 3, "who": 7}',
+    b'{"v": 4}',
+    b'{"v": 4, "arena_bytes": 0}',
+    b'{"v": 4, "arena_bytes": 1099511627777}',
+    b'{"v": 4, "arena_bytes": 3000000}',  # over the budget of all
+    b'{"v": 4, "who": 7}',
     b"x" * 5000,
 ]
 JOINS: list[dict[str, Any]] = [

@@ -39,7 +39,7 @@ def test_log__of_refused_attaches_and_calls_stays_small() -> None:
         before = len(host.log())
         path = host.socket.parent / "attach.sock"
         for number in range(TIMES):
-            shout(path, b'{"v": 3, "arena_bytes": %d}' % -number)
+            shout(path, b'{"v": 4, "arena_bytes": %d}' % -number)
         for _ in range(TIMES // 10):
             shout(path, b'{"v": %d}' % 10**3000)
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:

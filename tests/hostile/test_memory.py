@@ -94,7 +94,7 @@ async def test_memory__one_user_cannot_have_all(house: House) -> None:  # noqa: 
     daemon = await limited(house, 'memory_bytes = "64M"')
     taken: list[Trainer] = []
     while len(taken) < 64:
-        connection, answer = await attach(daemon.config.attach_socket, {"v": 3, "arena_bytes": 4 << 20}, GREEDY)
+        connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "arena_bytes": 4 << 20}, GREEDY)
         if "error" in answer.reply:
             connection.close()
             break
@@ -115,7 +115,7 @@ async def test_shares__of_jobs_sessions_and_attaching(house: House) -> None:  # 
     await (await house.trainer(daemon, uid=OTHER)).join(job="other")
 
     idle = [await house.trainer(daemon, uid=GREEDY) for _ in range(2)]  # and one that was just refused
-    connection, answer = await attach(daemon.config.attach_socket, {"v": 3, "arena_bytes": 4096}, GREEDY)
+    connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "arena_bytes": 4096}, GREEDY)
     connection.close()
     assert f"limits.attaching_per_uid = 3: of uid {GREEDY} as many processes" in answer.reply["message"]
     (await house.trainer(daemon, uid=OTHER)).hang_up()

@@ -194,14 +194,9 @@ static void call(uint64_t op)
 /* What the daemons do when one of them hears of a violation. */
 static void make_new_path(uint32_t a, uint32_t b)
 {
-    uint32_t cid[2];
     ut_engine_peer_absent(hosts[a].engine, 0, b, now);
     ut_engine_peer_absent(hosts[b].engine, 0, a, now);
-    CHECK_EQ(ut_engine_peer_listen(hosts[a].engine, 0, b, &cid[0]), UT_OK);
-    CHECK_EQ(ut_engine_peer_listen(hosts[b].engine, 0, a, &cid[1]), UT_OK);
-    ut_addr at_a = {.len = 1, .bytes = {(uint8_t)a}}, at_b = {.len = 1, .bytes = {(uint8_t)b}};
-    CHECK_EQ(ut_engine_peer_connect(hosts[a].engine, 0, b, &at_b, &at_b, cid[1], now), UT_OK);
-    CHECK_EQ(ut_engine_peer_connect(hosts[b].engine, 0, a, &at_a, &at_a, cid[0], now), UT_OK);
+    new_path(a, b);
 }
 
 static unsigned violations(uint32_t h, uint32_t of)

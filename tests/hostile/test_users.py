@@ -151,7 +151,7 @@ async def test_token__of_one_user_are_bounded(house: House, daemon: Daemon) -> N
     path = daemon.config.attach_socket
     for _ in range(TOKENS_PER_UID_MAX):
         await proof(path, OTHER)
-    connection, answer = await attach(path, {"v": 3, "who": True}, OTHER)
+    connection, answer = await attach(path, {"v": 4, "who": True}, OTHER)
     connection.close()
     assert answer.reply["error"] == "RESOURCE_EXHAUSTED" and f"uid {OTHER}" in answer.reply["message"]
     assert len(daemon.tokens) == TOKENS_PER_UID_MAX
@@ -162,6 +162,6 @@ async def test_token__of_one_user_are_bounded(house: House, daemon: Daemon) -> N
 async def test_token__is_not_for_who_may_not_attach(house: House, folder: Path) -> None:  # noqa: F811
     daemon = await house.daemon(allow_uids=[OWNER])
     open_to_all(daemon, folder)
-    connection, answer = await attach(daemon.config.attach_socket, {"v": 3, "who": True}, OTHER)
+    connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "who": True}, OTHER)
     connection.close()
     assert answer.reply["error"] == "PERMISSION_DENIED" and len(daemon.tokens) == 0

@@ -88,6 +88,7 @@ OPTIONS = (
     Row("children", most=HOSTS_MAX - 1, zero="star", fixed=True, coded_only=True),
     _words("code", "groups", "linear", fixed=True, coded_only=True),
     _words("exact", "yes", "no", fixed=True, coded_only=True),
+    _words("split", "auto", "never", "always", fixed=True, whole_only=True),
 )
 BY_FIELD = {row.field: row for row in OPTIONS}
 POLICIES = BY_FIELD["policy"].words

@@ -93,6 +93,7 @@ class RegisterResponse(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
+    PORTIONS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
     bucket_bytes_max: _builtins.int
@@ -104,6 +105,8 @@ class RegisterResponse(_message.Message):
     """
     lanes: _builtins.int
     """Lanes of the job: the least number of lanes that any host had when the job was formed."""
+    portions: _builtins.int
+    """Into how many portions the ranks split a large op: 1, or as many as lanes. 0 stands for 1."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
@@ -128,10 +131,11 @@ class RegisterResponse(_message.Message):
         options: _types_pb2.JobOptions | None = ...,
         lanes: _builtins.int = ...,
         proof: _types_pb2.JobProof | None = ...,
+        portions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "proof", b"proof", "under_way", b"under_way"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,6 +156,7 @@ class RestoreRequest(_message.Message):
     LANES_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    PORTIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     generation: _builtins.int
@@ -160,6 +165,7 @@ class RestoreRequest(_message.Message):
     """Where the job stands on the caller's host: the number of the next op."""
     lanes: _builtins.int
     uid: _builtins.int
+    portions: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
@@ -184,10 +190,11 @@ class RestoreRequest(_message.Message):
         lanes: _builtins.int = ...,
         proof: _types_pb2.JobProof | None = ...,
         uid: _builtins.int = ...,
+        portions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,6 +79,7 @@ class OpReceipt(_message.Message):
     WIRE_RECEIVED_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     LACKS_FIELD_NUMBER: _builtins.int
+    PORTION_FIELD_NUMBER: _builtins.int
     op_seq: _builtins.int
     status: _builtins.int
     error: _builtins.int
@@ -135,6 +136,8 @@ class OpReceipt(_message.Message):
     values: _builtins.int
     lacks: _builtins.int
     """1: the sum of a sparse op lacks something that this host gave"""
+    portion: _builtins.int
+    """Of an op that was split over n lanes: 16 n; else 0. The numbers above are of all its portions together."""
     @_builtins.property
     def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -197,10 +200,11 @@ class OpReceipt(_message.Message):
         wire_received: _builtins.int = ...,
         values: _builtins.int = ...,
         lacks: _builtins.int = ...,
+        portion: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,6 +101,7 @@ class JoinJobResponse(_message.Message):
     BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    PORTIONS_FIELD_NUMBER: _builtins.int
     host_index: _builtins.int
     """Index of the host that the caller is on."""
     next_op_seq: _builtins.int
@@ -111,6 +112,10 @@ class JoinJobResponse(_message.Message):
     """Largest bucket of the job in bytes."""
     lanes: _builtins.int
     """Lanes of the job: op s goes into the rings of lane s mod lanes, under the number s / lanes."""
+    portions: _builtins.int
+    """Into how many portions the ranks split a large op: 1, or one for each lane. The first of them has a number that is a
+    multiple of theirs, and next_op_seq is one too. 0 stands for 1.
+    """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
         """All hosts of the job, in order of their index."""
@@ -129,10 +134,11 @@ class JoinJobResponse(_message.Message):
         bucket_bytes_max: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
         lanes: _builtins.int = ...,
+        portions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

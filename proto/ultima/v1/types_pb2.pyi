@@ -22,6 +22,25 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Split:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SplitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Split.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SPLIT_UNSPECIFIED: _Split.ValueType  # 0
+    SPLIT_AUTO: _Split.ValueType  # 1
+    SPLIT_NEVER: _Split.ValueType  # 2
+    SPLIT_ALWAYS: _Split.ValueType  # 3
+
+class Split(_Split, metaclass=_SplitEnumTypeWrapper): ...
+
+SPLIT_UNSPECIFIED: Split.ValueType  # 0
+SPLIT_AUTO: Split.ValueType  # 1
+SPLIT_NEVER: Split.ValueType  # 2
+SPLIT_ALWAYS: Split.ValueType  # 3
+Global___Split: _TypeAlias = Split  # noqa: Y015
+
 class _Algorithm:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -234,6 +253,7 @@ class Host(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
     address: _builtins.str
@@ -256,6 +276,8 @@ class Host(_message.Message):
     is believed to be a node because of this field: the called daemon takes the caller's from its certificate, and the
     caller's TLS accepts no other node at the address.
     """
+    cpus: _builtins.int
+    """CPUs that the daemon may keep busy together with its trainers; 0 if it does not say."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """UDP ports of the host's engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has
@@ -279,10 +301,11 @@ class Host(_message.Message):
         state: Global___HostState.ValueType = ...,
         wire_version: _builtins.int = ...,
         node: _builtins.str = ...,
+        cpus: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -407,6 +430,7 @@ class JobOptions(_message.Message):
     CHILDREN_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    SPLIT_FIELD_NUMBER: _builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
@@ -467,6 +491,10 @@ class JobOptions(_message.Message):
     """How the children of a parent share its data. Default: GROUPS."""
     exact: Global___Exact.ValueType
     """Whether a step fails whose sum over all data cannot be had. Default: YES."""
+    split: Global___Split.ValueType
+    """Of all jobs: whether large ops are split over the lanes. It cannot be changed while the job runs. AUTO, the default:
+    if each host has a CPU for each lane besides one for each of its ranks.
+    """
     def __init__(
         self,
         *,
@@ -491,10 +519,11 @@ class JobOptions(_message.Message):
         children: _builtins.int | None = ...,
         code: Global___Code.ValueType | None = ...,
         exact: Global___Exact.ValueType | None = ...,
+        split: Global___Split.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
     _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
@@ -526,6 +555,8 @@ class JobOptions(_message.Message):
     _WhichOneofArgType__probes: _TypeAlias = _typing.Literal["_probes", b"_probes"]  # noqa: Y015
     _WhichOneofReturnType__quorum: _TypeAlias = _typing.Literal["quorum"]  # noqa: Y015
     _WhichOneofArgType__quorum: _TypeAlias = _typing.Literal["_quorum", b"_quorum"]  # noqa: Y015
+    _WhichOneofReturnType__split: _TypeAlias = _typing.Literal["split"]  # noqa: Y015
+    _WhichOneofArgType__split: _TypeAlias = _typing.Literal["_split", b"_split"]  # noqa: Y015
     _WhichOneofReturnType__stragglers: _TypeAlias = _typing.Literal["stragglers"]  # noqa: Y015
     _WhichOneofArgType__stragglers: _TypeAlias = _typing.Literal["_stragglers", b"_stragglers"]  # noqa: Y015
     _WhichOneofReturnType__t_b_ns: _TypeAlias = _typing.Literal["t_b_ns"]  # noqa: Y015
@@ -566,6 +597,8 @@ class JobOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__probes) -> _WhichOneofReturnType__probes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum) -> _WhichOneofReturnType__quorum | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__split) -> _WhichOneofReturnType__split | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stragglers) -> _WhichOneofReturnType__stragglers | None: ...
     @_typing.overload

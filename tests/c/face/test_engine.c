@@ -186,17 +186,20 @@ static void engine__desync_names_host_and_field(void)
     static const struct {
         unsigned field, dtype, redop, mode;
         uint64_t count;
+        uint8_t portion;
     } rows[] = {
-        /* 1 */ {UT_FIELD_DTYPE, UT_INT64, UT_SUM, UT_BOUNDED, 100},
-        /* 2 */ {UT_FIELD_REDOP, UT_FLOAT64, UT_AVG, UT_BOUNDED, 100},
-        /* 3 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 99},
-        /* 4 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 0},
-        /* 5 */ {UT_FIELD_MODE, UT_FLOAT64, UT_SUM, UT_RELIABLE, 100},
+        /* 1 */ {UT_FIELD_DTYPE, UT_INT64, UT_SUM, UT_BOUNDED, 100, 0},
+        /* 2 */ {UT_FIELD_REDOP, UT_FLOAT64, UT_AVG, UT_BOUNDED, 100, 0},
+        /* 3 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 99, 0},
+        /* 4 */ {UT_FIELD_COUNT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 0, 0},
+        /* 5 */ {UT_FIELD_MODE, UT_FLOAT64, UT_SUM, UT_RELIABLE, 100, 0},
+        /* 6 */ {UT_FIELD_SPLIT, UT_FLOAT64, UT_SUM, UT_BOUNDED, 100, 0x20},
     };
     world(1, 0);
     for (uint64_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ut_submission b = call_of(i, rows[i].count, rows[i].redop, rows[i].mode, UT_SECOND);
         b.dtype = (uint8_t)rows[i].dtype;
+        b.portion = rows[i].portion;
         submit(0, 0, call_of(i, 100, UT_SUM, UT_BOUNDED, UT_SECOND));
         submit(1, 0, b);
         run(now + 100 * UT_MS);

@@ -138,6 +138,8 @@ static void options__end_where_their_numbers_do(void)
     OPTION(hadamard, UT_HADAMARD_END, false);
     OPTION(timer_start, UT_TIMER_END - 1, true);
     OPTION(timer_start, UT_TIMER_END, false);
+    OPTION(split, UT_SPLIT_ALWAYS, true);
+    OPTION(split, UT_SPLIT_END, false);
     OPTION(policy, UT_POLICY_SEEDED, true);
     OPTION(policy, UT_POLICY_CODED, false); /* of four hosts with eight ranks */
     OPTION(policy, UT_POLICIES_END, false);
@@ -169,6 +171,10 @@ static void options__policies_and_what_they_exclude(void)
             ut_job_options o = {.policy = (uint8_t)policy, .algorithm = (uint8_t)algorithm};
             bool right = ordinary || algorithm == 0 || algorithm == UT_TAR;
             CHECK_MSG(ut_job_options_valid(&o, 4, 8) == right, "policy %u, algorithm %u", policy, algorithm);
+        }
+        for (unsigned split = 0; split < UT_SPLIT_END; split++) {
+            ut_job_options o = {.policy = (uint8_t)policy, .split = (uint8_t)split};
+            CHECK_MSG(ut_job_options_valid(&o, 4, 8) == (ordinary || split <= UT_SPLIT_AUTO), "split %u", split);
         }
         for (unsigned transform = 0; transform < UT_HADAMARD_END; transform++) {
             ut_job_options o = {.policy = (uint8_t)policy, .hadamard = (uint8_t)transform};

@@ -116,8 +116,8 @@ static void fold__a_plain_average_is_there_when_all_have_come(void)
         CHECK(ut_fold_moot(&fold, &plan.schedule.step[from(1)], slot));
         digest += ut_digest_part(ut_crc32c(0, (uint8_t *)result + at, floats_of(slot) * 4), at, floats_of(slot) * 4);
     }
-    CHECK_HEX(fold.digest, digest);
-    CHECK_EQ(fold.weight_min, HOSTS);
+    CHECK_HEX(fold.result.digest, digest);
+    CHECK_EQ(fold.result.weight_min, HOSTS);
 }
 
 static void fold__a_plain_average_is_over_those_that_came(void)
@@ -132,7 +132,7 @@ static void fold__a_plain_average_is_over_those_that_came(void)
     check_slot(0, 2, 3);
     check_slot(1, 1, 1);
     check_slot(2, 2, 2);
-    CHECK_EQ(fold.weight_min, 1);
+    CHECK_EQ(fold.result.weight_min, 1);
     CHECK_EQ(fold.ready[1][plan.schedule.own], SLOTS);
 }
 

@@ -221,6 +221,32 @@ static void ut_conn__feedback_says_what_came(void)
     }
 }
 
+/* The window of what came is a ring, and a feedback may end at any bit of it. */
+static void ut_conn__feedback_says_what_came_across_the_end_of_the_ring(void)
+{
+    enum { SPAN = 1 + UT_ACK_BITS - 64 }; /* so that one feedback reports on all */
+    static bool came[SPAN];
+    static ut_feedback f;
+    for (unsigned round = 0; round < 200; round++) {
+        fresh();
+        const uint64_t first = UT_REPLAY_BITS * (1 + check_below(3)) - check_below(SPAN);
+        memset(came, 0, sizeof came);
+        for (unsigned k = 0; k < SPAN; k++) {
+            const uint64_t i = check_below(SPAN);
+            if (!came[i])
+                ut_conn_received(&rx, first + i, 100, 0, false, false, now);
+            came[i] = true;
+        }
+        while (rx.say.at != UT_NEVER)
+            ut_conn_fill_feedback(&rx, &f, now);
+        for (uint64_t back = 0; back < UT_ACK_BITS; back++) {
+            const uint64_t pn = f.highest_pn - back;
+            const bool has = pn >= first && pn < first + SPAN && came[pn - first];
+            CHECK_MSG((f.ack[back / 64] >> back % 64 & 1) == has, "first %zu, %zu back", (size_t)first, (size_t)back);
+        }
+    }
+}
+
 /* However many packets are handed over between two feedbacks, none that came is taken for lost. */
 static void ut_conn__no_number_is_left_out(void)
 {
@@ -269,6 +295,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__replay_window_against_a_set);
     RUN(ut_conn__control_replay_window_against_a_set);
     RUN(ut_conn__feedback_says_what_came);
+    RUN(ut_conn__feedback_says_what_came_across_the_end_of_the_ring);
     RUN(ut_conn__no_number_is_left_out);
     RUN(ut_conn__stash_has_an_end);
     return check_end();

@@ -32,27 +32,15 @@ static void die(uint32_t h)
             ut_engine_peer_absent(hosts[p].engine, 0, h, now);
 }
 
-static void link_up(uint32_t a, uint32_t b)
-{
-    uint32_t cid_a, cid_b;
-    ut_addr at_a = {.len = 1, .bytes = {(uint8_t)a}}, at_b = {.len = 1, .bytes = {(uint8_t)b}};
-    CHECK_EQ(ut_engine_peer_listen(hosts[a].engine, 0, b, &cid_a), UT_OK);
-    CHECK_EQ(ut_engine_peer_listen(hosts[b].engine, 0, a, &cid_b), UT_OK);
-    CHECK_EQ(ut_engine_peer_connect(hosts[a].engine, 0, b, &at_b, &at_b, cid_b, now), UT_OK);
-    CHECK_EQ(ut_engine_peer_connect(hosts[b].engine, 0, a, &at_a, &at_a, cid_a, now), UT_OK);
-}
-
 static void come_back(uint32_t h, ut_job_options options)
 {
-    ut_engine_job_remove(hosts[h].engine, 0, now);
-    free(hosts[h].engine_memory);
-    free(hosts[h].job_memory);
+    unplug(h);
     born(h, options, seq);
     dead &= ~(1u << h);
     silent &= ~(1u << h);
     for (uint32_t p = 0; p < n; p++)
         if (p != h && !(dead >> p & 1))
-            link_up(h, p);
+            new_path(h, p);
     run(now + 100 * UT_MS);
 }
 

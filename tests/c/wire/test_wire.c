@@ -205,7 +205,8 @@ static ut_feedback some_feedback(void)
                                   .view = (uint16_t)check_random(),
                                   .group = (uint16_t)check_random(),
                                   .form = (uint8_t)check_random(),
-                                  .hint = (uint32_t)check_random()};
+                                  .hint = (uint32_t)check_random(),
+                                  .portion = (uint8_t)check_random()};
     for (unsigned i = 0; i < f.ack_words; i++)
         f.ack[i] = check_random();
     return f;
@@ -234,6 +235,7 @@ static void ut_feedback__round_trip_and_damage(void)
             CHECK_EQ(back.record[i].group, f.record[i].group);
             CHECK_EQ(back.record[i].form, f.record[i].form);
             CHECK_EQ(back.record[i].hint, f.record[i].hint);
+            CHECK_EQ(back.record[i].portion, f.record[i].portion);
         }
         size_t bit = check_below(len * 8);
         packet[bit / 8] ^= (uint8_t)(1 << bit % 8);

@@ -266,8 +266,8 @@ if __name__ == "__main__":
 
 @needs_torch
 @pytest.mark.parametrize(
-    ("how", "real"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGKILL, False),
-                      pytest.param(signal.SIGINT, True, marks=pytest.mark.check)],
+    ("how", "real"), [(signal.SIGINT, False), pytest.param(signal.SIGTERM, False, marks=pytest.mark.check),
+                      (signal.SIGKILL, False), pytest.param(signal.SIGINT, True, marks=pytest.mark.check)],
     ids=["SIGINT", "SIGTERM", "SIGKILL", "SIGINT in training"],
 )  # fmt: skip
 def test_demo__leaves_no_process_behind(how: signal.Signals, real: bool, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_demo__a_rank_that_cannot_start_is_told_in_time(monkeypatch: pytest.Monk
 
 @needs_torch
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("policy", ["majority", "probe"])
+@pytest.mark.parametrize("policy", ["majority", pytest.param("probe", marks=pytest.mark.check)])
 def test_demo__with_a_policy_says_who_was_in_the_rounds(forked: None, policy: str) -> None:
     result = runner.invoke(main.build(), ["demo", *QUICK, "--policy", policy, "--slow-rank", "1:30ms", "--json"])
     assert result.exit_code == 0, result.output

@@ -183,7 +183,9 @@ def test_run__the_first_failure_ends_the_others_and_is_passed_on(tmp_path: Path,
     assert len(ranks) == 2 and not any(psutil.pid_exists(pid) for pid in ranks)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.check), signal.SIGKILL]
+)
 def test_run__leaves_no_process_behind(how: signal.Signals) -> None:
     """Two ranks and a daemon; a SIGKILL cannot be caught, so there the kernel sees to them."""
     with running(2, STAYING) as (started, family):

@@ -23,7 +23,7 @@ def test_attach__all_that_was_asked_arrives(tmp_path: Path) -> None:
     with AttachServer(tmp_path) as server:
         options: dict[str, Any] = {"arena": 5000, "bucket_bytes_max": "4K", "rate": 10}
         job = ultima.connect("j", 1, 2, f"unix://{server.socket}", "node0:29520", **options)
-        assert server.hellos == [{"v": 3, "arena_bytes": 5000, "pid": os.getpid()}]
+        assert server.hellos == [{"v": 4, "arena_bytes": 5000, "pid": os.getpid()}]
         (join,) = server.joins
         assert (join.ticket, join.job, join.rank, join.world_size) == ("ab" * 16, "j", 1, 2)
         assert (join.rendezvous, join.bucket_bytes_max, join.rate_bytes_per_s) == ("node0:29520", 4096, 10)
@@ -50,12 +50,12 @@ WRONG: list[tuple[str, Say, type[Exception], str]] = [
     ("no descriptors", welcome(fds=0), ultima.ProtocolError, "0 descriptors"),
     ("unsealed", welcome(seals=0), ultima.ProtocolError, "sealed"),
     ("smaller than said", welcome(short_of=8), ultima.ProtocolError, "too small"),
-    ("other version", welcome(v=4), ultima.ProtocolError, "version 3"),
+    ("other version", welcome(v=5), ultima.ProtocolError, "version 4"),
     ("no ticket", welcome(ticket=None), ultima.ProtocolError, "ticket"),
     ("no arena", welcome(arena_bytes=0), ultima.ProtocolError, "arena_bytes = 0"),
     ("rings of another release", welcome(submission_bytes=64), ultima.ProtocolError, "different releases"),
-    ("not json", lambda line: send(line, b"\xff{"), ultima.ProtocolError, "version 3"),
-    ("not an object", lambda line: send(line, b"[1]"), ultima.ProtocolError, "version 3"),
+    ("not json", lambda line: send(line, b"\xff{"), ultima.ProtocolError, "version 4"),
+    ("not an object", lambda line: send(line, b"[1]"), ultima.ProtocolError, "version 4"),
     ("too long", lambda line: send(line, b" " * 20000), ultima.ProtocolError, "more than"),
     ("over a limit", refuse("RESOURCE_EXHAUSTED", "limits.arena_bytes = 4096"), ultima.ResourceExhausted, "4096"),
     ("bad argument", refuse("INVALID_ARGUMENT", "1 to 9"), ultima.InvalidArgument, "1 to 9"),

@@ -13,13 +13,13 @@ from ultima.session.caller import METADATA_KEY, proof
 def test_proof__asks_the_socket_beside(tmp_path: Path) -> None:
     with AttachServer(tmp_path, token("ef" * 16)) as server:
         assert proof(server.socket, 20) == ((METADATA_KEY, "ef" * 16),)
-        assert server.hellos == [{"v": 3, "who": True}]
+        assert server.hellos == [{"v": 4, "who": True}]
 
 
 WRONG: list[tuple[Say | None, type[Exception], str]] = [
     (refuse("PERMISSION_DENIED", "uid 7 may not"), ultima.UltimaError, "does not serve this user: uid 7 may not"),
     (lambda line: send(line, b'{"v": 1, "token": "x"}'), ultima.ProtocolError, "different releases"),
-    (lambda line: send(line, b'{"v": 3, "token": 5}'), ultima.ProtocolError, "different releases"),
+    (lambda line: send(line, b'{"v": 4, "token": 5}'), ultima.ProtocolError, "different releases"),
     (lambda line: send(line, b"\xff"), ultima.ProtocolError, "different releases"),
     (lambda line: line.close(), ultima.ProtocolError, "different releases"),
     (None, ultima.DaemonUnavailable, "no answer within 0.2 s"),

@@ -2,6 +2,7 @@
 """The rings of the extension, with the engine's side played by the test."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ultima._native import ffi, lib
 from ultima.base.receipt import Host, Slot, StageEnd, Status, Why
 from ultima.base.words import (
+    ADAPTIVE,
     BFLOAT16,
     COLLECTIVES,
     ERR_DESYNC,
@@ -75,13 +77,62 @@ def test_submit__every_field_arrives(pair: tuple[rings.NativeRings, EngineSide])
     entry = engine.take()
     assert (entry.op_seq, entry.src, entry.dst, entry.count, entry.deadline_ns) == (7, 64, 128, 1000, 2**63 + 5)
     assert (entry.dtype, entry.redop, entry.mode) == (lib.UT_BFLOAT16, lib.UT_AVG, lib.UT_RELIABLE)
-    assert (entry.flags, entry.reserved, entry.wanted, entry.oldest_step, entry.newest_step) == (0, 0, 0, 0, 0)
+    assert (entry.flags, entry.portion, entry.skipped, entry.wanted, entry.oldest_step) == (0, 0, 0, 0, 0)
+    assert entry.newest_step == 0
     assert (entry.collective, entry.root) == (lib.UT_ALLREDUCE, 0)
     assert ours.submit(
         Submission(8, 64, 128, 1000, 5, BFLOAT16.code, 0, MODES["reliable"], 0, COLLECTIVES["broadcast"], 2)
     )
     entry = engine.take()
     assert (entry.redop, entry.collective, entry.root) == (0, lib.UT_BROADCAST, 2)
+
+
+def test_submit__a_split_call_in_all_lanes_and_its_completions_as_one() -> None:
+    """Portions of every lane count, with and without numbers that are left free before them; results in any order."""
+    for lanes in (2, 3, 4):
+        maps = [(shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)) for _ in range(lanes)]
+        ours, engines = rings.NativeRings(maps, HOSTS, 0, WORLD), [EngineSide(*each) for each in maps]
+        for skipped in range(lanes):
+            first, count = 5 * lanes, 1000 + skipped
+            asked = Submission(first, 64, 8192, count, 9, BFLOAT16.code, OPS["avg"], MODES["bounded"], ADAPTIVE)
+            assert ours.submit(replace(asked, portions=lanes, skipped=skipped))
+            at = 0
+            entries = [engine.take() for engine in engines]
+            for lane, entry in enumerate(entries):
+                assert (entry.op_seq, entry.portion) == (5, lanes << 4 | lane)
+                assert entry.skipped == (first - skipped <= 4 * lanes + lane < first)
+                assert (entry.src, entry.dst) == (64 + 2 * at, 8192 + 2 * at)
+                assert (entry.deadline_ns, entry.flags, entry.mode) == (9, ADAPTIVE, MODES["bounded"])
+                at += entry.count
+            assert at == count and all(entry.count % rings.ALIGNED == 0 for entry in entries[:-1])
+            assert max(entry.count for entry in entries) - entries[-1].count <= lanes * rings.ALIGNED
+            for lane in reversed(range(lanes)):
+                assert ours.take() is None
+                raw = raw_receipt(
+                    op_seq=5, bytes_expected=100 + lane, bytes_used=100 + lane, portion=entries[lane].portion
+                )
+                raw.agreed_seq = 4 if lane else 5
+                engines[lane].complete(raw)
+            completion = ours.take()
+            assert completion is not None and completion.op_seq == completion.number == first
+            receipt = completion.receipt
+            assert receipt.op_seq == first and receipt.portions == lanes
+            assert receipt.bytes_used == sum(100 + lane for lane in range(lanes)) and receipt.agreed_op is None
+            assert ours.take() is None
+
+
+def test_take__a_portion_in_which_ranks_differ_is_told_at_once() -> None:
+    maps = [(shared(rings.SUBMISSION_RING_BYTES), shared(rings.COMPLETION_RING_BYTES)) for _ in range(2)]
+    ours, engines = rings.NativeRings(maps, HOSTS, 0, WORLD), [EngineSide(*each) for each in maps]
+    assert ours.submit(Submission(6, 0, 0, 1000, 9, 1, 1, 1, portions=2))
+    failed = {"status": lib.UT_FAILED, "error": ERR_DESYNC, "culprit": 1, "field": 3}
+    engines[1].complete(raw_receipt(op_seq=3, portion=0x21, **failed))
+    told = ours.take()
+    assert told is not None and told.early and (told.number, told.error, told.culprit) == (6, ERR_DESYNC, 1)
+    assert ours.take() is None
+    engines[0].complete(raw_receipt(op_seq=3, portion=0x20, status=lib.UT_INSUFFICIENT))
+    last = ours.take()
+    assert last is not None and not last.early and (last.number, last.error) == (6, ERR_DESYNC)
 
 
 def test_submit__full_until_completions_are_taken(pair: tuple[rings.NativeRings, EngineSide]) -> None:

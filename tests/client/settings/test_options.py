@@ -164,7 +164,7 @@ def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
     said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0, "timer_start": 2}
     said |= {"policy": 1, "quorum": 0, "probes": 3, "tau": 9, "eta": 0, "policy_seed": 2**63}
-    said |= {"stragglers": 0, "children": 0, "code": 1, "exact": 1}
+    said |= {"stragglers": 0, "children": 0, "code": 1, "exact": 1, "split": 3}
     told = words(message(said))
     assert told["t_c"] == "1.5ms" and told["t_b"] == "off" and told["incast"] == "dynamic"
     assert told["quorum"] == told["eta"] == "auto" and told["probes"] == "3" and told["policy_seed"] == str(2**63)

@@ -19,7 +19,7 @@ from ultima.v1 import admin_pb2, admin_pb2_grpc, records_pb2
 def raw_receipt(op_seq: int, hosts: int = 2) -> Any:
     """As struct ut_receipt: every field of the message, and 64 rows of which `hosts` are in use."""
     numbers = {field.name: number for number, field in enumerate(records_pb2.OpReceipt.DESCRIPTOR.fields, 1)}
-    fields: dict[str, Any] = numbers | {"op_seq": op_seq, "hosts": hosts, "digest": 2**64 - 1}
+    fields: dict[str, Any] = numbers | {"op_seq": op_seq, "hosts": hosts, "digest": 2**64 - 1, "portion": 0}
     fields |= {"stage_end": [1, 2], "stage_ns": [10, 20], "t_c_us": [3, 4]}
     row = {field.name: number for number, field in enumerate(records_pb2.OpReceiptPeer.DESCRIPTOR.fields, 1)}
     fields["peer"] = [SimpleNamespace(**row | {"expected": [host, 5], "missing": [6, 7]}) for host in range(64)]

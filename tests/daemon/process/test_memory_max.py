@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.helpers import House
+from ultima.daemon.base import cgroup
 from ultima.daemon.base.config import load
 from ultima.daemon.base.errors import StartupError
-from ultima.daemon.process import memory_max as module
 from ultima.daemon.process.memory_max import BASE_BYTES, base_bytes, fitted, memory_max
 
 UNIT = Path(__file__).resolve().parents[3] / "deploy/systemd/ultimad.service"
 FILE = Path("/sys/fs/cgroup/memory.max")
 
 
-def cgroups(folder: Path, own: str, **levels: str) -> tuple[Path, Path]:
+def cgroups(folder: Path, own: str, file: str = "memory.max", **levels: str) -> tuple[Path, Path]:
     """A tree of cgroups: what a process reads of itself, and the root. A level's name has _ for /."""
     (folder / "own").write_text(own)
     root = folder / "cgroup"
@@ -26,7 +26,7 @@ def cgroups(folder: Path, own: str, **levels: str) -> tuple[Path, Path]:
     for name, word in levels.items():
         level = root / name.strip("_").replace("_", "/")
         level.mkdir(parents=True, exist_ok=True)
-        (level / "memory.max").write_text(word + "\n")
+        (level / file).write_text(word + "\n")
     return folder / "own", root
 
 
@@ -84,8 +84,8 @@ async def test_start__refused_in_too_small_a_cgroup(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, root = cgroups(tmp_path, "0::/svc\n", svc=str(4 << 30))
-    monkeypatch.setattr(module, "OWN_CGROUP", own)
-    monkeypatch.setattr(module, "CGROUPS", root)
+    monkeypatch.setattr(cgroup, "OWN_CGROUP", own)
+    monkeypatch.setattr(cgroup, "CGROUPS", root)
     (house.folder / "c.toml").write_text('[limits]\nmemory_bytes = "4G"\n')
     with pytest.raises(StartupError, match=r"^limits\.memory_bytes = 4294967296: .*svc/memory\.max"):
         await house.daemon("first", config=str(house.folder / "c.toml"))

@@ -23,7 +23,7 @@ from ultima.daemon.trainers.attach import may_attach, parse_hello, whole_pages
 
 F_SEAL_FUTURE_WRITE = 0x10
 SO_PASSRIGHTS = 83
-HELLO = {"v": 3, "arena_bytes": 10000, "pid": 7}
+HELLO = {"v": 4, "arena_bytes": 10000, "pid": 7}
 
 
 def open_fds() -> int:
@@ -34,7 +34,7 @@ async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
     daemon = await house.daemon()
     trainer = await house.trainer(daemon, 10000)
     reply, fds = trainer.answer.reply, trainer.answer.fds
-    assert reply["v"] == 3 and reply["version"] == "1.2.3"
+    assert reply["v"] == 4 and reply["version"] == "1.2.3"
     assert len(reply["ticket"]) == 32 and int(reply["ticket"], 16) >= 0
     assert reply["arena_bytes"] == 3 * mmap.PAGESIZE
     # Arena, completion bell, then of the lane: submissions, completions, submission bell.
@@ -125,15 +125,15 @@ HELLOS = [
     (b"[1]", {"error": "INVALID_ARGUMENT"}),
     (b"[" * 4000, {"error": "INVALID_ARGUMENT"}),
     (b" " * 4097, {"error": "INVALID_ARGUMENT"}),
-    (b'{"v":3}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = None"}),
+    (b'{"v":4}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = None"}),
     (b'{"v":1,"arena_bytes":1}', {"error": "INVALID_ARGUMENT", "names": "v = 1"}),
-    (b'{"v":3,"arena_bytes":0}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 0"}),
-    (b'{"v":3,"arena_bytes":-5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = -5"}),
-    (b'{"v":3,"arena_bytes":1.5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 1.5"}),
-    (b'{"v":3,"arena_bytes":true}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = True"}),
-    (b'{"v":3,"who":1}', {"error": "INVALID_ARGUMENT", "names": "who = 1: allowed: true"}),
-    (b'{"v":3,"arena_bytes":"9"}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = '9'"}),
-    (b'{"v":3,"arena_bytes":%d}' % 2**80, {"error": "RESOURCE_EXHAUSTED", "names": "limits.arena_bytes"}),
+    (b'{"v":4,"arena_bytes":0}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 0"}),
+    (b'{"v":4,"arena_bytes":-5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = -5"}),
+    (b'{"v":4,"arena_bytes":1.5}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = 1.5"}),
+    (b'{"v":4,"arena_bytes":true}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = True"}),
+    (b'{"v":4,"who":1}', {"error": "INVALID_ARGUMENT", "names": "who = 1: allowed: true"}),
+    (b'{"v":4,"arena_bytes":"9"}', {"error": "INVALID_ARGUMENT", "names": "arena_bytes = '9'"}),
+    (b'{"v":4,"arena_bytes":%d}' % 2**80, {"error": "RESOURCE_EXHAUSTED", "names": "limits.arena_bytes"}),
 ]
 
 
@@ -232,7 +232,7 @@ async def test_attach__budgets_are_kept_and_given_back(house: House) -> None:
     (house.folder / "c.toml").write_text('[limits]\nmemory_bytes_per_uid = "2M"\n')
     daemon = await house.daemon(config=str(house.folder / "c.toml"))
     first = await house.trainer(daemon, 1 << 20)
-    connection, answer = await attach(daemon.config.attach_socket, {"v": 3, "arena_bytes": 1 << 20})
+    connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "arena_bytes": 1 << 20})
     assert answer.reply["error"] == "RESOURCE_EXHAUSTED"
     assert "limits.memory_bytes_per_uid = 2097152" in answer.reply["message"]
     connection.close()
@@ -256,7 +256,7 @@ ORPHAN = """
 import json, os, socket, sys, time
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 line.connect(sys.argv[1])
-line.send(json.dumps({"v": 3, "arena_bytes": 4096}).encode())
+line.send(json.dumps({"v": 4, "arena_bytes": 4096}).encode())
 line.recv(4096)
 if os.fork() == 0:
     time.sleep(60)
@@ -294,7 +294,7 @@ async def test_attach__other_users_are_refused(house: House) -> None:
     script = (
         "import os,socket,sys;os.setgid(65534);os.setuid(65534);"
         "s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET);s.connect(sys.argv[1]);"
-        's.send(b\'{"v":3,"arena_bytes":4096}\');print(s.recv(4096).decode())'
+        's.send(b\'{"v":4,"arena_bytes":4096}\');print(s.recv(4096).decode())'
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, str(daemon.config.attach_socket), stdout=subprocess.PIPE
@@ -331,10 +331,10 @@ async def test_sockets__are_for_owner_and_group_only(house: House) -> None:
 
 
 def test_parse_hello__rounds_up_to_pages() -> None:
-    assert parse_hello(b'{"v":3,"arena_bytes":1,"pid":3,"more":1}', 1 << 20) == mmap.PAGESIZE
-    assert parse_hello(b'{"v":3,"arena_bytes":1048576}', 1 << 20) == 1 << 20
+    assert parse_hello(b'{"v":4,"arena_bytes":1,"pid":3,"more":1}', 1 << 20) == mmap.PAGESIZE
+    assert parse_hello(b'{"v":4,"arena_bytes":1048576}', 1 << 20) == 1 << 20
     assert [whole_pages(n) for n in (1, 4096, 4097)] == [4096, 4096, 8192]
     with pytest.raises(ResourceExhausted):
-        parse_hello(b'{"v":3,"arena_bytes":1048577}', 1 << 20)
+        parse_hello(b'{"v":4,"arena_bytes":1048577}', 1 << 20)
     with pytest.raises(InvalidArgument):
         parse_hello(b"null", 1 << 20)

@@ -124,7 +124,7 @@ def test_data_loader__workers_may_fork_and_may_not_reduce(cluster: Cluster) -> N
     assert first["weights"] == second["weights"]
 
 
-@pytest.mark.parametrize("victims", [(1,), (0, 1)])
+@pytest.mark.parametrize("victims", [pytest.param((1,), marks=pytest.mark.check), (0, 1)])
 def test_restarted_daemon__between_two_steps_the_next_one_works(tmp_path: Path, victims: tuple[int, ...]) -> None:
     with running(2) as hosts:
         sockets = [host.socket for host in hosts]

@@ -63,7 +63,7 @@ static void account_forwarded_masks(const ut_op_account *a, const ut_account_fac
         uint32_t down = a->fold->down[c];
         if (a->fold->first[c] == a->fold->first[c + 1])
             continue;
-        if (!(a->fold->thin >> c & 1)) {
+        if (!(a->fold->result.thin >> c & 1)) {
             any = all_hosts(a);
             continue;
         }
@@ -94,7 +94,7 @@ void ut_receipt_masks(const ut_op_account *a, const ut_account_facts *f, ut_rece
             full &= ut_bit(a->job->self);
             any |= ut_bit(a->job->self);
         }
-        if (t->done && !(a->fold->short_hosts & ut_bit(h)))
+        if (t->done && !(a->fold->result.short_hosts & ut_bit(h)))
             any |= all_hosts(a);
         else if (t->done && !(f->peer_masks & ut_bit(h)))
             full = 0;
@@ -103,7 +103,7 @@ void ut_receipt_masks(const ut_op_account *a, const ut_account_facts *f, ut_rece
         if (ut_transfer_complete(t) && (f->peer_masks & ut_bit(h)))
             any |= any_of_shard(a, f, h); /* of a part that came we do not know who is in it */
     }
-    if (a->fold->short_hosts & f->peer_masks)
+    if (a->fold->result.short_hosts & f->peer_masks)
         full &= f->peer_full;
     r->full_mask = full;
     r->any_mask = any | full;

@@ -23,7 +23,7 @@ static bool all_heard(const ut_op_account *a)
 
 void ut_replica_ended(ut_op_account *a)
 {
-    a->replica.digest = a->fold->digest;
+    a->replica.digest = a->fold->result.digest;
     a->replica.known = true;
 }
 

@@ -7,9 +7,12 @@
 
 #include "core/base/submission.h"
 
+/* As many as the ring holds, and a number that was skipped before each. */
+enum { UT_CALLS_MAX = 2 * UT_RING_ENTRIES };
+
 /* A call that was checked. It waits until its job has room; in a partial job, until an op has an answer for it. */
 typedef struct ut_waiting {
-    ut_submission submission; /* mode 0: the call has its receipt already */
+    ut_submission submission; /* mode 0: the call has its receipt already, or the number is skipped */
     const uint8_t *src;       /* the trainer's memory that the submission names */
     uint8_t *dst;
     ut_ns since;
@@ -25,20 +28,20 @@ typedef struct ut_waiting {
 /* A ring of such calls. All zero is an empty ring. */
 typedef struct ut_calls {
     uint32_t first, count;
-    ut_waiting entry[UT_RING_ENTRIES];
+    ut_waiting entry[UT_CALLS_MAX];
 } ut_calls;
 
 /* The |i|-th oldest call. */
 static inline ut_waiting *ut_calls_at(ut_calls *c, uint32_t i)
 {
-    return &c->entry[(c->first + i) % UT_RING_ENTRIES];
+    return &c->entry[(c->first + i) % UT_CALLS_MAX];
 }
 static inline const ut_waiting *ut_calls_see(const ut_calls *c, uint32_t i)
 {
-    return &c->entry[(c->first + i) % UT_RING_ENTRIES];
+    return &c->entry[(c->first + i) % UT_CALLS_MAX];
 }
 
-/* Adds |call| as the newest. Assumes that there is room: fewer than UT_RING_ENTRIES wait. */
+/* Adds |call| as the newest. Assumes that there is room: fewer than UT_CALLS_MAX wait. */
 static inline ut_waiting *ut_calls_add(ut_calls *c, const ut_waiting *call)
 {
     ut_waiting *at = ut_calls_at(c, c->count++);
@@ -48,7 +51,7 @@ static inline ut_waiting *ut_calls_add(ut_calls *c, const ut_waiting *call)
 
 static inline void ut_calls_drop_first(ut_calls *c)
 {
-    c->first = (c->first + 1) % UT_RING_ENTRIES;
+    c->first = (c->first + 1) % UT_CALLS_MAX;
     c->count--;
 }
 

@@ -9,6 +9,7 @@
 #define UT_HOST_H
 
 #include "core/base/receipt.h"
+#include "core/base/what.h"
 #include "core/base/work.h"
 
 enum ut_event_kind {
@@ -32,10 +33,11 @@ typedef struct ut_event {
     uint64_t a, b, c, d, e;
 } ut_event;
 
-/* What an op was and what its culprit has, in one number: a byte each, the collective lowest. */
-static inline uint64_t ut_event_what(unsigned collective, unsigned dtype, unsigned redop, unsigned trouble)
+/* What an op was and what its culprit has, in one number: a byte each, the collective lowest, the portion highest. */
+static inline uint64_t ut_event_what(const ut_op_what *what, unsigned trouble)
 {
-    return collective | dtype << 8 | redop << 16 | (uint64_t)trouble << 24;
+    return what->collective | (unsigned)what->dtype << 8 | (unsigned)what->redop << 16 | (uint64_t)trouble << 24 |
+           (uint64_t)what->portion << 32;
 }
 
 /* Counters since start. Each datagram that comes in is counted in exactly one of the packet classes marked *. */

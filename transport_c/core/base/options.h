@@ -42,7 +42,8 @@ typedef struct ut_job_options {
     uint8_t children;   /* of each parent in a tree; 0: a star */
     uint8_t code;       /* enum ut_code; 0: GROUPS */
     uint8_t exact;      /* enum ut_exact; 0: YES */
-    uint8_t reserved[3];
+    uint8_t split;      /* of all jobs: enum ut_split; 0: AUTO */
+    uint8_t reserved[2];
 } ut_job_options;
 
 /* The algorithm that runs. */

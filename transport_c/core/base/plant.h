@@ -52,6 +52,7 @@ enum ut_plant {
     UT_PLANT_SPARSE_HOLE_NOT_DIVIDED,   /* or the sum of the host's own ranks, where it should be their average */
     UT_PLANT_SPARSE_ONE_GRANULE_OFF,    /* an answer is put one granule behind its place */
     UT_PLANT_SPARSE_OWNER_UNROUNDED,    /* an owner's own result is more exact than what it sends */
+    UT_PLANT_SPARSE_RETURNS_COUNTED,    /* what the result holds is returned with what it lacks */
     UT_PLANT_TREE_OWN_LEFT_OUT,         /* in a tree a host sends up what those below gave, not its own */
     UT_PLANT_WRONG_DIVISOR,             /* the average is over the hosts that should be in it */
     UT_PLANT_WRONG_FORWARD,             /* where sums are forwarded, the own contribution alone is */

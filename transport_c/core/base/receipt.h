@@ -106,7 +106,8 @@ typedef struct ut_receipt {
     uint32_t step;            /* the trainers' number of the step that the op was for */
     uint8_t exact;            /* 1: the result is the sum over all data, 2: it is not */
     uint8_t lacks;            /* sparse: 1: an owner's sum lacks what this host gave, see UT_SUBMIT_RETURN */
-    uint8_t reserved[2];
+    uint8_t portion;          /* which portion of a call that was split (core/base/portion.h); 0: all of it */
+    uint8_t reserved;
     /* Payload that this host had sent and received of the op when it ended here: repairs and what came again too, and
      * of sparse ops the bytes of blocks, where all other numbers here count bytes of the dense tensor. */
     uint64_t wire_sent, wire_received;

@@ -27,7 +27,8 @@ typedef struct ut_submission {
     uint8_t flags;        /* UT_SUBMIT_... */
     uint8_t collective;   /* enum ut_collective */
     uint8_t root;         /* host that a broadcast comes from; else 0 */
-    uint16_t reserved;    /* 0 */
+    uint8_t portion;      /* of a call that is split (core/base/portion.h); 0: the call is one op */
+    uint8_t skipped;      /* 1: no rank of the job uses the number before op_seq; else 0 */
     /* The last three are 0 but in partial jobs and in sparse allreduces, which read them by the functions below. */
     uint64_t wanted;      /* partial jobs: the caller takes the result of this op or of a later one */
     uint32_t oldest_step; /* partial jobs: the trainer's own number of the oldest step in what it gives */

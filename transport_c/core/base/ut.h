@@ -105,7 +105,8 @@ enum ut_field {
     UT_FIELD_DIVISOR,
     UT_FIELD_GROUP, /* this and the next two: of sparse allreduces */
     UT_FIELD_FORM,
-    UT_FIELD_HINT
+    UT_FIELD_HINT,
+    UT_FIELD_SPLIT /* into portions (core/base/portion.h) */
 };
 /* What an op does with the ranks' buffers (sched_shard.c). All but the first are reliable. */
 enum ut_collective {
@@ -142,6 +143,8 @@ enum ut_congestion { UT_CC_SWIFT = 1, UT_CC_DCTCP, UT_CC_TIMELY, UT_CC_NONE, UT_
 enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HADAMARD_END };
 /* When t_B begins to run: when all hosts that are up were heard to have called the op, or at this host's own call. */
 enum ut_timer_start { UT_TIMER_RENDEZVOUS = 1, UT_TIMER_LOCAL, UT_TIMER_END };
+/* Whether large calls are split over the lanes of the job. Trainers do it; an engine knows portions alone. */
+enum ut_split { UT_SPLIT_AUTO = 1, UT_SPLIT_NEVER, UT_SPLIT_ALWAYS, UT_SPLIT_END };
 
 /* Bytes of one element of |dtype|, which must be valid; and of one element of its accumulator (float32 for the halves).
  */

@@ -16,6 +16,7 @@ typedef struct ut_op_what {
     uint8_t root;       /* of a broadcast */
     uint8_t agree;      /* 1: UT_SUBMIT_AGREE */
     uint8_t by_world;   /* 1: UT_SUBMIT_WORLD */
+    uint8_t portion;    /* of a call that is split (core/base/portion.h) */
     uint8_t form;       /* sparse: enum ut_value_form */
     uint16_t group;     /* sparse: elements that share an index; 0 in all other ops */
     uint32_t hint;      /* sparse: entries that a rank is expected to give */

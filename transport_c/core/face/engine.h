@@ -120,7 +120,7 @@ void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
 /* Takes the kernel's drop counter of this engine's sockets, which counts from the start. */
 void ut_engine_kernel_drops(ut_engine *engine, uint64_t drops);
-/* The oldest datagram of those that a turn reads had come |waited| ago. */
+/* The oldest datagram of those that are handed over until the next such call had come |waited| ago. */
 void ut_engine_waited(ut_engine *engine, ut_ns waited);
 void ut_engine_tick(ut_engine *engine, ut_ns now);
 /* Bursts hold at most |packets| from here on, but at least one and no more than segments_max. */

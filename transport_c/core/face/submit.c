@@ -3,6 +3,7 @@
  * What trainers ask for: out of their rings at once, checked on our own copy, and held here until the job has room. A
  * request that waits behind four open ops still has its deadline; in the ring nobody would look at it.
  */
+#include "core/base/portion.h"
 #include "core/face/engine_impl.h"
 
 static ut_job *job_of(const ut_engine *e, const ut_engine_session *s)
@@ -129,13 +130,15 @@ static int check_full(const ut_submission *x)
 /* Everything that a trainer may get wrong, checked on our own copy. */
 static int check_submission(const ut_job *j, const ut_engine_session *s, const ut_submission *x)
 {
-    if (x->op_seq != s->next_seq)
+    if (x->op_seq != s->next_seq + (x->skipped == 1 && !j->partial))
         return UT_ERR_SEQUENCE;
     if (x->dtype == 0 || x->dtype >= UT_DTYPES_END + !ut_op_reduces(x->collective))
         return UT_ERR_DTYPE;
     if (!ut_op_reduces(x->collective) ? x->redop != 0 : x->redop == 0 || x->redop >= UT_REDOPS_END)
         return UT_ERR_REDOP;
-    if (x->mode == 0 || x->mode >= UT_MODES_END || x->reserved)
+    if (x->mode == 0 || x->mode >= UT_MODES_END || x->skipped > 1 || (x->skipped && j->partial))
+        return UT_ERR_ARGUMENT;
+    if (x->portion && (j->partial || x->collective != UT_ALLREDUCE || !ut_portion_valid(x->portion)))
         return UT_ERR_ARGUMENT;
     if (x->collective == UT_ALLREDUCE_SPARSE)
         return check_sparse(j, s, x);
@@ -172,6 +175,7 @@ static void refuse(ut_engine *e, uint32_t session, const ut_submission *x, int e
     ut_receipt r;
     memset(&r, 0, sizeof r);
     r.op_seq = x->op_seq;
+    r.portion = ut_portion_valid(x->portion) ? x->portion : 0;
     r.status = UT_FAILED;
     r.error = error;
     r.culprit = r.initiator = 0xffff;
@@ -192,7 +196,7 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 {
     ut_engine_session *s = &e->session[session];
     ut_submission x;
-    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->calls.count < UT_RING_ENTRIES; budget++) {
+    for (unsigned budget = 0; budget < UT_RING_ENTRIES && s->calls.count + 2 <= UT_CALLS_MAX; budget++) {
         if (!ut_ring_take_submission(s->memory.submissions, s->memory.completions, &s->taken, &x))
             return;
         e->stats.progress++;
@@ -216,6 +220,8 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
                 ut_gift_submit(j, session, &call, now);
             continue;
         }
+        if (x.op_seq != s->next_seq) /* and no ERR_SEQUENCE */
+            ut_calls_add(&s->calls, &(ut_waiting){.submission.op_seq = s->next_seq++});
         ut_calls_add(&s->calls, &call);
         s->next_seq++;
     }

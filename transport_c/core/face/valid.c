@@ -18,7 +18,7 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
 {
     bool partial = o->policy > UT_POLICY_NONE;
     return o->policy < UT_POLICIES_END && o->quorum <= world && o->probes <= world &&
-           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF));
+           (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF && o->split <= UT_SPLIT_AUTO));
 }
 
 /* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
@@ -39,7 +39,8 @@ bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t worl
 {
     return policy_valid(o, world) && code_valid(o, hosts, world) && o->algorithm < UT_ALGORITHMS_END &&
            o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX &&
-           o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 && o->timer_start < UT_TIMER_END;
+           o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 && o->timer_start < UT_TIMER_END &&
+           o->split < UT_SPLIT_END;
 }
 
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid

@@ -97,7 +97,7 @@ static size_t place(ut_op_fold *f, const ut_step *s)
         p->block.base += ut_granule_units(p->group);
     if (!p->dense)
         return 0;
-    return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->digest);
+    return ut_block_place(&p->block, &shape, ut_sparse_chunk(p, s->chunk), start_of(p, s->chunk), &f->result.digest);
 }
 
 /* Ranks in granule |g| of the own chunk, their hosts, and by how many granules from there on, below |end|, the same
@@ -162,8 +162,8 @@ static bool finish_sums(ut_op_fold *f, uint32_t chunk, uint32_t granules)
         uint64_t bytes = ut_sparse_bytes(p, chunk, p->finished, p->finished + run);
         if (!ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
-        f->nonfinite += ut_sparse_finish(ut_sparse_sums(p) + p->finished * each, bytes / sizeof(float),
-                                         f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
+        f->result.nonfinite += ut_sparse_finish(ut_sparse_sums(p) + p->finished * each, bytes / sizeof(float),
+                                                f->what->redop == UT_AVG ? UT_MAX2(ranks, 1) : 1, form);
         p->finished += run;
     }
     return true;
@@ -186,7 +186,7 @@ static void keep_own(ut_op_fold *f, uint32_t chunk, uint32_t first, uint32_t gra
     ut_sparse *p = &f->plan->sparse;
     size_t at = (size_t)first * ut_granule_units(p->group) * p->group;
     uint64_t bytes = ut_sparse_bytes(p, chunk, first, first + granules);
-    f->digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
+    f->result.digest += ut_sparse_digest(ut_sparse_sums(p) + at, bytes / sizeof(float), start_of(p, chunk) + at);
     if (p->listed && p->dense)
         memcpy(ut_sparse_chunk(p, chunk) + at, ut_sparse_sums(p) + at, bytes);
 }
@@ -255,11 +255,12 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
         float *hole = ut_sparse_chunk(p, chunk) + *at * each;
         if (p->listed)
             put_own(p, chunk, *at * ut_granule_units(p->group), (uint32_t)(bytes / sizeof(float) / p->group), hole);
-        f->nonfinite += ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
+        f->result.nonfinite +=
+            ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
         if (ut_planted(UT_PLANT_SPARSE_HOLE_IS_ZERO))
             memset(hole, 0, bytes);
         if (!ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
-            f->digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
+            f->result.digest += ut_sparse_digest(hole, bytes / sizeof(float), start_of(p, chunk) + *at * each);
     }
     return true;
 }

@@ -52,6 +52,16 @@ typedef struct ut_fold_rule {
     bool (*fill)(ut_op_fold *f, uint32_t chunk, uint32_t *at);
 } ut_fold_rule;
 
+/* What is known of the result so far. */
+typedef struct ut_fold_result {
+    uint64_t thin;                   /* bit per chunk: it lacks ranks in some slot */
+    uint64_t nonfinite;              /* elements that are NaN or infinite */
+    uint64_t digest;                 /* of the slots whose result is here (core/base/digest.h) */
+    uint32_t weight_min;             /* ranks in the least covered slot */
+    uint32_t least_of[UT_HOSTS_MAX]; /* and in the least covered one that came straight from its owner */
+    uint64_t short_hosts;            /* owners whose shard came straight from them with ranks missing in some slot */
+} ut_fold_result;
+
 struct ut_op_fold {
     /* Given once (ut_fold_init). */
     const ut_op_what *what;
@@ -81,12 +91,7 @@ struct ut_op_fold {
     uint32_t down[UT_HOSTS_MAX];      /* per chunk: the step that brings the result; UINT32_MAX at its owner */
     uint64_t summed;                  /* bit per chunk: no more will be folded into it */
     uint64_t final;                   /* bit per chunk: its result is here, or what stands for it */
-    uint64_t thin;                    /* bit per chunk: its result lacks ranks in some slot */
-    uint64_t nonfinite;               /* elements of the result that are NaN or infinite */
-    uint64_t digest;                  /* of the slots whose result is here (core/base/digest.h) */
-    uint32_t weight_min;              /* ranks in the least covered slot of the result */
-    uint32_t least_of[UT_HOSTS_MAX];  /* and in the least covered one that came straight from its owner */
-    uint64_t short_hosts;             /* owners whose shard came straight from them with ranks missing in some slot */
+    ut_fold_result result;
     bool forced;       /* of a strict rule: slots that have not enough are finished with what they have */
     uint64_t moot;     /* bytes of contributions that came when their slot, or all slots, needed no more */
     uint32_t fewer_at; /* the next slot of `summing` to look at since fewer contribute to it; UINT32_MAX: none */

@@ -83,12 +83,12 @@ void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking)
     memset(f->due, 0, sizeof f->due);
     memset(f->up, 0xff, sizeof f->up);
     memset(f->down, 0xff, sizeof f->down);
-    memset(f->least_of, 0xff, sizeof f->least_of);
+    memset(f->result.least_of, 0xff, sizeof f->result.least_of);
     f->ranks = ranks;
     f->summing = UT_CHUNK_NONE;
-    f->summed = f->final = f->thin = 0;
-    f->nonfinite = f->digest = f->short_hosts = f->moot = 0;
-    f->weight_min = f->world;
+    f->summed = f->final = f->result.thin = 0;
+    f->result.nonfinite = f->result.digest = f->result.short_hosts = f->moot = 0;
+    f->result.weight_min = f->world;
     f->fewer_at = f->fill_chunk = UINT32_MAX;
     f->forced = false;
     f->first[0] = 0;
@@ -139,7 +139,7 @@ static void set(ut_op_fold *f, uint32_t chunk, uint32_t g, uint8_t flags)
 static void add_digest(ut_op_fold *f, uint64_t at, size_t len, uint32_t crc)
 {
     if (!f->rule || !f->rule->place)
-        f->digest += ut_digest_part(crc, at, len);
+        f->result.digest += ut_digest_part(crc, at, len);
 }
 
 static void is_result(ut_op_fold *f, uint32_t chunk, uint32_t g, uint64_t at, size_t len, uint32_t crc)
@@ -147,9 +147,9 @@ static void is_result(ut_op_fold *f, uint32_t chunk, uint32_t g, uint64_t at, si
     f->crc[g] = crc;
     add_digest(f, at, len, crc);
     uint32_t weight = f->weight[g];
-    f->weight_min = UT_MIN2(f->weight_min, weight);
+    f->result.weight_min = UT_MIN2(f->result.weight_min, weight);
     if (weight != f->world)
-        f->thin |= 1ULL << chunk;
+        f->result.thin |= 1ULL << chunk;
     set(f, chunk, g, SUMMED | RESULT);
 }
 
@@ -222,7 +222,7 @@ void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *
     if (!last)
         return;
     if (own) {
-        f->nonfinite += bad;
+        f->result.nonfinite += bad;
         is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len)); /* while it is in the cache */
     } else {
         set(f, chunk, g, SUMMED);
@@ -233,19 +233,19 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
                    uint32_t crc)
 {
     uint64_t at = s->offset + (uint64_t)slot * f->payload;
-    f->nonfinite += f->rule && f->rule->place
-                        ? f->rule->place(f, s)
-                        : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
+    f->result.nonfinite += f->rule && f->rule->place
+                               ? f->rule->place(f, s)
+                               : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
     if (f->plan->schedule.direct && !missing && s->stage == 2) {
         add_digest(f, at, len, crc);
         return;
     }
     uint32_t g = f->first[s->chunk] + slot, up = f->up[s->chunk];
     f->weight[g] = (uint16_t)(f->world - UT_MIN2(missing, f->world));
-    f->least_of[s->peer] = UT_MIN2(f->least_of[s->peer], f->weight[g]);
+    f->result.least_of[s->peer] = UT_MIN2(f->result.least_of[s->peer], f->weight[g]);
     is_result(f, s->chunk, g, at, len, crc);
     if (f->plan->schedule.direct)
-        f->short_hosts |= missing ? ut_bit(s->peer) : 0;
+        f->result.short_hosts |= missing ? ut_bit(s->peer) : 0;
     else if (up != UINT32_MAX) /* the owner goes on without it, or has it: the sum is gone here, and must not be sent */
         ut_transfer_mark(&f->plan->transfer[up], slot);
 }
@@ -280,12 +280,12 @@ static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
     bool own = chunk == f->plan->schedule.own;
     if (f->rule) {
         size_t bad = f->rule->finish(f, chunk, slot, dst_at(f, at), n * f->what->element);
-        f->nonfinite += own ? bad : 0;
+        f->result.nonfinite += own ? bad : 0;
     } else if (own) {
-        f->nonfinite += f->plan->schedule.placed
-                            ? ut_place(f->what->dtype, dst_at(f, at), src_at(f, at), n)
-                            : ut_finish(f->what->dtype, f->what->redop, alone ? UT_A_IS_INPUT : 0, dst_at(f, at),
-                                        alone ? src_at(f, at) : acc_at(f, at), n, divisor_of(f, g));
+        f->result.nonfinite += f->plan->schedule.placed
+                                   ? ut_place(f->what->dtype, dst_at(f, at), src_at(f, at), n)
+                                   : ut_finish(f->what->dtype, f->what->redop, alone ? UT_A_IS_INPUT : 0, dst_at(f, at),
+                                               alone ? src_at(f, at) : acc_at(f, at), n, divisor_of(f, g));
     } else if (!alone && f->what->acc_element != f->what->element) {
         (void)ut_finish(f->what->dtype, redop_on_the_way(f), 0, dst_at(f, at), acc_at(f, at), n, 1);
     }
@@ -380,8 +380,8 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
         f->fill_slot = slot;
         if (!f->rule->fill(f, chunk, &f->fill_slot))
             return false;
-        f->weight_min = UT_MIN2(f->weight_min, f->ranks);
-        f->thin |= 1ULL << chunk;
+        f->result.weight_min = UT_MIN2(f->result.weight_min, f->ranks);
+        f->result.thin |= 1ULL << chunk;
     }
     for (; slot < t->slots && !stands; slot++) {
         uint32_t g = f->first[chunk] + slot;
@@ -397,12 +397,12 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
         size_t n = elements_of(f, chunk, slot), len = n * f->what->element;
         if (f->ranks == 0)
             memset(dst_at(f, at), 0, len); /* which is the sum, too */
-        f->nonfinite +=
+        f->result.nonfinite +=
             ut_finish(f->what->dtype, f->what->redop, UT_A_IS_INPUT, dst_at(f, at), sum, n, divisor_of(f, g));
-        uint64_t digest = f->digest;
+        uint64_t digest = f->result.digest;
         is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len));
         if (ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))
-            f->digest = digest;
+            f->result.digest = digest;
     }
     f->final |= 1ULL << chunk;
     return true;

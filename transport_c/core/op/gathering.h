@@ -44,7 +44,8 @@ typedef struct ut_gathering {
     int (*lacks)(const struct ut_job *j, ut_op *op, enum ut_sum_over over);
     /* `time.hold_until` has come. */
     void (*held)(struct ut_job *j, ut_op *op, ut_ns now);
-    /* What `whole` returns may have changed: finds anew which owners' shards lack a rank (`fold.short_hosts`). */
+    /* What `whole` returns may have changed: finds anew which owners' shards lack a rank (`fold.result.short_hosts`).
+     */
     void (*recount)(const struct ut_job *j, ut_op *op);
     /* Returns the mask of the hosts that contribute, as far as is known; 0 if nothing is known. */
     uint64_t (*contributors)(const struct ut_job *j, const ut_op *op);

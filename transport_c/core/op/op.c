@@ -46,6 +46,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->what.form = sparse ? ut_submission_form(s) : 0;
     op->what.hint = sparse ? ut_submission_hint(s) : 0;
     op->what.root = s->root;
+    op->what.portion = s->portion;
     op->what.agree = s->flags & UT_SUBMIT_AGREE;
     op->what.count = s->count;
     op->what.element = ut_dtype_bytes(s->dtype);
@@ -98,6 +99,7 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
     r.value_here = failed ? op->account.value_here : 0;
     r.value_there = failed ? op->account.value_there : 0;
     r.call_seq = s->op_seq;
+    r.portion = s->portion;
     r.initiator = 0xffff;
     r.policy = UT_POLICY_NONE;
     r.weight_min = 1;

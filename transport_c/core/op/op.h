@@ -7,9 +7,9 @@
  * receipts; peers may still need repairs of our shard) -> FREE. What passes over the whole bucket may take several
  * turns of the engine (work.h); the op then stays OPENING, RUNNING or ENDING meanwhile.
  *
- * Files: op.c (calls, time, death), op_open.c, op_time.c (when stages end), op_end.c (stages and results), op_recv.c
- * (packets in), op_send.c (packets out), gathering.c (whose contributions they are). What slots hold is core/fold/, how
- * contributions travel core/codec/, who held an op up and what is told of it core/account/.
+ * Each op_*.c has the part of an op's life that its name says; the prototypes below stand under the name of their file.
+ * gathering.c says whose contributions an op waits for. What slots hold is core/fold/, how contributions travel
+ * core/codec/, who held an op up and what is told of it core/account/.
  */
 #ifndef UT_OP_H
 #define UT_OP_H
@@ -72,7 +72,7 @@ ut_ns ut_op_next_wake(const ut_op *op);
 static inline bool ut_op_waits_for_masks(const ut_op *op, uint32_t host)
 {
     return op->state == UT_OP_RUNNING && op->time.stage_end[1] != UT_END_NONE &&
-           (op->fold.short_hosts & ~op->peers.peer_masks & ~op->peers.masks_waived & ut_bit(host));
+           (op->fold.result.short_hosts & ~op->peers.peer_masks & ~op->peers.masks_waived & ut_bit(host));
 }
 
 /* op_open.c */

@@ -76,7 +76,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     op->peers.complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
     if (!op->fold.rule && !op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
-        op->fold.weight_min == j->gathering->whole(j, op))
+        op->fold.result.weight_min == j->gathering->whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */
 }
@@ -237,17 +237,16 @@ static void hand_out(ut_job *j, ut_op *op, ut_ns now)
     if (had && r.status != UT_FAILED && !op->plan.schedule.apart)
         ut_op_replica_ended(j, op);
     count_status(j->host->counters, r.status);
-    j->host->emit(j->host->context,
-                  &(ut_event){.kind = UT_EVENT_OP_DONE,
-                              .job = j->number,
-                              .session = UINT32_MAX,
-                              .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
-                              .op_seq = op->seq,
-                              .a = r.status,
-                              .b = r.elapsed_ns,
-                              .c = r.bytes_missing,
-                              .d = op->what.bytes,
-                              .e = ut_event_what(op->what.collective, op->what.dtype, op->what.redop, r.trouble)});
+    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_OP_DONE,
+                                                .job = j->number,
+                                                .session = UINT32_MAX,
+                                                .host = r.culprit == 0xffff ? UINT32_MAX : r.culprit,
+                                                .op_seq = op->seq,
+                                                .a = r.status,
+                                                .b = r.elapsed_ns,
+                                                .c = r.bytes_missing,
+                                                .d = op->what.bytes,
+                                                .e = ut_event_what(&op->what, r.trouble)});
 }
 
 static void settle(ut_job *j, ut_op *op, ut_ns now)
@@ -287,9 +286,9 @@ static bool decode(ut_job *j, ut_op *op)
     if (!op->memory.travels_encoded || !dst || !op->codec->decode)
         return true;
     if (op->work.index == 0 && op->work.at == 0)
-        op->fold.nonfinite = 0; /* until here it counted what is encoded */
+        op->fold.result.nonfinite = 0; /* until here it counted what is encoded */
     ut_codec_op c = ut_op_seen_by_codec(j, op);
-    return op->codec->decode(&c, dst, &op->fold.nonfinite);
+    return op->codec->decode(&c, dst, &op->fold.result.nonfinite);
 }
 
 /* The digest of that, and the result is there from now on. */
@@ -303,9 +302,9 @@ static bool digest(ut_job *j, ut_op *op)
         return true;
     }
     if (op->work.index == 0 && op->work.at == 0)
-        op->fold.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
+        op->fold.result.digest = 0; /* it was of what is encoded, where rows that are missing count for nothing */
     ut_codec_op c = ut_op_seen_by_codec(j, op);
-    if (!ut_codec_digest(&c, dst, &op->fold.digest))
+    if (!ut_codec_digest(&c, dst, &op->fold.result.digest))
         return false;
     op->memory.dst = dst;
     return true;

@@ -44,6 +44,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     memset(r, 0, sizeof *r);
     r->op_seq = r->call_seq = op->seq;
     r->owners = op->plan.owners;
+    r->portion = op->what.portion;
     j->gathering->account(j, op, r);
     r->error = op->account.error;
     r->hosts = (uint16_t)j->config.hosts;
@@ -73,8 +74,8 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->wire_received = op->account.wire_received;
     r->values = op->what.group ? op->plan.sparse.values : 0;
     r->lacks = op->what.group && op->plan.sparse.lacks;
-    r->nonfinite = op->fold.nonfinite;
-    r->weight_min = op->fold.weight_min;
+    r->nonfinite = op->fold.result.nonfinite;
+    r->weight_min = op->fold.result.weight_min;
     r->hadamard = op->codec->id == UT_CODEC_HADAMARD;
     r->drops_host = j->host->counters->kernel_drops - op->account.kernel_drops_before;
     r->incast = op->plan.incast;
@@ -91,12 +92,12 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (op->what.collective == UT_ALLREDUCE)
         ut_receipt_masks(&op->account, &f, r);
-    r->digest = op->fold.digest;
+    r->digest = op->fold.result.digest;
     r->agreed_seq = (uint32_t)(j->account.agreed ? j->account.agreed_seq : op->seq);
     r->differ_mask = j->account.agreed_differ;
     r->full_mask &= f.contributors;
     r->any_mask &= f.contributors;
-    if (r->bytes_missing == 0 && op->fold.weight_min >= j->gathering->whole(j, op))
+    if (r->bytes_missing == 0 && op->fold.result.weight_min >= j->gathering->whole(j, op))
         r->status = UT_COMPLETE;
     else if (r->bytes_used == 0 && j->config.hosts > 1)
         r->status = UT_INSUFFICIENT;

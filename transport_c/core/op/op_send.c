@@ -66,7 +66,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                      s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
     if (op->what.collective == UT_BROADCAST && s->stage == 1 &&
         !repair) /* what the root deals out comes back to it nowhere */
-        op->fold.digest += ut_digest_part(h.payload_crc, h.ultima.offset, len);
+        op->fold.result.digest += ut_digest_part(h.payload_crc, h.ultima.offset, len);
     if (pieces) {
         c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
         ut_pieces_append(b, &h, payload, len, &j->frame);
@@ -268,6 +268,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .group = op->what.group,
                          .form = op->what.form,
                          .hint = op->what.hint,
+                         .portion = op->what.portion,
                          .root = op->what.root,
                          .agree = op->what.agree,
                          .flags = (uint8_t)flags,

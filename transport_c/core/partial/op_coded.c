@@ -308,8 +308,8 @@ static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
         r->late_mask |= !gave && !is_root(j, h) && may_give(j, h) ? ut_bit(h) : 0;
         r->unused_mask |= gave && other && !(c->used & ut_bit(h)) && op->plan.schedule.own_bytes ? ut_bit(h) : 0;
     }
-    unsigned all = (unsigned)__builtin_popcountll(c->all), present = op->fold.weight_min / c->replicas;
-    if (present >= all || op->fold.weight_min >= j->world || op->account.failed)
+    unsigned all = (unsigned)__builtin_popcountll(c->all), present = op->fold.result.weight_min / c->replicas;
+    if (present >= all || op->fold.result.weight_min >= j->world || op->account.failed)
         return;
     r->exact = UT_EXACT_NO;
     double over = present ? (double)all / present - 1 : 0;
@@ -356,8 +356,8 @@ static void place(ut_job *j, ut_op *op)
 static void recount(const ut_job *j, ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (op->fold.least_of[h] < j->world)
-            op->fold.short_hosts |= ut_bit(h);
+        if (op->fold.result.least_of[h] < j->world)
+            op->fold.result.short_hosts |= ut_bit(h);
 }
 
 static bool readiness(const ut_job *j, ut_record *ret)

@@ -42,10 +42,10 @@ static uint32_t whole(const ut_job *j, const ut_op *op)
 static void recount(const ut_job *j, ut_op *op)
 {
     uint32_t all = whole(j, op);
-    op->fold.short_hosts = 0;
+    op->fold.result.short_hosts = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (op->fold.least_of[h] < all)
-            op->fold.short_hosts |= ut_bit(h);
+        if (op->fold.result.least_of[h] < all)
+            op->fold.result.short_hosts |= ut_bit(h);
 }
 
 static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_ns now)

@@ -93,17 +93,26 @@ bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now)
     return c->peer.overtaken > UT_OVERTAKEN_MAX && now - c->peer.overtaken_since > ut_conn_silence(c);
 }
 
+/* Bit i is bit 63 - i. */
+static uint64_t mirrored(uint64_t x)
+{
+    x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
+    x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
+    x = (x >> 4 & 0x0f0f0f0f0f0f0f0f) | (x & 0x0f0f0f0f0f0f0f0f) << 4;
+    return __builtin_bswap64(x);
+}
+
+/* Which of the 64 numbers up to highest - 64 |w| came: bit i, the one that is i below. */
 static uint64_t ack_word(const ut_conn *c, uint64_t highest, unsigned w)
 {
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < 64; i++) {
-        uint64_t back = (uint64_t)w * 64 + i;
-        if (back > highest)
-            break;
-        uint64_t at = (highest - back) % UT_REPLAY_BITS;
-        bits |= (c->rx.bits[at / 64] >> (at % 64) & 1) << i;
-    }
-    return bits;
+    const uint64_t words = UT_REPLAY_BITS / 64;
+    if ((uint64_t)w * 64 > highest)
+        return 0;
+    uint64_t last = highest - (uint64_t)w * 64, at = last / 64 % words, above = 63 - last % 64;
+    uint64_t bits = c->rx.bits[at] << above;
+    if (above > 0 && last >= 64)
+        bits |= c->rx.bits[(at + words - 1) % words] >> (64 - above);
+    return mirrored(bits);
 }
 
 /* Up to which number the next feedback reports. A shell may hand over more packets at once than one feedback reports

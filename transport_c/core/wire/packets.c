@@ -243,7 +243,7 @@ size_t ut_feedback_encode(uint8_t *out, const ut_feedback *f)
         put16(p + 62, r->view);
         put16(p + 64, r->group);
         p[66] = r->form;
-        p[67] = 0;
+        p[67] = r->portion;
         put32(p + 68, r->hint);
     }
     for (unsigned i = 0; i < f->ack_words; i++, p += 8)
@@ -308,6 +308,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
         r->view = get16(p + 62);
         r->group = get16(p + 64);
         r->form = p[66];
+        r->portion = p[67];
         r->hint = get32(p + 68);
     }
     for (unsigned i = 0; i < ret->ack_words; i++, p += 8)

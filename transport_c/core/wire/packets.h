@@ -115,6 +115,7 @@ typedef struct ut_record {
     uint16_t group;
     uint8_t form;
     uint32_t hint;
+    uint8_t portion; /* of a call that is split (core/base/portion.h); else 0 */
 } ut_record;
 
 /* What the hosts of a job agree on in an op, see core/view/view.h. */
