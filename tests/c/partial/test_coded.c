@@ -354,6 +354,92 @@ static void a_host_that_lies_of_steps__sends_nobody_away(void)
     end();
 }
 
+/* A host that comes back has had no result. Two tell that the step before is over, and one alone has this one. */
+static void a_host_that_comes_back__believes_one_of_the_next_step(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    is_told(0, 1, 4);
+    is_told(0, 2, 4);
+    is_told(0, 3, 1000000);
+    ask_step(0, 6, 20 * UT_MS);
+    run(30 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_FAILED);
+    ask_step(0, 5, 20 * UT_MS);
+    run(30 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, 5);
+    end();
+}
+
+static bool data_of_0_for_3(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)packet;
+    return port == UT_PORT_DATA && from == 0 && to == 3;
+}
+
+/* Host 3 has summed its shard for the others when its rank comes with too much. They have their result by then, so the
+ * op stays as it is: the call alone is refused, and the result is there for the one that follows. */
+static void a_gift_that_differs__leaves_a_sum_that_is_done(void)
+{
+    begin(4, 1, coded(1));
+    drop = data_of_0_for_3;
+    run(20 * UT_MS);
+    give_step(1, 1, 0, UT_SECOND);
+    give_step(2, 1, 0, UT_SECOND);
+    run(100 * UT_MS);
+    (void)exact(1, 1, 0);
+    elements = ELEMENTS - 1;
+    give_step(3, 1, 0, UT_SECOND);
+    run(20 * UT_MS);
+    CHECK_EQ(has_receipt(3), false);
+    drop = NULL;
+    run(400 * UT_MS);
+    ut_receipt r = receipt(3);
+    CHECK_EQ(r.status, UT_FAILED);
+    CHECK_EQ(r.error, UT_ERR_DESYNC);
+    CHECK_EQ(r.field, UT_FIELD_COUNT);
+    CHECK_EQ(r.value_here, ELEMENTS);
+    CHECK_EQ(r.value_there, ELEMENTS - 1);
+    elements = ELEMENTS;
+    give_step(3, 1, 0, UT_SECOND);
+    run(10 * UT_MS);
+    (void)exact(3, 1, 0);
+    end();
+}
+
+static bool feedback_of_3(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)to;
+    (void)packet;
+    return port == UT_PORT_FEEDBACK && from == 3;
+}
+
+/* All know of the op, and wait for host 3, when its rank comes with too much. They are told why it fails, although the
+ * first word of that is lost. */
+static void a_gift_that_differs__is_named_to_those_that_run(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++)
+        give_step(h, 1, 0, UT_SECOND);
+    run(20 * UT_MS);
+    drop = feedback_of_3;
+    elements = ELEMENTS - 1;
+    give_step(3, 1, 0, UT_SECOND);
+    run(5 * UT_MS);
+    drop = NULL;
+    run(200 * UT_MS);
+    for (uint32_t h = 0; h < n; h += h == 1 ? 2 : 1) {
+        ut_receipt r = receipt(h);
+        CHECK_MSG(r.error == UT_ERR_DESYNC, "host %u: error %d", h, r.error);
+        CHECK_EQ(r.culprit, 3);
+        CHECK_EQ(r.field, UT_FIELD_COUNT);
+    }
+    end();
+}
+
 /* Of two hosts each believes the other, for as long as that one lives: were it longer, a lie would end the job. */
 static void what_a_host_told_of_steps__goes_with_its_life(void)
 {
@@ -447,6 +533,9 @@ int main(int argc, char **argv)
     RUN(gifts_of_another_step__are_not_taken);
     RUN(steps_that_meet_in_one_op__do_not_mix);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
+    RUN(a_host_that_comes_back__believes_one_of_the_next_step);
+    RUN(a_gift_that_differs__leaves_a_sum_that_is_done);
+    RUN(a_gift_that_differs__is_named_to_those_that_run);
     RUN(what_a_host_told_of_steps__goes_with_its_life);
     RUN(the_only_other_host_that_is_up__is_believed);
     RUN(whatever_happens__no_part_counts_twice);

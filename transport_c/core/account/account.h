@@ -92,6 +92,12 @@ typedef struct ut_account_facts {
 void ut_account_init(ut_op_account *a, ut_job_account *job, const ut_op_what *what, const ut_op_plan *plan,
                      const ut_op_fold *fold);
 
+/* The op failed because what this host's own ranks gave differs. Peers cannot see that: the record says it in words. */
+static inline bool ut_account_own_fault(const ut_op_account *a)
+{
+    return a->failed && a->field && a->culprit == a->job->self;
+}
+
 /* witness.c */
 /* An op opens that the hosts |started| have open already. */
 void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now);

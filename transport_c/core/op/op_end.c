@@ -452,6 +452,8 @@ void ut_op_fail(ut_job *j, ut_op *op, int error, ut_ns now)
     }
     op->account.failed = 1;
     op->account.error = error;
+    if (ut_account_own_fault(&op->account))
+        op->peers.record_known = 0; /* what peers have seen of it does not say so */
     hand_out(j, op, now);
     close_sends(op, 1);
     close_sends(op, 2);

@@ -151,7 +151,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         close_to(op, host);
     const ut_record *r = ut_op_record_of(j, op, host);
     if (r) {
-        if (r->flags & UT_RECORD_SEEN)
+        /* A peer that still runs the op has seen an older record than the one that says whose fault it is. */
+        if ((r->flags & UT_RECORD_SEEN) && (!ut_account_own_fault(&op->account) || (r->flags & UT_RECORD_RX_DONE)))
             op->peers.record_known |= ut_bit(host);
         if (op->state == UT_OP_RUNNING && (r->flags & UT_RECORD_FAILED) && r->field) {
             ut_op_desync(j, op, host, r->field, r->full_mask, r->any_mask, now);

@@ -280,7 +280,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
                          .any_mask = op->peers.complete_masks ? op->peers.any_mask : 0,
                          .view = op->plan.view_tag};
         j->gathering->tell(j, op, r);
-        if (op->account.failed && op->account.field && op->account.culprit == j->config.self) {
+        if (ut_account_own_fault(&op->account)) {
             /* Our own ranks differ: the record shows the one half of it, so the other is said in words. */
             r->field = op->account.field;
             r->flags &= (uint8_t)~UT_RECORD_RESULT;

@@ -178,20 +178,39 @@ static void record(ut_job *j, ut_op *op, uint32_t host, const ut_record *r, ut_n
     ut_coded_release(j, op, now);
 }
 
+/* The second highest of what other hosts have told of the steps that are over: at least one of two speaks the truth. */
+static uint64_t word_of_two(const ut_job *j, uint64_t *ret_most)
+{
+    const struct ut_coded *c = j->partial->coded;
+    uint64_t second = 0;
+    *ret_most = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        second = UT_MAX2(second, UT_MIN2(*ret_most, c->told[h]));
+        *ret_most = UT_MAX2(*ret_most, c->told[h]);
+    }
+    return second;
+}
+
 /* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
  * one after that needs the shards of all. More than that must be the word of two, if there are as many others: one that
  * lies must not send everybody away for good. */
 static uint64_t over_elsewhere(const ut_job *j)
 {
     const struct ut_coded *c = j->partial->coded;
-    uint64_t most = 0, second = 0;
+    uint64_t most, second = word_of_two(j, &most);
     uint32_t others = 0;
-    for (uint32_t h = 0; h < j->config.hosts; h++) {
-        second = UT_MAX2(second, UT_MIN2(most, c->told[h]));
-        most = UT_MAX2(most, c->told[h]);
+    for (uint32_t h = 0; h < j->config.hosts; h++)
         others += h != j->config.self && ut_job_host_is_up(j, h);
-    }
-    return others <= 1 ? most : UT_MAX2(second, UT_MIN2(most, c->next + 1));
+    return others <= 1 ? most : UT_MAX2(second, UT_MIN2(most, UT_MAX2(c->next, c->came_to) + 1));
+}
+
+/* Where the job is when this host comes to it. It is settled once, or one that lies would always be a step ahead. */
+static void come_to(ut_job *j)
+{
+    struct ut_coded *c = j->partial->coded;
+    uint64_t most, second = word_of_two(j, &most);
+    if (c->next == 0 && c->came_to == 0)
+        c->came_to = second;
 }
 
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
@@ -201,6 +220,7 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
     bool gives = (r->flags & UT_RECORD_ACTIVE) && r->fresh;
     if (result || gives) { /* who gives to a step has had those before it */
         c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
+        come_to(j);
         uint64_t there = over_elsewhere(j);
         c->elsewhere_op = there > c->elsewhere ? r->op_seq : c->elsewhere_op;
         c->elsewhere = there;
@@ -266,12 +286,21 @@ static void join(ut_job *j, ut_op *op, ut_ns now)
     ut_job_speak(j, now);
 }
 
+/* The shard of this host is summed, and its peers may have their results by now. A gift of another size or type would
+ * fail the op here alone; so it waits, and its call is refused when the op has ended. */
+static bool comes_too_late(const ut_op *op, const ut_submission *x)
+{
+    bool differs = x->count != op->what.count || x->dtype != op->what.dtype;
+    return differs && op->plan.schedule.own != UT_CHUNK_NONE && ut_fold_own_done(&op->fold);
+}
+
 void ut_coded_look(ut_job *j, ut_ns now)
 {
     ut_op *op = ut_coded_running(j);
     const ut_gift *g = &j->partial->rank[0].waiting;
     if (op && op->state == UT_OP_RUNNING) {
-        if (op->local.weight == 0 && g->there && g->said.oldest_step == op->what.step)
+        bool its = op->local.weight == 0 && g->there && g->said.oldest_step == op->what.step;
+        if (its && !comes_too_late(op, &g->said))
             join(j, op, now);
         if (op->state == UT_OP_RUNNING)
             ut_coded_release(j, op, now);
