@@ -5,6 +5,7 @@
  * after the newest. What the rings let go of is spoilt at once, so that an engine that still reads it shows.
  */
 #include "sim/coded/coded.h"
+#include "sim/world/liar.h"
 
 #include <stdlib.h>
 
@@ -318,7 +319,9 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     uint64_t here = 0;
     for (uint32_t k = 0; k < j->hosts; k++)
         here |= (uint64_t)!w->host[j->host[k]].gone << k;
-    bool decodable = !w->plan.evil && sim_coded_can(j, here);
+    /* Of two hosts each believes what the other told in this life, even when that one lies no more. */
+    bool misled = sim_liar_of(w, &w->job[r->job]) && __builtin_popcountll(here) <= 2;
+    bool decodable = !w->plan.evil && !misled && sim_coded_can(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
     if (++r->coder->calm_tries > sim_calm_ops(j) + TRIES && decodable && r->coder->calm_answers == 0)
