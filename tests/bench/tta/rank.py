@@ -8,7 +8,8 @@ starts again behind a barrier.
 
 A request: model, seed, steps, batch (images per rank and step), learning_rate, evaluate_every (steps), images (of the
 test set, for the points of the curve; the end is always measured with all of them), deadline (seconds of an op, or
-null), alone (without the network: how long the work itself takes).
+null), ratio (share of the gradients that is sent, or null), alone (without the network: how long the work itself
+takes).
 An answer: points (step, seconds, right, of), final (right, of), step_ms, and what Ultima's receipts add up to.
 """
 
@@ -35,6 +36,7 @@ from ultima.demo.train import to_batch
 
 EVALUATION_BATCH = 500
 SYNC_EVERY = 20  # steps; trainings here are short
+WARMUP = 10  # of so many steps, one sends more
 COUNTS = ("ops", "complete", "partial", "insufficient", "failed", "expected_bytes", "missing_bytes", "repaired_bytes")
 
 
@@ -74,7 +76,7 @@ def train(request: dict[str, Any], images: data.Images, own: bool) -> dict[str, 
     steps, share = request["steps"], request["batch"]
     optimizer = torch.optim.SGD(model.parameters(), lr=request["learning_rate"], momentum=0.9, fused=True)
     if own:
-        _hook_up(model, optimizer, request["deadline"])
+        _hook_up(model, optimizer, request)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps))
     before = _receipts(own)
     points: list[list[float]] = []
@@ -135,14 +137,22 @@ def evaluate(model: nn.Module, images: data.Images, count: int) -> tuple[int, in
     return int(right), count
 
 
-def _hook_up(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, deadline: float | None) -> None:
-    """An average over the ranks whose gradients came, by |deadline| if there is one. What may go missing has no bound
-    here: the curves are to show what it costs. In best effort replicas that differ are averaged now and then.
+def _hook_up(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, request: dict[str, Any]) -> None:
+    """An average over the ranks whose gradients came, by the deadline if there is one. What may go missing has no bound
+    here: the curves are to show what it costs. In best effort replicas that differ are averaged now and then. With a
+    ratio the largest entries alone are sent, after the first tenth of the steps.
     """
+    from ultima.torch import SparseState, sparse_hook
     from ultima.torch.hooks import HookState, allreduce_hook, guard
 
-    state = HookState(deadline=deadline, budget=None, sync_every=SYNC_EVERY)
-    model.register_comm_hook(state, allreduce_hook)
+    common: dict[str, Any] = {"deadline": request["deadline"], "budget": None, "sync_every": SYNC_EVERY}
+    if request["ratio"] is not None:
+        warmup = request["steps"] // WARMUP
+        state: HookState = SparseState(ratio=request["ratio"], start_step=0, warmup_steps=warmup, **common)
+        model.register_comm_hook(state, sparse_hook)
+    else:
+        state = HookState(**common)
+        model.register_comm_hook(state, allreduce_hook)
     if os.environ.get("ULTIMA_MODE") == "best_effort":
         guard(optimizer, state)
 

@@ -15,12 +15,13 @@ from rich.table import Table as Grid
 
 from tests.bench.report import checks_grid
 from tests.bench.tta import curves
-from tests.bench.tta.curves import BBR, BEST_EFFORT, CONTENDERS, GLOO, HADAMARD, OWN, Run
+from tests.bench.tta.curves import BBR, BEST_EFFORT, GLOO, HADAMARD, OWN, SHOWN, SPARSE, Run
 from tests.bench.tta.study import Study
 
-COLOURS = {GLOO: "#c44e52", BBR: "#dd8452", OWN: "#4c72b0", BEST_EFFORT: "#55a868", HADAMARD: "#8172b3"}
+COLOURS = {GLOO: "#c44e52", BBR: "#dd8452", OWN: "#4c72b0", BEST_EFFORT: "#55a868", HADAMARD: "#8172b3",
+           SPARSE: "#937860"}  # fmt: skip
 LABELS = {GLOO: "Gloo, cubic", BBR: "Gloo, bbr", OWN: "Ultima, bounded", BEST_EFFORT: "Ultima, best effort",
-          HADAMARD: "Ultima, best effort, Hadamard"}  # fmt: skip
+          HADAMARD: "Ultima, best effort, Hadamard", SPARSE: "Ultima, sparse 1 %"}  # fmt: skip
 MODELS = {"lenet": "LeNet-5, 0.25 MB", "wide": "CNN, 25 MB"}
 
 
@@ -46,7 +47,7 @@ def rows(runs: Sequence[Run], model: str) -> list[list[str]]:
     found = []
     for network in dict.fromkeys(run.network for run in runs):
         gloo = [curves.rivals(runs, model, network, name) for name in (GLOO, BBR)]
-        for name in CONTENDERS:
+        for name in SHOWN:
             mine = curves.of(runs, model, network, name)
             if not mine:
                 continue
@@ -106,11 +107,11 @@ def draw(study: Study, path: Path, stamp: str) -> Path:
         wanted = curves.targets(study.runs, model)
         for column, network in enumerate(networks):
             axes = grid[row][column]
-            for name in CONTENDERS:
+            for name in SHOWN:
                 for seed, run in sorted(curves.of(study.runs, model, network, name).items())[:1]:
                     x, y = [0.0, *(point[1] for point in run.points)], [curves.CHANCE, *(p[2] for p in run.points)]
                     axes.plot(x, [100 * value for value in y], color=COLOURS[name], label=LABELS[name], lw=1.4)
-                    if name == GLOO and seed in wanted:
+                    if name == OWN and seed in wanted:
                         axes.axhline(100 * wanted[seed], color="#999999", lw=0.8, ls=":")
             axes.set_title(f"{MODELS.get(model, model)}, {network}", loc="left", fontsize=8)
             axes.set_xlabel("seconds")

@@ -17,22 +17,48 @@ from typing import Any
 
 from tests.bench.criteria import SLOW_DEADLINE
 from tests.bench.gang import Gang, GangError
-from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, CONTENDERS, GLOO, HADAMARD, LOSSY, OWN, OWNS, Run
+from tests.bench.tta.curves import (
+    BBR,
+    BEST_EFFORT,
+    CALM,
+    CONTENDERS,
+    GLOO,
+    HADAMARD,
+    LOSSY,
+    NARROW,
+    OWN,
+    OWNS,
+    SPARSE,
+    Run,
+)
 from tests.lab.cluster import Cluster
 from tests.lab.lab import Lab
 
 HOSTS, RATE = 4, 1000.0
 SLOW_HOST = 1
 SLOW = "one slow host"
-# Loss in percent.
-NETWORKS = {CALM: 0.0, "0.1 % loss": 0.1, LOSSY: 1.0, SLOW: 0.0}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Loss in percent, and the rate of all links and of the slow host's, in Mbit/s."""
+
+    loss: float = 0.0
+    rate: float = RATE
+    slow: float | None = None
+
+
+BAD = {CALM: Network(), "0.1 % loss": Network(0.1), LOSSY: Network(1.0), SLOW: Network(slow=RATE / 4)}
+NETWORKS = {**BAD, NARROW: Network(rate=100.0)}
 ENVIRONMENTS = {
     OWN: {"ULTIMA_MODE": "bounded"},
+    SPARSE: {"ULTIMA_MODE": "bounded"},
     BEST_EFFORT: {"ULTIMA_MODE": "best_effort"},
     HADAMARD: {"ULTIMA_MODE": "best_effort", "ULTIMA_HADAMARD": "on"},
 }
 # With more seeds than one: what the final accuracy and the steps are compared of.
 SEEDED = ((CALM, (GLOO, OWN)), (LOSSY, OWNS))
+SPARSE_REQUEST = {"ratio": 0.01}
 PATIENCE_S = 900.0
 RANK = Path(__file__).with_name("rank.py")
 
@@ -49,17 +75,21 @@ class Plan:
     images: int
     """Of the test set, for the points."""
     seeds: Sequence[int] = (1, 2, 3)
-    networks: Sequence[str] = tuple(NETWORKS)
+    networks: Sequence[str] = tuple(BAD)
     contenders: Sequence[str] = CONTENDERS
     data: str = "auto"
     batch: int = 16
     learning_rate: float = 0.05
     alone_steps: int = 8
+    sparse_steps: float = 1.0
+    """Steps that sparse gradients take for one of dense ones: they cost a part of the time, and bring a part of it."""
 
 
 DEFAULT = Plan({"lenet": 300, "wide": 60}, points=12, images=2500)
 QUICK = Plan({"lenet": 60, "wide": 12}, points=4, images=1000, seeds=(1,), networks=(CALM, LOSSY),
              contenders=(GLOO, BBR, OWN, BEST_EFFORT), alone_steps=4)  # fmt: skip
+SPARSER = Plan({"wide": 120}, points=24, images=2500, seeds=(1,), networks=(NARROW,), contenders=(OWN, SPARSE),
+               sparse_steps=2.0)  # fmt: skip
 LONG = Plan({"lenet": 1500, "wide": 300}, points=20, images=5000)
 
 
@@ -99,21 +129,29 @@ class Bench:
         for network, names in everywhere if seed == self.plan.seeds[0] else SEEDED:
             if network not in self.plan.networks:
                 continue
-            self.lab.set_loss(NETWORKS[network])
-            self.lab.host(SLOW_HOST).set_rate(RATE / 4 if network == SLOW else RATE)
+            self._shape(NETWORKS[network])
             for name in names:
                 if name in self.plan.contenders:
                     self._train(model, network, name, seed)
-            packets, _ = self.lab.dropped() if NETWORKS[network] else (1, 0)
-            self.lab.set_loss(0)
-            self.lab.host(SLOW_HOST).set_rate(RATE)
+            loss = NETWORKS[network].loss
+            packets, _ = self.lab.dropped() if loss else (1, 0)
+            self._shape(Network())
             if not packets:
-                raise RuntimeError(f"the lab was asked for {NETWORKS[network]} % loss and dropped nothing")
+                raise RuntimeError(f"the lab was asked for {loss} % loss and dropped nothing")
+
+    def _shape(self, network: Network) -> None:
+        self.lab.set_loss(network.loss)
+        for host in self.lab.hosts:
+            slow = network.slow if host.index == SLOW_HOST else None
+            host.set_rate(slow or network.rate)
 
     def _train(self, model: str, network: str, name: str, seed: int) -> None:
         deadline_s = self._deadline_s(model, name) if network == SLOW else None
         self._note(f"{model}, {network}, {name}, seed {seed}")
-        request = {**self._request(model, self.plan.steps[model]), "seed": seed, "deadline": deadline_s}
+        steps = round(self.plan.steps[model] * (self.plan.sparse_steps if name == SPARSE else 1))
+        request = {**self._request(model, steps), "seed": seed, "deadline": deadline_s}
+        if name == SPARSE:
+            request |= SPARSE_REQUEST
         try:
             answers = self._gang(name).ask(request, PATIENCE_S)
         except GangError as error:
@@ -134,7 +172,7 @@ class Bench:
     def _request(self, model: str, steps: int) -> dict[str, Any]:
         return {"model": model, "seed": 0, "steps": steps, "batch": self.plan.batch, "images": self.plan.images,
                 "learning_rate": self.plan.learning_rate, "evaluate_every": max(1, steps // self.plan.points),
-                "deadline": None, "alone": False}  # fmt: skip
+                "deadline": None, "alone": False, "ratio": None}  # fmt: skip
 
     def _deadline_s(self, model: str, name: str) -> float | None:
         """For bounded ops where a host is slow: somewhat above what they take where none is, as in `make bench`. Best

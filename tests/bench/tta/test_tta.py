@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.bench.criteria import Check
 from tests.bench.tta import curves, report
-from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, GLOO, LOSSY, OWN, Run, time_to
+from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, GLOO, LOSSY, NARROW, OWN, SPARSE, Run, time_to
 from tests.bench.tta.study import SLOW, Bench, Plan, Study, _run_of
 
 
@@ -58,6 +58,17 @@ def test_checks__every_ratio_by_its_value() -> None:
     assert found["median step, to Gloo over cubic"].verdict == "FAIL"
 
 
+def test_checks__sparse_is_held_against_dense_on_the_same_link() -> None:
+    runs = [a_run(OWN, NARROW, 30), a_run(SPARSE, NARROW, 8), a_run(SPARSE, NARROW, 8, seed=2)]
+    (check,) = curves.checks(runs, "wide")
+    assert check.case == f"wide, {NARROW}, {SPARSE}"
+    assert check.value == pytest.approx(8 / 30) and check.verdict == "pass"
+    runs[1] = a_run(SPARSE, NARROW, 8, last=0.79)
+    (check,) = curves.checks(runs, "wide")
+    assert math.isinf(check.value) and check.verdict == "FAIL", "it never gets there"
+    assert len(curves.checks([*runs, a_run(OWN, CALM, 1)], "wide")) == 2, "the median step, too"
+
+
 def test_checks__one_that_never_gets_there_fails_and_is_not_left_out() -> None:
     runs = [a_run(GLOO, CALM, 2), a_run(GLOO, LOSSY, 10, last=0.6), a_run(BEST_EFFORT, LOSSY, 1, last=0.75)]
     found = by_name(curves.checks(runs, "wide"), BEST_EFFORT)
@@ -80,6 +91,7 @@ def test_limits__are_those_of_the_issue() -> None:
     """Typed a second time on purpose: a limit must not move without two places saying so."""
     limits = (curves.TO_CUBIC, curves.TO_BETTER, curves.TO_OWN, curves.STEP_TO_GLOO, curves.POINTS_BELOW)
     assert limits == (0.5, 0.75, 1.06, 1.0, 0.3)
+    assert curves.SPARSE_TO_DENSE == 1 / 3
 
 
 def test_run__takes_the_slowest_rank_and_adds_the_bytes() -> None:
@@ -143,6 +155,24 @@ def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
     assert any("own work" in name for name in study.facts)
     content = json.loads(report.save(study, {}, tmp_path / "x.json").read_text())
     assert len(content["runs"]) == 18
+
+
+@pytest.mark.root
+@pytest.mark.check
+@pytest.mark.timeout(300)
+def test_bench__sparse_gradients_on_a_narrow_link() -> None:
+    """They take more steps, send a part of the bytes, and are quicker."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    plan = Plan({"wide": 2}, points=2, images=40, seeds=(1,), networks=(NARROW,), contenders=(OWN, SPARSE),
+                data="digits", alone_steps=1, sparse_steps=2.0)  # fmt: skip
+    study = Bench(plan, lambda text: None).run()
+    assert study.failures == []
+    dense, sparse = study.runs
+    assert [(run.contender, len(run.step_ms)) for run in (dense, sparse)] == [(OWN, 2), (SPARSE, 4)]
+    assert dense.receipts["missing_bytes"] == sparse.receipts["missing_bytes"] == 0
+    assert sparse.receipts["expected_bytes"] == 2 * dense.receipts["expected_bytes"], "in bytes of the dense tensor"
+    assert min(dense.step_ms) > 2 * 24_800_000 * 8 * 0.75 / 100e6 * 1e3, "no step can be quicker over this link"
+    assert min(sparse.step_ms) < min(dense.step_ms)
 
 
 def test_rank__batches_and_rate() -> None:
