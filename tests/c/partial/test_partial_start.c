@@ -159,6 +159,41 @@ static void quorum__of_those_that_are_to_come(void)
 }
 
 /* Each host joins when all its ranks have given; nobody is dragged along. */
+static bool no_feedback(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)from, (void)to, (void)packet;
+    return port == UT_PORT_FEEDBACK;
+}
+
+/* What a rank took back, because its time was over, is not counted on the other hosts, although the first word of that
+ * is lost. */
+static void quorum__of_what_is_still_given(void)
+{
+    ut_job_options o = policy(UT_POLICY_QUORUM);
+    o.quorum = 2;
+    begin(2, 1, o);
+    run(20 * UT_MS);
+    ut_submission s = words(0, 0);
+    s.deadline_ns = now + 20 * UT_MS;
+    give_as(0, 0, 8, s);
+    run(19 * UT_MS);
+    drop = no_feedback;
+    run(2 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_INSUFFICIENT);
+    drop = NULL;
+    run(200 * UT_MS);
+    give(1, 2, 0, 0);
+    run(50 * UT_MS);
+    CHECK_EQ(has_receipt(1), false);
+    give(0, 1, 0, 0);
+    run(50 * UT_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        CHECK_EQ(receipt(h).included, 2);
+        CHECK_RESULT(h, 1.5);
+    }
+    end();
+}
+
 static void full__waits_for_all(void)
 {
     begin(3, 2, policy(UT_POLICY_FULL));
@@ -394,6 +429,7 @@ int main(int argc, char **argv)
     RUN(quorum__of_k);
     RUN(quorum__of_those_that_are_there);
     RUN(quorum__of_those_that_are_to_come);
+    RUN(quorum__of_what_is_still_given);
     RUN(full__waits_for_all);
     RUN(full__goes_on_at_the_deadline);
     RUN(probe__events);

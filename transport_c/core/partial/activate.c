@@ -188,18 +188,19 @@ static void tell_ready(ut_job *j, uint64_t seq, const ut_policy_set *set, ut_ns 
     uint16_t ready = ut_gifts_ready(j, seq);
     if (p->told_seq == seq && p->told_ready == ready)
         return;
+    bool fewer = p->told_seq == seq && (p->told_ready & ~ready); /* what was given was taken back */
     p->told_seq = seq;
-    p->told_ready = ready; /* none, when what was given was taken back: it is told again when it comes again */
-    if (!ready)
+    p->told_ready = ready;
+    if (ready)
+        j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_READY,
+                                                    .job = j->number,
+                                                    .session = UINT32_MAX,
+                                                    .host = UINT32_MAX,
+                                                    .op_seq = seq,
+                                                    .a = ready});
+    if (set->policy != UT_POLICY_QUORUM || !(ready || fewer))
         return;
-    j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_READY,
-                                                .job = j->number,
-                                                .session = UINT32_MAX,
-                                                .host = UINT32_MAX,
-                                                .op_seq = seq,
-                                                .a = ready});
-    if (set->policy != UT_POLICY_QUORUM)
-        return;
+    p->announce = p->announce || fewer; /* peers have counted it, and nothing else would tell them */
     for (uint32_t h = 0; h < j->config.hosts; h++)
         ut_claims_hurry(&j->claims[h]);
     ut_job_speak(j, now);

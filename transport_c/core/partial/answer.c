@@ -113,6 +113,7 @@ static bool give_own(ut_job *j, uint32_t session, ut_waiting *w, ut_ns now)
         w->late = true;
         w->own = waits_in_slot(r, x) || is_in_op(r, x); /* else its bytes may be another's by now */
         take_back(r, x);
+        j->partial->stale = true; /* fewer ranks are ready */
     }
     ut_receipt receipt = ut_answer_brief(j, x, w->own ? UT_INSUFFICIENT : UT_EMPTY, UT_OK);
     if (x->mode == UT_RELIABLE || j->partial->coded) {
