@@ -115,10 +115,11 @@ void sim_coded_encoding(const sim_job_plan *j, double *ret);
 
 /* coded_code.c */
 void sim_coded_fill(const sim_world *w, uint32_t job, uint32_t host, uint64_t step, void *out);
-/* Groups in elements [from, to) of the result of |step|, all of one slot; |unsure|: of which they tell nothing. False
- * and why: they are no sum of one contribution from each, nor the estimate that such a sum gives. */
+/* How many groups, all of |may|, are in elements [from, to) of the result of |step|, all of one slot. Bit k of
+ * |counts|: it can be k + 1 of them; a slot that is too short to tell has several readings, and one of zeroes alone
+ * none. False and why: they are no sum of one contribution from each, nor the estimate that such a sum gives. */
 bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t from, uint64_t to, const void *values,
-                    sim_held *ret, sim_wrong *wrong);
+                    uint64_t may, uint64_t *ret_counts, sim_wrong *wrong);
 
 /* coded_trainer.c: what partial_trainer.c has for other partial jobs */
 void sim_coded_attach(sim_world *w, sim_rank *r);

@@ -164,21 +164,27 @@ static bool read_slot(const form *f, uint64_t from, uint64_t to, uint32_t presen
 }
 
 bool sim_coded_read(const sim_world *w, uint32_t job, uint64_t step, uint64_t from, uint64_t to, const void *values,
-                    sim_held *ret, sim_wrong *wrong)
+                    uint64_t may, uint64_t *ret_counts, sim_wrong *wrong)
 {
     form f = form_of(w, job, step);
-    sim_wrong first;
+    sim_wrong first = {0};
+    *ret_counts = 0;
     if (sim_coded_by_value(&w->plan.job[job])) {
-        *ret = (sim_held){sim_first(f.groups), 0};
+        *ret_counts = UINT64_C(1) << (f.groups - 1);
         return read_by_value(&w->plan.job[job], &f, from, to, values, wrong);
     }
-    if (read_slot(&f, from, to, f.groups, values, ret, wrong))
-        return true;
-    first = *wrong;
-    for (uint32_t present = f.groups - 1; present > 0; present--)
-        if (read_slot(&f, from, to, present, values, ret, wrong))
+    for (uint32_t present = f.groups; present > 0; present--) {
+        sim_held held;
+        bool good = read_slot(&f, from, to, present, values, &held, wrong);
+        if (good && (held.ranks & ~may)) {
+            *wrong = (sim_wrong){from, "holds groups that did not give"};
+            good = false;
+        }
+        first = present == f.groups ? *wrong : first;
+        *ret_counts |= (uint64_t)good << (present - 1);
+        if (good && !held.unsure)
             return true;
+    }
     *wrong = first;
-    *ret = (sim_held){0, 0};
-    return sim_all_bytes((const uint8_t *)values + from * f.element, (to - from) * f.element, 0);
+    return *ret_counts || sim_all_bytes((const uint8_t *)values + from * f.element, (to - from) * f.element, 0);
 }

@@ -70,14 +70,17 @@ static bool make_sparse(const sim_plan *p, sim_job_plan *j, sim_op *op, sim_rng 
     return true;
 }
 
-/* One rank calls it otherwise. */
-static void draw_desync(sim_op *op, sim_rng *rng)
+/* One rank calls it otherwise, which must not be refused before anybody hears of it. */
+static void draw_desync(const sim_plan *p, const sim_job_plan *j, sim_op *op, sim_rng *rng)
 {
     static const uint8_t fields[] = {UT_FIELD_REDOP, UT_FIELD_COUNT, UT_FIELD_MODE, UT_FIELD_AGREE,
                                      UT_FIELD_GROUP, UT_FIELD_FORM,  UT_FIELD_HINT};
+    sim_op of_other_form = *op;
+    of_other_form.form ^= 1;
+    bool too_large = !has_room(p, j, &of_other_form, j->bucket_max);
     do
         op->odd_field = fields[sim_below(rng, sizeof fields)];
-    while (op->odd_field == UT_FIELD_GROUP && op->group == 1);
+    while ((op->odd_field == UT_FIELD_GROUP && op->group == 1) || (op->odd_field == UT_FIELD_FORM && too_large));
 }
 
 static void make_job(sim_plan *p, sim_job_plan *j, sim_rng *rng)
@@ -96,7 +99,7 @@ static void make_job(sim_plan *p, sim_job_plan *j, sim_rng *rng)
         if (op->collective != UT_ALLREDUCE || sim_chance(rng, 150000) || !make_sparse(p, j, op, rng))
             continue;
         if (op->odd_rank != UINT32_MAX)
-            draw_desync(op, rng);
+            draw_desync(p, j, op, rng);
     }
     for (uint32_t k = 0; k < j->ops + sim_calm_ops(j); k++)
         j->bucket_max = UT_MAX2(j->bucket_max, j->op[k].count * ut_dtype_bytes(j->op[k].dtype));

@@ -450,8 +450,9 @@ static void take_receipt(sim_world *w, sim_rank *r, const ut_receipt *receipt)
         at++;
     if (at == r->out)
         sim_fail(w, "O1 deadline", r->host,
-                 "rank %u of job %u got a receipt for op_seq %" PRIu64 ", which it does not wait for", r->index, r->job,
-                 receipt->op_seq);
+                 "rank %u of job %u got a receipt for op_seq %" PRIu64
+                 " (status %u, error %d), which it does not wait for",
+                 r->index, r->job, receipt->op_seq, receipt->status, receipt->error);
     sim_ask ask = r->ask[at];
     r->out--;
     memmove(r->ask + at, r->ask + at + 1, (r->out - at) * sizeof *r->ask);
