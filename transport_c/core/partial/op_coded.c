@@ -112,8 +112,9 @@ static uint64_t to_blame(const ut_job *j, const ut_op *op, uint64_t hosts)
     return gone ? gone : late ? late : hosts;
 }
 
-/* The op ends without a result: what it did not need is not missing, and peers are told whom to blame. */
-static int give_up(const ut_job *j, ut_op *op, uint64_t groups)
+/* The op ends without a result, for want of time or else for want of hosts that still bring something of it: what it
+ * did not need is not missing, and peers are told whom to blame. */
+static int give_up(const ut_job *j, ut_op *op, uint64_t groups, enum ut_sum_over over)
 {
     uint64_t lacking = hosts_of(j, groups), blamed = to_blame(j, op, lacking), gone = 0;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
@@ -133,7 +134,7 @@ static int give_up(const ut_job *j, ut_op *op, uint64_t groups)
         gone |= h != j->config.self && !ut_job_host_is_up(j, h) ? ut_bit(h) : 0;
     op->peers.full_mask = op->peers.any_mask = ut_bits_below(j->config.hosts) & ~blamed;
     op->peers.complete_masks = 1;
-    return (blamed & ~gone) ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
+    return over == UT_SUM_IS_CUT && (blamed & ~gone) ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
 }
 
 static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
@@ -154,7 +155,7 @@ static int lacks(const ut_job *j, ut_op *op, enum ut_sum_over over)
         return over == UT_SUM_ALL_CAME && !op->fold.forced ? 1 : 0;
     }
     if (lacking)
-        return give_up(j, op, lacking);
+        return give_up(j, op, lacking, over);
     return over == UT_SUM_ALL_CAME ? 1 : 0;
 }
 
@@ -193,7 +194,7 @@ static uint64_t word_of_two(const ut_job *j, uint64_t *ret_most)
 
 /* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
  * one after that needs the shards of all. More than that must be the word of two, if there are as many others: one that
- * lies must not send everybody away for good. */
+ * lies must not send everybody away for good. In a tree it is the root that has every result. */
 static uint64_t over_elsewhere(const ut_job *j)
 {
     const struct ut_coded *c = j->partial->coded;
@@ -201,7 +202,10 @@ static uint64_t over_elsewhere(const ut_job *j)
     uint32_t others = 0;
     for (uint32_t h = 0; h < j->config.hosts; h++)
         others += h != j->config.self && ut_job_host_is_up(j, h);
-    return others <= 1 ? most : UT_MAX2(second, UT_MIN2(most, UT_MAX2(c->next, c->came_to) + 1));
+    if (others <= 1)
+        return most;
+    uint64_t of_one = UT_MIN2(most, UT_MAX2(c->next, c->came_to) + 1);
+    return UT_MAX2(second, UT_MAX2(of_one, sums_of(j)->children ? c->told[0] : 0));
 }
 
 /* Where the job is when this host comes to it. It is settled once, or one that lies would always be a step ahead. */
@@ -216,14 +220,18 @@ static void come_to(ut_job *j)
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
 {
     struct ut_coded *c = j->partial->coded;
-    bool result = r->flags & UT_RECORD_DIGEST;
-    bool gives = (r->flags & UT_RECORD_ACTIVE) && r->fresh;
-    if (result || gives) { /* who gives to a step has had those before it */
+    bool result = r->flags & UT_RECORD_DIGEST, runs = r->flags & UT_RECORD_ACTIVE;
+    if (result || r->fresh || !runs) { /* who gives to a step has had those before it */
         c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
         come_to(j);
         uint64_t there = over_elsewhere(j);
-        c->elsewhere_op = there > c->elsewhere ? r->op_seq : c->elsewhere_op;
+        /* The record of an op that has not started tells of those before. */
+        c->elsewhere_op = there > c->elsewhere ? r->op_seq - (!runs && r->op_seq) : c->elsewhere_op;
         c->elsewhere = there;
+    }
+    if (runs && r->op_seq >= j->next_open && r->oldest_step < c->next) { /* word of what is over was lost */
+        j->partial->announce = true;
+        ut_conn_speak_at(&j->conn[host], j->claims[host].at[r->op_seq % UT_OPS_MAX] + UT_HOLD_NS);
     }
     return ut_gathering_partial.hear(j, host, r);
 }
@@ -391,7 +399,10 @@ static void recount(const ut_job *j, ut_op *op)
 
 static bool readiness(const ut_job *j, ut_record *ret)
 {
-    return ut_gathering_partial.readiness(j, ret);
+    if (!ut_gathering_partial.readiness(j, ret))
+        return false;
+    ret->oldest_step = (uint32_t)j->partial->coded->next; /* those before it are over */
+    return true;
 }
 
 static void gone(ut_job *j, uint32_t session, ut_ns now)

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Coded jobs by groups: gifts of another step, size or type than the op that runs, and what hosts tell of steps that
+ * are over.
+ */
+#include "coded_crew.h"
+
+#include "core/face/engine_impl.h"
+#include "core/partial/coded.h"
+
+static void gifts_of_another_step__are_not_taken(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    give_step(0, 1, 7, UT_SECOND);
+    run(20 * UT_MS);
+    give_step(2, 1, 8, UT_SECOND); /* waits for its own step */
+    run(50 * UT_MS);
+    CHECK_EQ(has_receipt(0) || has_receipt(2), false);
+    give_step(3, 1, 7, UT_SECOND);
+    run(50 * UT_MS);
+    (void)exact(0, 1, 7);
+    (void)exact(3, 1, 7);
+    CHECK_EQ(has_receipt(2), false);
+    give_step(1, 1, 8, UT_SECOND);
+    run(50 * UT_MS);
+    (void)exact(1, 1, 8);
+    (void)exact(2, 1, 8);
+    end();
+}
+
+/* Two hosts start the same op for different steps, before either hears of the other: what one sends must not get into
+ * the other's sum. Both fail, and the step that comes next is exact. */
+static void steps_that_meet_in_one_op__do_not_mix(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    give_step(0, 1, 7, 200 * UT_MS);
+    give_step(2, 1, 8, 200 * UT_MS);
+    run(5 * UT_MS);
+    give_step(1, 1, 7, 200 * UT_MS);
+    give_step(3, 1, 8, 200 * UT_MS);
+    run(500 * UT_MS);
+    for (uint32_t h = 0; h < n; h++) {
+        ut_receipt r = receipt(h);
+        CHECK_EQ(r.status, UT_FAILED);
+    }
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 8, UT_SECOND);
+    run(100 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 8);
+    end();
+}
+
+static void is_told(uint32_t h, uint32_t by, uint32_t step)
+{
+    ut_job *j = hosts[h].engine->job[0];
+    ut_record r = {.op_seq = 0, .flags = UT_RECORD_DIGEST | UT_RECORD_ACTIVE, .oldest_step = step, .attached = 1};
+    (void)j->gathering->hear(j, by, &r);
+}
+
+/* One host tells of a step that nobody has come to. What it says of the next one is believed, and no more. */
+static void a_host_that_lies_of_steps__sends_nobody_away(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 0, UT_SECOND);
+    run(50 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 0);
+    is_told(0, 1, 1000000);
+    ask_step(0, 1, UT_SECOND);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_BEHIND);
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 2, UT_SECOND);
+    run(50 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 2);
+    is_told(0, 2, 1000000); /* two that lie alike are believed */
+    ask_step(0, 5, UT_SECOND);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, 1000000);
+    end();
+}
+
+/* A host that comes back has had no result. Two tell that the step before is over, and one alone has this one. */
+static void a_host_that_comes_back__believes_one_of_the_next_step(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    is_told(0, 1, 4);
+    is_told(0, 2, 4);
+    is_told(0, 3, 1000000);
+    ask_step(0, 6, 20 * UT_MS);
+    run(30 * UT_MS);
+    CHECK_EQ(receipt(0).status, UT_FAILED);
+    ask_step(0, 5, 20 * UT_MS);
+    run(30 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, 5);
+    end();
+}
+
+/* What host 1 heard of step 0 is lost, with its result. It gives to the step once more, and the others, who are past
+ * it, say so. */
+static void a_host_that_missed_all_words__is_told_again(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        give_step(h, 1, 0, UT_SECOND);
+    run(300 * UT_MS);
+    for (uint32_t h = 0; h < n; h++)
+        (void)exact(h, 1, 0);
+    struct ut_coded *c = hosts[1].engine->job[0]->partial->coded;
+    c->next = c->elsewhere = c->came_to = 0;
+    memset(c->told, 0, sizeof c->told);
+    memset(c->result, 0, sizeof c->result);
+    for (unsigned again = 0; again < 2; again++) {
+        give_step(1, 1, 0, UT_SECOND);
+        run(100 * UT_MS);
+        ut_receipt r = receipt(1);
+        CHECK_EQ(r.status, again ? UT_BEHIND : UT_FAILED); /* it had begun an op */
+        CHECK_EQ(r.error, again ? UT_OK : UT_ERR_ABSENT);
+        CHECK_EQ(r.step, 0);
+    }
+    end();
+}
+
+/* In a tree no host has a result that the root has not. */
+static void the_root_of_a_tree__is_believed(void)
+{
+    ut_job_options o = coded(1);
+    o.children = 2;
+    begin(3, 1, o);
+    run(20 * UT_MS);
+    is_told(1, 0, 6);
+    ask_step(1, 7, 20 * UT_MS);
+    run(30 * UT_MS);
+    CHECK_EQ(receipt(1).status, UT_FAILED);
+    ask_step(1, 6, 20 * UT_MS);
+    run(10 * UT_MS);
+    CHECK_EQ(receipt(1).status, UT_BEHIND);
+    end();
+}
+
+static bool data_of_0_for_3(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)packet;
+    return port == UT_PORT_DATA && from == 0 && to == 3;
+}
+
+/* Host 3 has summed its shard for the others when its rank comes with too much. They have their result by then, so the
+ * op stays as it is: the call alone is refused, and the result is there for the one that follows. */
+static void a_gift_that_differs__leaves_a_sum_that_is_done(void)
+{
+    begin(4, 1, coded(1));
+    drop = data_of_0_for_3;
+    run(20 * UT_MS);
+    give_step(1, 1, 0, UT_SECOND);
+    give_step(2, 1, 0, UT_SECOND);
+    run(100 * UT_MS);
+    (void)exact(1, 1, 0);
+    elements = ELEMENTS - 1;
+    give_step(3, 1, 0, UT_SECOND);
+    run(20 * UT_MS);
+    CHECK_EQ(has_receipt(3), false);
+    drop = NULL;
+    run(400 * UT_MS);
+    ut_receipt r = receipt(3);
+    CHECK_EQ(r.status, UT_FAILED);
+    CHECK_EQ(r.error, UT_ERR_DESYNC);
+    CHECK_EQ(r.field, UT_FIELD_COUNT);
+    CHECK_EQ(r.value_here, ELEMENTS);
+    CHECK_EQ(r.value_there, ELEMENTS - 1);
+    elements = ELEMENTS;
+    give_step(3, 1, 0, UT_SECOND);
+    run(10 * UT_MS);
+    (void)exact(3, 1, 0);
+    end();
+}
+
+static bool feedback_of_3(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    (void)to;
+    (void)packet;
+    return port == UT_PORT_FEEDBACK && from == 3;
+}
+
+/* All know of the op, and wait for host 3, when its rank comes with too much. They are told why it fails, although the
+ * first word of that is lost. */
+static void a_gift_that_differs__is_named_to_those_that_run(void)
+{
+    begin(4, 1, coded(1));
+    run(20 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++)
+        give_step(h, 1, 0, UT_SECOND);
+    run(20 * UT_MS);
+    drop = feedback_of_3;
+    elements = ELEMENTS - 1;
+    give_step(3, 1, 0, UT_SECOND);
+    run(5 * UT_MS);
+    drop = NULL;
+    run(200 * UT_MS);
+    for (uint32_t h = 0; h < n; h += h == 1 ? 2 : 1) {
+        ut_receipt r = receipt(h);
+        CHECK_MSG(r.error == UT_ERR_DESYNC, "host %u: error %d", h, r.error);
+        CHECK_EQ(r.culprit, 3);
+        CHECK_EQ(r.field, UT_FIELD_COUNT);
+    }
+    end();
+}
+
+/* Of two hosts each believes the other, for as long as that one lives: were it longer, a lie would end the job. */
+static void what_a_host_told_of_steps__goes_with_its_life(void)
+{
+    begin(2, 1, coded(1));
+    run(20 * UT_MS);
+    is_told(0, 1, UINT32_MAX - 1);
+    give_step(0, 1, 0, UT_SECOND);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.status, UT_BEHIND);
+    CHECK_EQ(r.step, UINT32_MAX - 1);
+    connect_all();
+    run(20 * UT_MS);
+    give_step(0, 1, 0, UT_SECOND);
+    run(50 * UT_MS);
+    (void)exact(0, 1, 0);
+    end();
+}
+
+/* When all others have gone but one, nobody else can say where the job is. */
+static void the_only_other_host_that_is_up__is_believed(void)
+{
+    begin(3, 1, coded(2));
+    run(20 * UT_MS);
+    for (uint32_t up = 2; up-- > 0;) {
+        if (up == 0)
+            ut_engine_peer_absent(hosts[0].engine, 0, 2, now);
+        is_told(0, 1, 6);
+        ask_step(0, 5, up ? 20 * UT_MS : UT_SECOND);
+        run(30 * UT_MS);
+        ut_receipt r = receipt(0);
+        CHECK_EQ(r.status, up ? UT_FAILED : UT_BEHIND);
+        CHECK_EQ(r.step, up ? 0 : 6);
+    }
+    end();
+}
+
+int main(int argc, char **argv)
+{
+    check_begin(argc, argv);
+    RUN(gifts_of_another_step__are_not_taken);
+    RUN(steps_that_meet_in_one_op__do_not_mix);
+    RUN(a_host_that_lies_of_steps__sends_nobody_away);
+    RUN(a_host_that_comes_back__believes_one_of_the_next_step);
+    RUN(a_host_that_missed_all_words__is_told_again);
+    RUN(the_root_of_a_tree__is_believed);
+    RUN(a_gift_that_differs__leaves_a_sum_that_is_done);
+    RUN(a_gift_that_differs__is_named_to_those_that_run);
+    RUN(what_a_host_told_of_steps__goes_with_its_life);
+    RUN(the_only_other_host_that_is_up__is_believed);
+    return check_end();
+}
