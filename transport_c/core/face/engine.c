@@ -337,7 +337,7 @@ int ut_engine_activate(ut_engine *e, uint32_t job, uint64_t op_seq, ut_ns now)
 uint64_t ut_engine_next_op_seq(const ut_engine *e, uint32_t job)
 {
     const ut_job *j = job_of(e, job);
-    return j ? UT_MAX2(j->heard_seq, j->next_open) : 0;
+    return j ? ut_job_next_op(j) : 0;
 }
 
 /* ---- sessions ---- */

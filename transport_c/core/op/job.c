@@ -90,7 +90,7 @@ void ut_job_init(ut_job *j, uint32_t number, const ut_job_config *config, const 
     ut_timing_init(&j->timing, config->hosts, config->self);
     ut_job_incast_init(j);
     ut_tokens_init(&j->tokens, config->rate_bytes_per_s);
-    j->next_open = j->rx_floor = j->heard_seq = config->first_op_seq;
+    j->next_open = j->rx_floor = config->first_op_seq;
     j->codec = &ut_codec_hadamard;
     ut_job_view_init(j);
     j->account.host = host;
@@ -166,4 +166,17 @@ uint64_t ut_job_tx_floor(const ut_job *j)
         if (j->op[k].state != UT_OP_FREE)
             floor = UT_MIN2(floor, j->op[k].seq);
     return floor;
+}
+
+uint64_t ut_job_next_op(const ut_job *j)
+{
+    uint64_t own = UT_MAX2(j->next_open, j->heard[j->config.self]), most = 0, second = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        if (h == j->config.self)
+            continue;
+        second = UT_MAX2(second, UT_MIN2(most, j->heard[h]));
+        most = UT_MAX2(most, j->heard[h]);
+    }
+    bool only = j->config.hosts <= 2; /* nobody else can say */
+    return UT_MAX2(own, only ? most : UT_MAX2(second, UT_MIN2(most, own + UT_EARLY_MAX)));
 }

@@ -31,12 +31,12 @@ struct ut_job {
     uint32_t number;
     const ut_host *host;
     ut_job_config config;
-    ut_frame frame;     /* sizes of the job's datagrams */
-    uint32_t payload;   /* bytes of payload in a full data packet */
-    uint32_t world;     /* ranks of the job */
-    uint64_t next_open; /* op_seq below which every op has been opened here */
-    uint64_t rx_floor;  /* op_seq below which every op has ended here */
-    uint64_t heard_seq; /* newest op_seq heard of, plus one */
+    ut_frame frame;               /* sizes of the job's datagrams */
+    uint32_t payload;             /* bytes of payload in a full data packet */
+    uint32_t world;               /* ranks of the job */
+    uint64_t next_open;           /* op_seq below which every op has been opened here */
+    uint64_t rx_floor;            /* op_seq below which every op has ended here */
+    uint64_t heard[UT_HOSTS_MAX]; /* by host: the newest op_seq that it spoke of, in any of its lives, plus one */
     ut_timing timing;
     ut_incast incast;
     uint64_t sessions; /* mask of the engine's sessions that belong to the job */
@@ -89,6 +89,14 @@ uint64_t ut_job_lost(const ut_job *j);
 /* Lets a feedback go to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);
+/* |host| has spoken of op |seq|; for this host itself: its ranks have. */
+static inline void ut_job_heard(ut_job *j, uint32_t host, uint64_t seq)
+{
+    j->heard[host] = UT_MAX2(j->heard[host], seq + 1);
+}
+/* The op that comes next, for a rank or a host that joins: nobody has been in it. What one other host alone speaks of
+ * counts if it is near, for one that lies would send whoever joins out of reach of all others. */
+uint64_t ut_job_next_op(const ut_job *j);
 /* op_seq below which this host sends nothing more. */
 uint64_t ut_job_tx_floor(const ut_job *j);
 

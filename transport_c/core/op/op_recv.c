@@ -37,7 +37,7 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
     ut_op *op = ut_job_op(j, seq);
     if (is_too_far(j, seq))
         return UT_TAKEN_REFUSED;
-    j->heard_seq = UT_MAX2(j->heard_seq, seq + 1);
+    ut_job_heard(j, host, seq);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
         bool to_come = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
         if (seq < j->next_open && !to_come)
@@ -215,7 +215,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         if (is_too_far(j, r->op_seq))
             continue;
         if (r->op_seq >= j->next_open + j->gathering->early) {
-            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+            ut_job_heard(j, host, r->op_seq);
             continue; /* it is told again until we have come there, and would be in the way of nearer ones */
         }
         unsigned at = r->op_seq % UT_OPS_MAX;
@@ -228,7 +228,7 @@ void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now)
         ut_op_replica_heard(j, host, r);
         j->claims[host].at[at] = now;
         if (j->gathering->hear(j, host, r))
-            j->heard_seq = UT_MAX2(j->heard_seq, r->op_seq + 1);
+            ut_job_heard(j, host, r->op_seq);
         const ut_op *op = ut_job_op(j, r->op_seq);
         bool open = op->seq == r->op_seq && ut_op_sends(op);
         /* An answer helps when we have the op open, or are past it and the peer does not know yet. */
