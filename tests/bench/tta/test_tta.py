@@ -170,7 +170,8 @@ def test_bench__sparse_gradients_on_a_narrow_link() -> None:
     dense, sparse = study.runs
     assert [(run.contender, len(run.step_ms)) for run in (dense, sparse)] == [(OWN, 2), (SPARSE, 4)]
     assert dense.receipts["missing_bytes"] == sparse.receipts["missing_bytes"] == 0
-    assert sparse.receipts["expected_bytes"] == 2 * dense.receipts["expected_bytes"], "in bytes of the dense tensor"
+    of_dense = sparse.receipts["expected_bytes"] / dense.receipts["expected_bytes"]
+    assert of_dense == pytest.approx(2, rel=1e-4), "in bytes of the dense tensor, and the small ops besides"
     assert min(dense.step_ms) > 2 * 24_800_000 * 8 * 0.75 / 100e6 * 1e3, "no step can be quicker over this link"
     assert min(sparse.step_ms) < min(dense.step_ms)
 

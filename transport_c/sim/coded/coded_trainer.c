@@ -319,8 +319,11 @@ static void count_calm(sim_world *w, sim_rank *r, const ut_receipt *receipt)
     uint64_t here = 0;
     for (uint32_t k = 0; k < j->hosts; k++)
         here |= (uint64_t)!w->host[j->host[k]].gone << k;
-    /* Of two hosts each believes what the other told in this life, even when that one lies no more. */
-    bool misled = sim_liar_of(w, &w->job[r->job]) && __builtin_popcountll(here) <= 2;
+    /* Of two hosts each believes what the other told in this life, even when that one lies no more; and where one
+     * contribution is enough, one that lies takes the job to any step. */
+    uint64_t liar = sim_liar_of(w, &w->job[r->job]);
+    bool same_life = liar && w->host[w->plan.liar.host].life == 1;
+    bool misled = (same_life && __builtin_popcountll(here) <= 2) || (liar && sim_coded_can(j, liar));
     bool decodable = !w->plan.evil && !misled && sim_coded_can(j, here);
     bool result = receipt->status == UT_COMPLETE || receipt->status == UT_PARTIAL;
     r->coder->calm_answers += result || !decodable;
