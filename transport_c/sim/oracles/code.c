@@ -336,14 +336,28 @@ uint64_t sim_code_agree(const sim_code *code, uint64_t from, uint64_t to, uint64
     return to;
 }
 
+static float expected_at(const sim_code *code, const glossary *g, uint64_t element)
+{
+    float ret;
+    memcpy(&ret, g->value[group_of(&g->form, element)][mark_of(code, element)], sizeof ret);
+    return ret;
+}
+
+/* A transform spreads the rounding of the largest element over all of its block. A rank more or less would be 5 apart
+ * in a sum, and in an average, which is smaller as well, at least half. */
 uint64_t sim_code_near(const sim_code *code, uint64_t from, uint64_t to, uint64_t ranks, const float *values)
 {
     glossary g;
+    float most = 0;
     write_glossary(code, ranks, &g);
+    for (uint64_t i = from; i < to; i++) {
+        float expected = expected_at(code, &g, i);
+        most = expected - expected == 0 ? UT_MAX2(most, expected < 0 ? -expected : expected) : most;
+    }
+    const float apart = UT_MAX2(0.5f, most * 0x1p-22f);
     for (; from < to; from++) {
-        float expected, x = values[from];
-        memcpy(&expected, g.value[group_of(&g.form, from)][mark_of(code, from)], sizeof expected);
-        if (x - x == 0 && !(x > expected - 0.5f && x < expected + 0.5f))
+        float expected = expected_at(code, &g, from), x = values[from];
+        if (x - x == 0 && !(x > expected - apart && x < expected + apart))
             break;
     }
     return from;
