@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ SPARSE_SEEDS, SPARSE_SEEDS_PLAIN, SPARSE_SEEDS_LONG = 30, 90, 2000
 CODED_SEEDS, LINEAR_SEEDS, CODED_SEEDS_LONG, CODED_LIARS = 120, 60, 600, 40
 TREE_SEEDS, TREE_CANARY_SEEDS = 200, 100
 MANY_HOSTS_SEEDS = 6
+FRESH = {"--partial": 1000, "--sparse": 500, "--coded": 1000, "--linear": 1000, "--tree": 1000, "--hostile": 400,
+         "--coded --hostile": 250, "--linear --hostile": 250, "--partial --hostile": 100,
+         "--sparse --hostile": 100}  # fmt: skip
 # Whichever test comes first builds the simulator.
 pytestmark = pytest.mark.timeout(600)
 # Worlds that once showed a bug, and which. A change of plan.c draws other worlds for them.
@@ -241,6 +245,15 @@ def test_coded__seeds_with_trees_all_hold() -> None:
 def test_coded__more_all_hold(which: str) -> None:
     (program,) = built("sim")
     hold(program, which, first=CODED_SEEDS + 1, count=CODED_SEEDS_LONG - CODED_SEEDS, seconds=880)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("which", FRESH)
+def test_fresh__worlds_that_nobody_has_drawn(which: str) -> None:
+    """Others each day, for the tests above always draw the same; what fails prints its replay."""
+    (program,) = built("sim")
+    hold(program, *which.split(), first=1000 * date.today().toordinal(), count=FRESH[which], seconds=880)
 
 
 @pytest.mark.parametrize("ranks, step_us, ops", [
