@@ -158,7 +158,7 @@ def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.check
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_bench__sparse_gradients_on_a_narrow_link() -> None:
     """They take more steps, send a part of the bytes, and are quicker."""
