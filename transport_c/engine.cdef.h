@@ -330,6 +330,7 @@ typedef struct ut_event {
     uint32_t host;
     uint64_t op_seq;
     uint64_t a, b, c, d, e;
+    uint64_t at;
 } ut_event;
 
 typedef struct ut_stats {

@@ -3,7 +3,7 @@
 
 `Engine` is what the rest of the daemon is written against; the tests put another one behind it. `NativeEngine` is the
 UDP driver of transport_c/udp/driver.h. Its calls return in microseconds and take the driver's lock, so they are made
-from the event loop directly. What happened comes back as events: `event_fd` is readable exactly while there is one.
+from the event loop directly. What happened comes back as events: `event_fd` is readable when one is to be taken.
 
 Numbers here (jobs, hosts, sessions, connection ids) are the engine's own. Times are CLOCK_MONOTONIC in nanoseconds.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, Options
@@ -151,9 +151,8 @@ class Snapshot:
     jobs: dict[int, JobSnapshot]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Struct ut_event; `session` and `host` are NOBODY where there is none."""
+class Event(NamedTuple):
+    """Struct ut_event; `session` and `host` are NOBODY where there is none. One is made for each op."""
 
     kind: int
     job: int
@@ -165,6 +164,8 @@ class Event:
     c: int
     d: int = 0
     e: int = 0
+    at_ns: int = 0
+    """When it was told; 0: now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +458,7 @@ class NativeEngine:
         if self._lib.ut_driver_poll_event(self._driver, self._event) <= 0:
             return None
         e = self._event
-        return Event(e.kind, e.job, e.session, e.host, e.op_seq, e.a, e.b, e.c, e.d, e.e)
+        return Event(e.kind, e.job, e.session, e.host, e.op_seq, e.a, e.b, e.c, e.d, e.e, e.at)
 
     def close(self) -> None:
         if self._driver != self._ffi.NULL:

@@ -298,7 +298,7 @@ class Lanes:
         job = self._job_of[lane].get(event.job, NOBODY)
         lanes = len(self._jobs[job]) if job in self._jobs else 1
         session = self._session_of[lane].get(event.session, NOBODY)
-        return replace(event, job=job, session=session, op_seq=global_seq(event.op_seq, lane, lanes))
+        return event._replace(job=job, session=session, op_seq=global_seq(event.op_seq, lane, lanes))
 
     def close(self) -> None:
         """Stops all engines' threads and closes their sockets."""

@@ -7,7 +7,6 @@ The portions of an op have numbers in a row, from a multiple of how many they ar
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from ultima.daemon.engine.engine import NOBODY, Event, Status
@@ -60,8 +59,7 @@ def joined(events: list[Event]) -> Event:
     failed = [event for event in events if event.a == Status.FAILED]
     worst = failed[0] if failed else max(events, key=lambda event: event.c)
     trouble = (worst.e >> 24 & 0xFF) if worst.host != NOBODY else 0
-    return replace(
-        first,
+    return first._replace(
         host=worst.host,
         a=Status.FAILED if failed else statuses.pop() if len(statuses) == 1 else Status.PARTIAL,
         b=max(event.b for event in events),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -75,6 +75,8 @@ class JobTable:
         self._grpc_port = 0
         self._peers: Peers | None = None
         self.recorder = Recorder(engine)
+        self.settle: Callable[[], None] = lambda: None
+        """Takes what the engine has told and nobody has heard yet: before a job goes, and its number with it."""
         self.fellows = Fellows(self._jobs, engine, coordinator, watchers, changes, config.address, node)
 
     def start(self, grpc_port: int, peers: Peers) -> None:
@@ -391,6 +393,7 @@ class JobTable:
 
     def _dissolve(self, job: Job) -> None:
         """Nobody is in the job on this host any more."""
+        self.settle()
         job.over = True
         del self._jobs[job.name]
         if job.membership is not None and job.links is not None:
@@ -401,6 +404,7 @@ class JobTable:
             finally:
                 self.recorder.life_ends(job.record)
                 self._engine.job_remove(job.number)
+                self.settle()
                 self._budget.give_back_engine(job.uid, job.name, job.memory_bytes)
             if job.left:
                 self._left[job.name] = job.membership.generation

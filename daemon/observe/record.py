@@ -114,10 +114,12 @@ class JobRecord:
         """Takes an OP_DONE event; `receipt_of` asks the engine for its receipt. None if it ends no op."""
         if event.a not in ENDS:
             return None
+        now = self._monotonic()
+        since = max(0, now - event.at_ns) if event.at_ns else 0
         op = Op(
             op_seq=event.op_seq,
-            ended_ns=self._wall(),
-            ended_monotonic_ns=self._monotonic(),
+            ended_ns=self._wall() - since,
+            ended_monotonic_ns=now - since,
             elapsed_ns=event.b,
             bytes_missing=event.c,
             bucket_bytes=event.d,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 OPS_MAX = 4096
 _FORM = struct.Struct("<QqQQQQHBBBBBx")
@@ -14,13 +14,12 @@ _CULPRIT = 6  # place of the field in that form
 NOBODY = 0xFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """One op as it ended on this host. Times in nanoseconds."""
 
     op_seq: int
     ended_ns: int
-    """Since 1970, when the daemon heard of its end."""
+    """Since 1970, when the engine told of its end."""
     ended_monotonic_ns: int
     elapsed_ns: int
     bytes_missing: int

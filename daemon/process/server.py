@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
 import logging
 import os
 from collections.abc import Callable
@@ -20,11 +19,9 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import StartFailed
-from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import Changes, spawn
-from ultima.daemon.engine.engine import FIELDS, Engine, EngineConfig, Event, EventKind, Status
+from ultima.daemon.engine.engine import Engine, EngineConfig
 from ultima.daemon.engine.lanes import Lanes
-from ultima.daemon.engine.portions import joined
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
@@ -41,6 +38,7 @@ from ultima.daemon.process import memory_max, sdnotify
 from ultima.daemon.process.address import check_port
 from ultima.daemon.process.exposition import Exposition
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
+from ultima.daemon.process.news import Fresh, News
 from ultima.daemon.process.runtime_dir import RuntimeDir
 from ultima.daemon.rpc.admin_service import AdminService
 from ultima.daemon.rpc.examine import Examiner
@@ -76,7 +74,6 @@ PEER = peer_pb2.DESCRIPTOR.services_by_name["PeerService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 TICK_SECONDS = 1.0
 METRICS_SECONDS = 4.0
-EVENTS_AT_ONCE = 256
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
 LOCAL_CALLS_MAX = 1024
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 2000)
@@ -156,6 +153,8 @@ class Daemon:
         self.gauges = Gauges(config, self.engine, self.jobs, self.keeper, self.version, self.trust)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
+        self.news = News(self.engine, self.jobs, self.initiators)
+        self.jobs.settle = self.news.settle
         self.tokens = Tokens()
         self.attach = attach.AttachServer(
             config, self.engine, budget, self.tokens, self.version, self.jobs.trainer_gone
@@ -170,7 +169,7 @@ class Daemon:
                 *(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
                 *(SERVER_OPTIONS if self.trust is not None else ()),
             ),
-            interceptors=(Gate(self.trust),) if self.trust is not None else (),
+            interceptors=(Fresh(self.news.settle), *((Gate(self.trust),) if self.trust is not None else ())),
             maximum_concurrent_rpcs=CALLS_MAX,
         )
         parts = self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators
@@ -186,7 +185,9 @@ class Daemon:
                 raise StartFailed(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
         self._local = grpc.aio.server(
-            options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)), maximum_concurrent_rpcs=LOCAL_CALLS_MAX
+            options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)),
+            interceptors=(Fresh(self.news.settle),),
+            maximum_concurrent_rpcs=LOCAL_CALLS_MAX,
         )
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(
             TrainerService(self.attach, self.jobs, config, self.grpc_port), self._local
@@ -233,8 +234,7 @@ class Daemon:
         self.attach.start(listener)
         for service in (TRAINER, ADMIN, PEER):
             await self.health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        for lane, info in enumerate(self.engine.infos):
-            asyncio.get_running_loop().add_reader(info.event_fd, self._drain_events, lane)
+        self.news.listen()
         self._tasks.append(spawn(self._tick(), "tick"))
         if config.bind:
             self._tasks.append(spawn(self.hearing.run(), "hearing"))
@@ -288,9 +288,7 @@ class Daemon:
         await self._peers.close()
         await asyncio.gather(self._local.stop(0.2), self._remote.stop(0.2))
         await self.attach.stop()
-        for lane, info in enumerate(self.engine.infos):
-            self._drain_events(lane)
-            asyncio.get_running_loop().remove_reader(info.event_fd)
+        self.news.close()
         await self.keeper.stop()
         if self.site is not None:
             await self.site.close()
@@ -338,6 +336,7 @@ class Daemon:
         def copy() -> None:
             if copied.set_running_or_notify_cancel():
                 try:
+                    self.news.settle()
                     copied.set_result(self.gauges.facts())
                 except Exception as error:
                     copied.set_exception(error)
@@ -358,66 +357,6 @@ class Daemon:
 
     def _note(self, kind: str, text: str, job: str = "", level: str = "info") -> None:
         self.jobs.recorder.events.note(kind, text, job, level)
-
-    def _drain_events(self, lane: int) -> None:
-        """What an engine has to tell. A flood is cut into pieces: the loop calls again while there is more."""
-        for _ in range(EVENTS_AT_ONCE):
-            event = self.engine.poll_event(lane)
-            if event is None:
-                return
-            self._take(event)
-
-    def _take(self, event: Event) -> None:
-        job = self.jobs.by_number(event.job)
-        name = job.name if job is not None else "-"
-        if job is not None and event.kind in (EventKind.OP_DONE, EventKind.READY, EventKind.ACTIVATED):
-            self.initiators.take(job, event)
-        if event.kind == EventKind.OP_DONE:
-            if job is not None:
-                whole = job.portions.add(event.op_seq, event.e >> 32 & 0xFF, event)
-                if whole is None:
-                    return
-                event = joined(whole)
-                job.stats.op_done(event)
-                receipt = functools.partial(self.engine.receipt_of, job.number, event.op_seq)
-                self.jobs.recorder.op_done(job.record, event, receipt)
-                if job.partial is not None:
-                    job.partial.read(functools.partial(self.engine.receipt, job.number))
-            if event.a != Status.COMPLETE:
-                log.warning(
-                    "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d",
-                    *(name, event.op_seq, _word(event.a), event.c, event.b // 1000),
-                    extra=about(name, event.a),
-                )
-        elif event.kind == EventKind.DESYNC:
-            field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
-            log.error(
-                "desync job=%s op_seq=%d host=%d field=%s here=%d there=%d",
-                *(name, event.op_seq, event.host, field, event.b, event.c),
-                extra=about(name),
-            )
-            self._note(
-                "desync", f"op {event.op_seq} of job {name}: {field} differs on host {event.host}", name, "error"
-            )
-        elif event.kind == EventKind.BAD_SUBMISSION:
-            seen = about(name, event.session)
-            log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
-        elif event.kind == EventKind.DIVERGED:
-            if job is not None:
-                job.stats.op_diverged(event)
-            values = (name, event.op_seq, event.a, event.b)
-            self._note("replicas_differ", f"op {event.op_seq} of job {name}: results differ", name, "warning")
-            log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
-        elif event.kind == EventKind.PATH:
-            what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
-            self._note("path_changed", f"to host {event.host} of job {name}: {what}", name, "warning")
-            level = logging.WARNING if event.a else logging.INFO
-            log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
-        elif event.kind == EventKind.VIOLATION:
-            wait = self.jobs.fellows.violated(job, event.host) if job is not None else None
-            then = "" if wait is None else f"; next path in {wait:g} s"
-            log.error("protocol violated job=%s host=%d%s", name, event.host, then, extra=about(name, event.host))
-            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol{then}", name, "error")
 
     def _log_start(self) -> None:
         info = self.engine.info
@@ -441,6 +380,3 @@ class Daemon:
             *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
         )
 
-
-def _word(status: int) -> str:
-    return Status(status).name if status in set(Status) else str(status)

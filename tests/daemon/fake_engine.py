@@ -119,6 +119,9 @@ class FakeEngine:
         self.fail_session_add = False
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._events: deque[Event] = deque()
+        self.gathers = False
+        """Ops that end wake nobody; whoever asks is told."""
+        self._rung = False
         self._cids = itertools.count(0x1000 * (1 + id(self) % 0xFFFF))
 
     @property
@@ -308,8 +311,9 @@ class FakeEngine:
         if not self._events:
             return None
         event = self._events.popleft()
-        if not self._events:
+        if not self._events and self._rung:
             os.eventfd_read(self._event_fd)
+            self._rung = False
         return event
 
     def close(self) -> None:
@@ -328,8 +332,9 @@ class FakeEngine:
         """An event for the daemon."""
         values = {"op_seq": 0, "a": 0, "b": 0, "c": 0} | fields
         self._events.append(Event(int(kind), job, session, host, **values))
-        if len(self._events) == 1:
+        if not self._rung and not (self.gathers and kind is EventKind.OP_DONE):
             os.eventfd_write(self._event_fd, 1)
+            self._rung = True
 
     def give(self, job: int, place: int = 0) -> None:
         """A rank of this host gives something for the next op."""

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/bits.h"
 #include "core/fold/coded.h"
 #include "loop.h"
 #include "sealing.h"
@@ -172,17 +173,15 @@ int ut_driver_job_add(ut_driver *d, const ut_job_config *config)
         munmap(memory, bytes);
         return ut_driver_leave_failing(d, result, "job of %" PRIu32 " hosts: %s", config->hosts, ut_strerror(result));
     }
-    if (config->cipher) {
-        d->job_keys[job] = ut_job_keys_make(config->hosts, config->self);
-        if (!d->job_keys[job]) {
-            const int why = errno;
-            ut_engine_job_remove(d->engine, (uint32_t)job, ut_driver_now());
-            munmap(memory, bytes);
-            return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "map memory for a job's keys: %s", strerror(why));
-        }
+    if (config->cipher && !(d->job_keys[job] = ut_job_keys_make(config->hosts, config->self))) {
+        const int error = errno;
+        ut_engine_job_remove(d->engine, (uint32_t)job, ut_driver_now());
+        munmap(memory, bytes);
+        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "map memory for a job's keys: %s", strerror(error));
     }
     d->job_memory[job] = memory;
     d->job_bytes[job] = bytes;
+    d->prompt_jobs |= config->options.policy > UT_POLICY_NONE ? ut_bit((uint32_t)job) : 0;
     return ut_driver_leave_poking(d, job);
 }
 
@@ -235,12 +234,14 @@ int ut_driver_job_remove(ut_driver *d, uint32_t job)
         return leave_no_job(d, job);
     ut_sender_drop_data(&d->sender);
     ut_engine_job_remove(d->engine, job, ut_driver_now());
+    ut_events_take(&d->events, d->engine, d->prompt_jobs, ut_driver_now()); /* its number may be another's next */
     ut_loop_ring(d); /* the trainers' last receipts, while we can still ring */
     for (uint32_t i = 0; i < UT_SESSIONS_MAX; i++)
         if (d->sessions[i].used && d->sessions[i].job == job)
             remove_session(d, i);
     munmap(d->job_memory[job], d->job_bytes[job]);
     d->job_memory[job] = NULL;
+    d->prompt_jobs &= ~ut_bit(job);
     ut_job_keys_drop(d->job_keys[job]);
     d->job_keys[job] = NULL;
     return ut_driver_leave_poking(d, UT_OK);
@@ -427,8 +428,7 @@ static bool is_cache_aligned(const void *p)
     return p && (uintptr_t)p % 64 == 0;
 }
 
-/* Listens and rings through duplicates of its own: the caller may close his, and the numbers be used again. Returns -1
- * and errno on failure. */
+/* Keeps duplicates: the caller may close his, and the numbers be used again. Returns -1 and errno on failure. */
 static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int complete_fd)
 {
     int type;
@@ -436,11 +436,11 @@ static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int compl
     *s = (ut_driver_session){
         .job = job,
         .submit_fd = fcntl(submit_fd, F_DUPFD_CLOEXEC, 0),
-        .complete_fd = fcntl(complete_fd, F_DUPFD_CLOEXEC, 0),
+        .complete.fd = fcntl(complete_fd, F_DUPFD_CLOEXEC, 0),
     };
-    if (s->submit_fd < 0 || s->complete_fd < 0)
+    if (s->submit_fd < 0 || s->complete.fd < 0)
         return -1;
-    return getsockopt(s->complete_fd, SOL_SOCKET, SO_TYPE, &type, &len);
+    return getsockopt(s->complete.fd, SOL_SOCKET, SO_TYPE, &type, &len);
 }
 
 /* From here on its rings are heard, also one that came earlier. */

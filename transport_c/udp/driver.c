@@ -237,9 +237,8 @@ static int open_parts(ut_driver *d, const ut_driver_config *c, char *error, size
     if (result != UT_OK)
         return result;
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    d->events.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->bells_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (d->wake_fd < 0 || d->events.fd < 0 || d->bells_fd < 0) {
+    if (!ut_events_open(&d->events) || d->wake_fd < 0 || d->bells_fd < 0) {
         snprintf(error, len, "make an eventfd or an epoll: %s", strerror(errno));
         return UT_ERR_SYSTEM;
     }
@@ -286,7 +285,7 @@ void ut_driver_close_session(ut_driver *d, ut_driver_session *s)
     if (s->used && is_ours(d))
         epoll_ctl(d->bells_fd, EPOLL_CTL_DEL, s->submit_fd, NULL);
     close_fd(s->submit_fd);
-    close_fd(s->complete_fd);
+    close_fd(s->complete.fd);
     *s = (ut_driver_session){.used = false};
 }
 
@@ -323,7 +322,7 @@ void ut_driver_close(ut_driver *d)
     ut_socket_close(&d->sockets[1]);
     close_fd(d->wake_fd);
     close_fd(d->bells_fd);
-    close_fd(d->events.fd);
+    ut_events_close(&d->events);
     munmap(d, sizeof(*d));
 }
 
@@ -419,23 +418,10 @@ void ut_driver_snapshot_take(ut_driver *d, ut_driver_snapshot *ret)
 
 int ut_driver_poll_event(ut_driver *d, ut_event *ret)
 {
-    uint64_t count;
-    ut_event_queue *q = &d->events;
+    bool starved;
     if (!is_ours(d))
         return 0;
-    pthread_mutex_lock(&q->lock);
-    const bool got = q->count > 0;
-    bool starved = false;
-    if (got) {
-        *ret = q->entries[q->first];
-        q->first = (q->first + 1) % UT_EVENTS_MAX;
-        q->count--;
-        if (q->count == 0 && read(q->fd, &count, sizeof(count)) < 0)
-            count = 0; /* somebody else has read it: it is not readable, as it should be */
-        starved = q->starved;
-        q->starved = false;
-    }
-    pthread_mutex_unlock(&q->lock);
+    const bool got = ut_events_poll(&d->events, ret, &starved);
     if (starved)
         ut_loop_poke(d);
     return got;

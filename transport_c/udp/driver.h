@@ -33,7 +33,7 @@ typedef struct ut_driver_info {
     uint32_t receive_buffer, send_buffer; /* as granted; as asked without sockets */
     int32_t gso, gro;                     /* in use now (GSO is given up at run time when a path refuses it) */
     int32_t isa;                          /* enum ut_isa */
-    int32_t event_fd;                     /* readable while ut_driver_poll_event has something; the driver owns it */
+    int32_t event_fd;                     /* readable when events are to be taken; the driver owns it */
 } ut_driver_info;
 
 typedef struct ut_driver_stats {
@@ -143,9 +143,8 @@ int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, vo
 /* Once it has returned, neither the regions nor the descriptors are touched. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
-/* Returns 1 and an event, or 0 if there is none. The event_fd is readable exactly while there is one; it need not be
- * read.
- */
+/* Returns 1 and an event, or 0 if there is none. The event_fd tells when to ask (events.h): it becomes readable at
+ * once, but for ops that have ended within 20 ms, and stays so until nothing is left; it need not be read. */
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 
 /* CLOCK_MONOTONIC in nanoseconds, the clock of every deadline. */

@@ -24,8 +24,6 @@ enum {
     TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
     WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need; not measured */
-    SLOW_BELL_NS = 100000,     /* a bell takes a microsecond; one that took this long is then left alone */
-    SLOW_BELL_REST = 20,       /* for so many times as long */
     SLACK_NS = 5000000,        /* how often round trips are looked at, which change slowly */
 };
 
@@ -150,17 +148,6 @@ static bool transmit(ut_driver *d)
     return true;
 }
 
-/* Rings one bell. A trainer may have made that slow, with thousands of watchers on its end: then it is rung so seldom
- * that it takes no more than a share of the thread's time. */
-static void ring(ut_driver_session *s, ut_ns now)
-{
-    const char one = 1;
-    if (send(s->complete_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        return; /* it is full, or the trainer has shut it: either way there is nobody to wake */
-    const ut_ns took = ut_driver_now() - now;
-    s->ring_at = took > SLOW_BELL_NS ? now + SLOW_BELL_REST * took : 0;
-}
-
 void ut_loop_ring(ut_driver *d)
 {
     uint64_t due = d->unrung | ut_engine_take_wakeups(d->engine);
@@ -173,26 +160,11 @@ void ut_loop_ring(ut_driver *d)
     UT_FOR_BITS (i, due) {
         ut_driver_session *s = &d->sessions[i];
         const ut_ns now = ut_driver_now();
-        if (s->used && now < s->ring_at)
+        if (s->used && now < s->complete.at)
             d->unrung |= ut_bit((uint32_t)i);
         else if (s->used)
-            ring(s, now);
+            ut_bell_ring(&s->complete, now);
     }
-}
-
-void ut_loop_events(ut_driver *d)
-{
-    ut_event_queue *q = &d->events;
-    const uint64_t one = 1;
-    pthread_mutex_lock(&q->lock);
-    const uint32_t before = q->count;
-    while (q->count < UT_EVENTS_MAX &&
-           ut_engine_poll_event(d->engine, &q->entries[(q->first + q->count) % UT_EVENTS_MAX]))
-        q->count++;
-    q->starved = q->count == UT_EVENTS_MAX;
-    if (before == 0 && q->count > 0 && write(q->fd, &one, sizeof(one)) < 0)
-        assert(errno == EAGAIN); /* it is ours alone, and holds 0 or 1 */
-    pthread_mutex_unlock(&q->lock);
 }
 
 void ut_loop_poke(ut_driver *d)
@@ -220,7 +192,7 @@ static bool turn(ut_driver *d, bool readable[2])
         ut_loop_ring(d); /* first: a trainer waits, and of an op that has ended hardly anything is left to send */
         sending = transmit(d);
     }
-    ut_loop_events(d);
+    ut_events_take(&d->events, d->engine, d->prompt_jobs, ut_driver_now());
     return sending || readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];
 }
 
@@ -231,9 +203,9 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
 {
     if (busy || ut_engine_has_work(d->engine))
         return 0;
-    ut_ns wake = ut_engine_next_wake(d->engine);
+    ut_ns wake = UT_MIN2(ut_engine_next_wake(d->engine), ut_events_due(&d->events));
     UT_FOR_BITS (i, d->unrung)
-        wake = UT_MIN2(wake, d->sessions[i].ring_at);
+        wake = UT_MIN2(wake, d->sessions[i].complete.at);
     const ut_ns now = ut_driver_now(), room = ut_backlog_wake(&d->sender.backlog);
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK) || (d->sender.queues[UT_PORT_DATA].blocked && wake <= now))
         return UT_MAX2(wake, now + BLOCKED_SLEEP_NS);

@@ -12,9 +12,11 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "bell.h"
 #include "coalesce.h"
 #include "core/link/link.h"
 #include "driver.h"
+#include "events.h"
 #include "recv.h"
 #include "send.h"
 
@@ -26,19 +28,8 @@ typedef struct ut_driver_session {
     bool used;
     uint32_t job;
     int submit_fd;
-    int complete_fd;
-    ut_ns ring_at; /* the earliest time for the next ring, because the last one took long; 0: at once */
+    ut_bell complete;
 } ut_driver_session;
-
-/* Events on their way to the daemon. They have a lock of their own: reading them must not wait for a burst to be sent.
- * |fd| is readable exactly while count > 0. */
-typedef struct ut_event_queue {
-    pthread_mutex_t lock;
-    int fd;
-    bool starved; /* the engine still has events that found no room here */
-    uint32_t first, count;
-    ut_event entries[UT_EVENTS_MAX];
-} ut_event_queue;
 
 /* What the drivers of one host share. The last one that closes unmaps it. */
 typedef struct ut_shared_link {
@@ -67,6 +58,7 @@ struct ut_driver {
     ut_engine_config engine_config;
     void *job_memory[UT_JOBS_MAX]; /* NULL: the number is free */
     size_t job_bytes[UT_JOBS_MAX];
+    uint64_t prompt_jobs; /* that have a policy, so that their daemons are told at once; a bit per number */
     struct ut_job_keys *job_keys[UT_JOBS_MAX]; /* sealing.h; NULL: the job is not sealed */
 
     ut_driver_session sessions[UT_SESSIONS_MAX];
@@ -106,8 +98,6 @@ void ut_driver_close_session(ut_driver *d, ut_driver_session *s);
 void *ut_loop_main(void *driver);
 /* Rings the trainers that have something new. Under the lock. */
 void ut_loop_ring(ut_driver *d);
-/* Moves the engine's events to the queue, as far as they fit. Under the lock. */
-void ut_loop_events(ut_driver *d);
 /* Makes the thread run a turn. May be called from any thread, with the lock or without. */
 void ut_loop_poke(ut_driver *d);
 

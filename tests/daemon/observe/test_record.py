@@ -123,6 +123,18 @@ def test_record__receipts_of_ops_that_are_not_complete_and_of_the_slowest() -> N
     assert record.op_done(done(9, Status.EMPTY), lambda: receipt(9)) is None and len(record.ring) == 6
 
 
+def test_record__an_op_ended_when_the_engine_says_so() -> None:
+    """However much later the daemon hears of it; and now, if the engine does not say."""
+    clock = Clock()
+    record = JobRecord(clock, clock)
+    late = record.op_done(done(0, at_ns=clock.ns - 20_000_000), lambda: None)
+    assert late is not None
+    assert late.ended_ns == late.ended_monotonic_ns == clock.ns - 20_000_000
+    for unsaid in (0, clock.ns + 5):
+        op = record.op_done(done(1, at_ns=unsaid), lambda: None)
+        assert op is not None and op.ended_ns == op.ended_monotonic_ns == clock.ns
+
+
 def test_record__asks_the_engine_only_so_often() -> None:
     clock = Clock()
     record = JobRecord(clock, clock)

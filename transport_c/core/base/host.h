@@ -31,6 +31,7 @@ typedef struct ut_event {
     uint32_t host;    /* UINT32_MAX where none */
     uint64_t op_seq;
     uint64_t a, b, c, d, e;
+    ut_ns at; /* when the shell heard of it, which is what fills it in */
 } ut_event;
 
 /* What an op was and what its culprit has, in one number: a byte each, the collective lowest, the portion highest. */

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engines tell, brought to those who count it, keep it, log it and act on it.
+
+The engines wake the daemon a few tens of times a second for ops that have ended, however many these are, and at once
+for all else (udp/events.h). Whoever answers a question settles first: takes what has been told by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc.aio
+
+from ultima.daemon.base.logs import about
+from ultima.daemon.engine.engine import FIELDS, Event, EventKind, Status
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.engine.portions import joined
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.probe.initiators import Initiators
+
+log = logging.getLogger("ultimad")
+
+EVENTS_AT_ONCE = 256
+SETTLE_MOST = 1024  # what both queues of an engine hold, twice
+
+
+class News:
+    """See the module. It belongs to the event loop."""
+
+    def __init__(self, engine: Lanes, jobs: JobTable, initiators: Initiators) -> None:
+        self._engine, self._jobs, self._initiators = engine, jobs, initiators
+
+    def listen(self) -> None:
+        """From now on the loop brings it by itself."""
+        for lane, info in enumerate(self._engine.infos):
+            asyncio.get_running_loop().add_reader(info.event_fd, self._drain, lane, EVENTS_AT_ONCE)
+
+    def settle(self) -> None:
+        """Brings all that the engines have told by now."""
+        for lane in range(len(self._engine.infos)):
+            self._drain(lane, SETTLE_MOST)
+
+    def close(self) -> None:
+        """Settles, and hears nothing more."""
+        self.settle()
+        for info in self._engine.infos:
+            asyncio.get_running_loop().remove_reader(info.event_fd)
+
+    def _drain(self, lane: int, most: int) -> None:
+        """A flood is cut into pieces: the loop calls again while there is more."""
+        for _ in range(most):
+            event = self._engine.poll_event(lane)
+            if event is None:
+                return
+            self._take(event)
+
+    def _note(self, kind: str, text: str, job: str, level: str) -> None:
+        self._jobs.recorder.events.note(kind, text, job, level)
+
+    def _op_done(self, job: Job | None, name: str, event: Event) -> None:
+        if job is not None:
+            whole = job.portions.add(event.op_seq, event.e >> 32 & 0xFF, event)
+            if whole is None:
+                return
+            event = joined(whole)
+            job.stats.op_done(event)
+            receipt = functools.partial(self._engine.receipt_of, job.number, event.op_seq)
+            self._jobs.recorder.op_done(job.record, event, receipt)
+            if job.partial is not None:
+                job.partial.read(functools.partial(self._engine.receipt, job.number))
+        if event.a != Status.COMPLETE:
+            log.warning(
+                "op not complete job=%s op_seq=%d status=%s missing_bytes=%d elapsed_us=%d",
+                *(name, event.op_seq, _word(event.a), event.c, event.b // 1000),
+                extra=about(name, event.a),
+            )
+
+    def _take(self, event: Event) -> None:
+        job = self._jobs.by_number(event.job)
+        name = job.name if job is not None else "-"
+        if job is not None and event.kind in (EventKind.OP_DONE, EventKind.READY, EventKind.ACTIVATED):
+            self._initiators.take(job, event)
+        if event.kind == EventKind.OP_DONE:
+            self._op_done(job, name, event)
+        elif event.kind == EventKind.DESYNC:
+            field = FIELDS[event.a] if event.a < len(FIELDS) else str(event.a)
+            log.error(
+                "desync job=%s op_seq=%d host=%d field=%s here=%d there=%d",
+                *(name, event.op_seq, event.host, field, event.b, event.c),
+                extra=about(name),
+            )
+            self._note(
+                "desync", f"op {event.op_seq} of job {name}: {field} differs on host {event.host}", name, "error"
+            )
+        elif event.kind == EventKind.BAD_SUBMISSION:
+            seen = about(name, event.session)
+            log.warning("bad submission job=%s session=%d error=-%d", name, event.session, event.a, extra=seen)
+        elif event.kind == EventKind.DIVERGED:
+            if job is not None:
+                job.stats.op_diverged(event)
+            values = (name, event.op_seq, event.a, event.b)
+            self._note("replicas_differ", f"op {event.op_seq} of job {name}: results differ", name, "warning")
+            log.warning("replicas differ job=%s op_seq=%d hosts=%#x of=%#x", *values, extra=about(name))
+        elif event.kind == EventKind.PATH:
+            what = "full packets do not get through, sending in pieces" if event.a else "full packets get through"
+            self._note("path_changed", f"to host {event.host} of job {name}: {what}", name, "warning")
+            level = logging.WARNING if event.a else logging.INFO
+            log.log(level, "path changed job=%s host=%d: %s", name, event.host, what, extra=about(name, event.host))
+        elif event.kind == EventKind.VIOLATION:
+            wait = self._jobs.fellows.violated(job, event.host) if job is not None else None
+            then = "" if wait is None else f"; next path in {wait:g} s"
+            log.error("protocol violated job=%s host=%d%s", name, event.host, then, extra=about(name, event.host))
+            self._note("protocol_violated", f"host {event.host} of job {name} broke the protocol{then}", name, "error")
+
+
+class Fresh(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Settles before each call of a server, so that its answer knows of every op that had ended before the question."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
+        """A call begins."""
+        self._settle()
+        return await continuation(handler_call_details)
+
+
+def _word(status: int) -> str:
+    return Status(status).name if status in set(Status) else str(status)
