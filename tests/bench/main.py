@@ -5,7 +5,8 @@
     make bench ARGS="--only loss slow"      some of them
     make bench ARGS="--only fairness"       a small job beside one that asks for all it can
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little
-    make bench-long                         at least 2000 ops a case, for tails; hours
+    make bench-long                         2000 ops of Ultima's a case and 300 of Gloo's, for tails; hours
+    make bench-long ARGS="--only loss --case '25 MB, 1 %'"  one case of it, 25 minutes
 
 Exit status: 0 when the run went through and all that came out complete was right, whatever the verdicts.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -23,7 +25,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tests.bench import plots, report
-from tests.bench.studies import LONG, QUICK, STUDIES, Effort, Table
+from tests.bench.studies import CASED, LONG, QUICK, STUDIES, Effort, Table
 from tests.lab.lab import unavailable
 
 
@@ -31,14 +33,25 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES), metavar="TABLE",
                         help=f"of {', '.join(STUDIES)}")  # fmt: skip
+    parser.add_argument(
+        "--case", nargs="+", default=(), metavar="PART",
+        help=f"of the tables {' and '.join(CASED)}: cases with one of these in their names",
+    )  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="a smoke: few ops, fewer cases")
-    effort.add_argument("--long", action="store_true", help="at least 2000 ops a case where time allows")
+    effort.add_argument("--long", action="store_true", help="2000 ops of Ultima's a case, 300 of Gloo's")
     parser.add_argument("--json", type=Path, default=report.ROOT / "build/bench", metavar="FOLDER")
     parser.add_argument(
-        "--plots", type=Path, metavar="FOLDER", help="docs/plots by default; of a quick run build/bench"
+        "--plots", type=Path, metavar="FOLDER", help="docs/plots by default; of --quick and --case build/bench"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.case and not set(options.only) <= set(CASED):
+        parser.error(f"--case is for --only {' or '.join(CASED)}, not for {' '.join(options.only)}")
+    for part in options.case:
+        names = [name for table in options.only for name in CASED[table]]
+        if not any(part in name for name in names):
+            parser.error(f"--case {part!r}: in the name of no case; they are {'; '.join(names)}")
+    return options
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
@@ -76,7 +89,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupted)
     # A table that is cut off is of no use in a log.
     console = Console() if sys.stdout.isatty() else Console(width=150)
-    effort = QUICK if options.quick else LONG if options.long else Effort()
+    effort = replace(QUICK if options.quick else LONG if options.long else Effort(), only=tuple(options.case))
     facts = report.machine()
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
     try:
@@ -87,7 +100,7 @@ def main() -> int:
     counted = report.verdicts(tables)
     console.print(", ".join(f"{count} {name}" for name, count in counted.items()))
     console.print(f"Figures: {report.write_json(tables, facts, options.json)}")
-    folder = options.plots or (options.json if options.quick else report.ROOT / "docs/plots")
+    folder = options.plots or (options.json if options.quick or options.case else report.ROOT / "docs/plots")
     stamp = f"{facts['date']}, {facts['commit']}, {facts['cores']} cores of {facts['cpu']}"
     for path in plots.draw(tables, folder, stamp):
         console.print(f"Plot: {path}")

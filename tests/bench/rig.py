@@ -180,11 +180,13 @@ class Rig:
 
     def turns(self, size: int, ops: int, seconds: float, contenders: Sequence[str] = CONTENDERS, rounds: int = 4,
               mode: str | Mapping[str, str] = "bounded", deadline: float | None = None,
-              before: Callable[[], None] | None = None) -> dict[str, Series]:  # fmt: skip
+              before: Callable[[], None] | None = None,
+              rival_ops: int | None = None) -> dict[str, Series]:  # fmt: skip
         """Measures |size| bytes on each of |contenders|: |ops| ops, or as many as |seconds| allow, over |rounds|.
 
-        |mode|: of all, or by contender. Two ops of each warm up first; then |before| is called, which makes the network
-        bad. Each contender goes first in some round: what runs before must not always be the same. Raises GangError.
+        |rival_ops|: the most of Gloo's. |mode|: of all, or by contender. Two ops of each warm up first; then |before|
+        is called, which makes the network bad. Each contender goes first in some round: what runs before must not
+        always be the same. Raises GangError.
         """
         found = {name: Series(name) for name in contenders}
         spent = dict.fromkeys(contenders, 0.0)
@@ -197,7 +199,8 @@ class Rig:
             first = turn % len(contenders)
             for name in [*contenders[first:], *contenders[:first]]:
                 series, rest = found[name], rounds - turn
-                due, time_s = math.ceil((ops - series.ops) / rest), (seconds - spent[name]) / rest
+                wanted = min(ops, rival_ops or ops) if name.startswith("gloo") else ops
+                due, time_s = math.ceil((wanted - series.ops) / rest), (seconds - spent[name]) / rest
                 if due <= 0 or time_s <= 0:
                     continue
                 self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")

@@ -36,10 +36,17 @@ class Effort:
     """Of buckets up to 4 MB."""
     rounds: int = 4
     quick: bool = False
+    rival_ops: int | None = None
+    """Most ops of Gloo per case and way; None: as many as Ultima's."""
+    only: tuple[str, ...] = ()
+    """Names of cases, or parts of names; none of them: all cases."""
+
+    def wants(self, case: str) -> bool:
+        return not self.only or any(part in case for part in self.only)
 
 
 QUICK = Effort(ops=12, seconds=5.0, small_ops=24, rounds=2, quick=True)
-LONG = Effort(ops=2000, seconds=1000.0, small_ops=4000, rounds=10)
+LONG = Effort(ops=2000, seconds=1000.0, small_ops=4000, rounds=10, rival_ops=300)
 
 
 @dataclass
@@ -65,6 +72,7 @@ Note = Callable[[str], None]
 def loss(effort: Effort, note: Note) -> Table:
     table = Table("loss", "Per-packet loss at the switch, N=4, 1 Gbit/s, offloads off in front of it")
     cases = [(MB25, 0.0), (MB25, 1.0), (MB4, 1.0)] if effort.quick else list(criteria.LOSS)
+    cases = [case for case in cases if effort.wants(case_name(*case))]
     measured: dict[tuple[int, float], dict[str, Series]] = {}
     with Rig(HOSTS, MB25, RATE, note=note) as rig:
         for size, percent in cases:
@@ -73,7 +81,8 @@ def loss(effort: Effort, note: Note) -> Table:
                 rig.lab.set_loss(percent)
 
             ops = effort.small_ops if size <= MB4 else effort.ops
-            found = rig.turns(size, ops, effort.seconds, rounds=effort.rounds, before=worsen)
+            found = rig.turns(size, ops, effort.seconds, rounds=effort.rounds, before=worsen,
+                              rival_ops=effort.rival_ops)  # fmt: skip
             packets, taken = rig.lab.dropped() if percent else (0, 0)
             rig.lab.set_loss(0)
             if percent and not packets:
@@ -150,7 +159,8 @@ def cross(effort: Effort, note: Note) -> Table:
             with ExitStack() as stack:
                 flows = [stack.enter_context(Flow(rig.lab, source, 1, "udp", RATE, on_ms, 7 * on_ms, seed=7))
                          for source in (2, 3)[:senders]]  # fmt: skip
-                found = rig.turns(MB4, effort.small_ops, effort.seconds / 3, ("gloo cubic", OWN), effort.rounds)
+                found = rig.turns(MB4, effort.small_ops, effort.seconds / 3, ("gloo cubic", OWN), effort.rounds,
+                                  rival_ops=effort.rival_ops)  # fmt: skip
             case = f"{senders} x {on_ms:g} ms"
             tail = found["gloo cubic"].tail
             table.cases[case] = found
@@ -173,12 +183,13 @@ def unshaped(effort: Effort, note: Note) -> Table:
     for hosts, size in criteria.UNSHAPED:
         sizes.setdefault(hosts, []).append(size)
     for hosts, wanted in sorted(sizes.items()):
-        if effort.quick and hosts > HOSTS:
+        wanted = [size for size in wanted if effort.wants(f"N={hosts}, {size_name(size)}")]
+        if not wanted or (effort.quick and hosts > HOSTS):
             continue
         with Rig(hosts, max(wanted), unit="burst", note=note) as rig:
             for size in wanted:
                 ops = effort.ops if size > MB4 else effort.small_ops
-                found = rig.turns(size, ops, effort.seconds / 2, rounds=effort.rounds)
+                found = rig.turns(size, ops, effort.seconds / 2, rounds=effort.rounds, rival_ops=effort.rival_ops)
                 table.cases[f"N={hosts}, {size_name(size)}"] = found
                 table.checks.append(criteria.unshaped_check(hosts, size, found))
                 if size == MB25:
@@ -279,3 +290,9 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "overhead": overhead,
     "fairness": beside_a_hog,
 }
+
+CASED = {
+    "loss": [case_name(*case) for case in criteria.LOSS],
+    "unshaped": [f"N={hosts}, {size_name(size)}" for hosts, size in criteria.UNSHAPED],
+}
+"""Tables of which cases can be asked for, and the names of these."""

@@ -229,6 +229,7 @@ class _Fake:
     def __init__(self, rounds: int) -> None:
         self._left = deque([False] * rounds + [True])
         self.calls: list[str] = []
+        self.clock_ns = 0
 
     def fill(self, count: int) -> None:
         self.calls.append("fill")
@@ -236,9 +237,14 @@ class _Fake:
     def meet(self, stop: bool) -> bool:
         return self._left.popleft()
 
-    def reduce(self, count: int, request: dict[str, Any]) -> dict[str, Any]:
+    def reduce(self, count: int, request: dict[str, Any]) -> str:
         self.calls.append("reduce")
-        return {"status": "COMPLETE" if len(self.calls) < 6 else "PARTIAL"}
+        self.clock_ns += 7000
+        return "COMPLETE" if len(self.calls) < 6 else "PARTIAL"
+
+    def told(self, receipt: str) -> dict[str, Any]:
+        self.clock_ns += 10**9
+        return {"status": receipt}
 
     def wrong(self, count: int, stride: int) -> int:
         return stride
@@ -246,12 +252,14 @@ class _Fake:
     def close(self) -> None: ...
 
 
-def test_rank__stops_with_the_others_and_looks_only_at_complete_results() -> None:
+def test_rank__stops_with_the_others_and_looks_only_at_complete_results(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = _Fake(3)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: fake.clock_ns)
     answer = measure(fake, {"bytes": 4000, "iterations": 10, "seconds": 60})
     assert len(answer["us"]) == len(answer["receipts"]) == 3
     assert answer["wrong"] == 1 + 997  # all of the first, some of the second, none of the third
     assert fake.calls == ["fill", "reduce"] * 3 + ["fill"]
+    assert answer["us"] == [7.0] * 3, "what is said of an op afterwards is not timed"
 
 
 def test_overhead__is_what_is_not_the_engines() -> None:
