@@ -170,9 +170,31 @@ static void grant__lateness_is_that_of_packets_and_not_of_turns(void)
     end();
 }
 
+/* What comes unasked may come before its op is open here: no more of it than the path keeps. */
+static void grant__nothing_may_come_unasked_that_would_not_be_kept(void)
+{
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    run(now + 200 * UT_MS);
+    ut_engine *e = hosts[0].engine;
+    uint32_t kept = (uint32_t)(e->job[0]->conn[1].rx.stash_size / (1472 + 2));
+    CHECK_GE(kept, 2 * UT_POOL_STANDING_MAX);
+    e->pool.bytes = 1 << 30;
+    e->job[0]->largest[2] = kept;
+    ut_engine_credit_tick(e, now);
+    CHECK_EQ(e->pool.standing, kept * 1472);
+    e->job[0]->largest[2] = kept + 1;
+    ut_engine_credit_tick(e, now);
+    CHECK_EQ(e->pool.standing, e->pool.few);
+    CHECK_GE(UT_POOL_STANDING_MAX * 1472, e->pool.few);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
+    RUN(grant__nothing_may_come_unasked_that_would_not_be_kept);
     RUN(grant__is_taken_as_a_feedback_says_it);
     RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
     RUN(grant__ops_as_small_as_the_last_ones_wait_for_none);

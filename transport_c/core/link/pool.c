@@ -121,7 +121,7 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
 void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t peers)
 {
     uint64_t whole = (uint64_t)packets * p->packet;
-    bool fits = packets <= UT_POOL_STANDING_MAX && whole * UT_MAX2(peers, 1) <= p->bytes;
+    bool fits = whole * UT_MAX2(peers, 1) <= p->bytes;
     p->standing = fits ? UT_MAX2(p->few, (uint32_t)whole) : p->few;
 }
 

@@ -28,7 +28,7 @@ enum {
     UT_POOL_PACKETS = 48,         /* of the pool at rest, beyond what is on the way in a round trip */
     UT_POOL_SAMPLE_PACKETS = 256, /* a sample of the link has at least so many packets */
     UT_POOL_STANDING_MIN = 8,     /* packets of standing credit, at least ... */
-    UT_POOL_STANDING_MAX = 64,    /* ... and at most */
+    UT_POOL_STANDING_MAX = 64,    /* ... and at most, but for transfers that fit the pool side by side */
 };
 
 /* What has come so far, in all. */
