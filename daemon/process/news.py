@@ -25,8 +25,7 @@ from ultima.daemon.probe.initiators import Initiators
 
 log = logging.getLogger("ultimad")
 
-EVENTS_AT_ONCE = 256
-SETTLE_MOST = 1024  # what both queues of an engine hold, twice
+EVENTS_AT_ONCE = 256  # as many as an engine holds for the daemon
 
 
 class News:
@@ -38,12 +37,12 @@ class News:
     def listen(self) -> None:
         """From now on the loop brings it by itself."""
         for lane, info in enumerate(self._engine.infos):
-            asyncio.get_running_loop().add_reader(info.event_fd, self._drain, lane, EVENTS_AT_ONCE)
+            asyncio.get_running_loop().add_reader(info.event_fd, self._drain, lane)
 
     def settle(self) -> None:
         """Brings all that the engines have told by now."""
         for lane in range(len(self._engine.infos)):
-            self._drain(lane, SETTLE_MOST)
+            self._drain(lane)
 
     def close(self) -> None:
         """Settles, and hears nothing more."""
@@ -51,9 +50,9 @@ class News:
         for info in self._engine.infos:
             asyncio.get_running_loop().remove_reader(info.event_fd)
 
-    def _drain(self, lane: int, most: int) -> None:
+    def _drain(self, lane: int) -> None:
         """A flood is cut into pieces: the loop calls again while there is more."""
-        for _ in range(most):
+        for _ in range(EVENTS_AT_ONCE):
             event = self._engine.poll_event(lane)
             if event is None:
                 return

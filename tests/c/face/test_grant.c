@@ -184,7 +184,7 @@ static void grant__nothing_may_come_unasked_that_would_not_be_kept(void)
     e->job[0]->largest[2] = kept;
     ut_engine_credit_tick(e, now);
     CHECK_EQ(e->pool.standing, kept * 1472);
-    e->job[0]->largest[2] = kept + 1;
+    e->job[0]->largest[1] = kept + 1; /* beside the other, which would fit */
     ut_engine_credit_tick(e, now);
     CHECK_EQ(e->pool.standing, e->pool.few);
     CHECK_GE(UT_POOL_STANDING_MAX * 1472, e->pool.few);

@@ -6,6 +6,7 @@
 
 #include "udp/bell.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -61,11 +62,39 @@ static void bell__rings(void)
     close(ends[0]);
 }
 
+/* A trainer whose end of the bell thousands watch: each ring is work for the one who rings. */
+static void bell__that_thousands_watch_is_rung_seldom(void)
+{
+    enum { COPIES = 500, EPOLLS = 60 };
+    int ends[2], copy[COPIES], watcher[EPOLLS];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    for (unsigned i = 0; i < COPIES; i++)
+        CHECK((copy[i] = dup(ends[1])) >= 0);
+    for (unsigned k = 0; k < EPOLLS; k++) {
+        CHECK((watcher[k] = epoll_create1(0)) >= 0);
+        for (unsigned i = 0; i < COPIES; i++) {
+            struct epoll_event e = {.events = EPOLLIN};
+            CHECK_EQ(epoll_ctl(watcher[k], EPOLL_CTL_ADD, copy[i], &e), 0);
+        }
+    }
+    ut_bell b = {.fd = ends[0]};
+    for (unsigned rings = 0; rings < 100 && b.at == 0; rings++)
+        ut_bell_ring(&b, UT_SECOND);
+    CHECK_GE(b.at, UT_SECOND + UT_BELL_REST * UT_BELL_SLOW_NS);
+    for (unsigned k = 0; k < EPOLLS; k++)
+        close(watcher[k]);
+    for (unsigned i = 0; i < COPIES; i++)
+        close(copy[i]);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     RUN(bell__one_ring_that_took_long_only_raises_doubts);
     RUN(bell__a_thread_that_had_to_wait_is_not_the_bells_fault);
     RUN(bell__a_slow_one_rests_for_as_long_as_it_deserves);
     RUN(bell__rings);
+    RUN(bell__that_thousands_watch_is_rung_seldom);
     return check_end();
 }

@@ -104,16 +104,17 @@ void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)
     e->came.runs += numbers > 2 ? numbers - 1 : 0;
 }
 
-/* Packets of the largest transfer that came from one peer in the newest ops of all jobs; no more than a path keeps of
- * ops that are not open here, for all of it may come early. */
+/* Packets of the largest transfer that came from one peer in the newest ops of all jobs. UINT32_MAX if that is more
+ * than a path keeps of ops that are not open here, for all of it may come early. */
 static uint32_t largest_of(const ut_engine *e)
 {
     uint32_t largest = 0;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
-        for (unsigned k = 0; j && k < UT_OPS_MAX; k++)
-            if (j->largest[k] <= j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t)))
-                largest = UT_MAX2(largest, j->largest[k]);
+        for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
+            bool kept = j->largest[k] <= j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t));
+            largest = UT_MAX2(largest, kept ? j->largest[k] : UINT32_MAX);
+        }
     }
     return largest;
 }
