@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc.aio
@@ -33,16 +34,22 @@ class News:
 
     def __init__(self, engine: Lanes, jobs: JobTable, initiators: Initiators) -> None:
         self._engine, self._jobs, self._initiators = engine, jobs, initiators
+        self._waiting: deque[Event] = deque()
 
     def listen(self) -> None:
         """From now on the loop brings it by itself."""
-        for lane, info in enumerate(self._engine.infos):
-            asyncio.get_running_loop().add_reader(info.event_fd, self._drain, lane)
+        for info in self._engine.infos:
+            asyncio.get_running_loop().add_reader(info.event_fd, self.settle)
 
     def settle(self) -> None:
-        """Brings all that the engines have told by now."""
-        for lane in range(len(self._engine.infos)):
-            self._drain(lane)
+        """Brings all that the engines have told by now, in the order of time: lanes take turns with the ops of a job.
+
+        A flood is cut into pieces: the loop calls again while there is more.
+        """
+        told = [event for lane in range(len(self._engine.infos)) for event in self._told(lane)]
+        self._waiting = deque(sorted([*self._waiting, *told], key=lambda event: event.at_ns))
+        while self._waiting:
+            self._take(self._waiting.popleft())
 
     def close(self) -> None:
         """Settles, and hears nothing more."""
@@ -50,13 +57,12 @@ class News:
         for info in self._engine.infos:
             asyncio.get_running_loop().remove_reader(info.event_fd)
 
-    def _drain(self, lane: int) -> None:
-        """A flood is cut into pieces: the loop calls again while there is more."""
+    def _told(self, lane: int) -> Iterator[Event]:
         for _ in range(EVENTS_AT_ONCE):
             event = self._engine.poll_event(lane)
             if event is None:
                 return
-            self._take(event)
+            yield event
 
     def _note(self, kind: str, text: str, job: str, level: str) -> None:
         self._jobs.recorder.events.note(kind, text, job, level)

@@ -8,12 +8,13 @@ import re
 from typing import Any
 
 from tests.daemon.helpers import House, Trainer, engine, eventually, status
-from ultima.daemon.engine.engine import EventKind
+from ultima.daemon.engine.engine import EventKind, Status
+from ultima.daemon.observe.ring import ops_in
 
 
-async def gathering(house: House) -> tuple[Any, Trainer]:
+async def gathering(house: House, lanes: int = 1) -> tuple[Any, Trainer]:
     """A daemon whose engine gathers what it has to tell of ops, and its trainer."""
-    daemon = await house.daemon()
+    daemon = await house.daemon(lanes=lanes)
     trainer = await house.trainer(daemon)
     await trainer.join()
     engine(daemon).gathers = True
@@ -47,6 +48,20 @@ async def test_event__of_another_kind_brings_them_along(house: House) -> None:
     fake.emit(EventKind.BAD_SUBMISSION, 0, session=0, a=9)
     await eventually(lambda: fake.events_waiting == 0, "the daemon was woken")
     assert job.record.ring.total == 1
+
+
+async def test_ops__of_two_lanes_are_kept_in_the_order_in_which_they_ended(house: House) -> None:
+    daemon, _ = await gathering(house, lanes=2)
+    (job,) = daemon.jobs.all()
+    fakes = daemon.engine.engines
+    for fake in fakes:
+        fake.gathers = True
+    # Ops 0 to 5 end in the order 0 to 5; what ends in one lane is told by that lane.
+    for op in range(6):
+        fakes[op % 2].emit(EventKind.OP_DONE, 0, op_seq=op // 2, a=int(Status.COMPLETE), b=1000, at_ns=100 + op)
+    fakes[1].emit(EventKind.BAD_SUBMISSION, 0, a=9, at_ns=200)
+    await eventually(lambda: not any(fake.events_waiting for fake in fakes), "one lane wakes the daemon for both")
+    assert [op.op_seq for op in ops_in(job.record.ring.copy())] == list(range(6))
 
 
 async def test_job__takes_its_last_ops_with_it(house: House) -> None:
