@@ -39,6 +39,7 @@ HOSTS_MAX = 64  # what one job of Ultima can have
 PREFIX = "ultima-lab"
 PPM = 1_000_000
 BURST_MAX = 10_000  # packets that one burst may take
+PORT_BURST = "16kb"  # that a port with a queue of its own lets pass at once after a rest
 _numbers = itertools.count()
 
 Unit = Literal["packet", "burst"]
@@ -138,6 +139,18 @@ class Host:
             if mbit:
                 shape = f"tbf rate {mbit}mbit burst {self._lab.burst_kb}kb latency {self._lab.queue_ms}ms".split()
                 _do("tc", "qdisc", "add", "dev", device, "root", *shape, namespace=where)
+
+    def set_queue(self, mbit: float, queue_bytes: int) -> None:
+        """The switch's port towards this host: |mbit| Mbit/s, and |queue_bytes| that wait there before it drops. A rest
+        lets PORT_BURST pass at once, which is next to nothing; the host's own side is as `set_rate` left it.
+        """
+        limit = f"tbf rate {mbit}mbit burst {PORT_BURST} limit {queue_bytes}".split()
+        _do("tc", "qdisc", "replace", "dev", self.port, "root", *limit, namespace=self._lab.switch)
+
+    def dropped_by_queue(self) -> int:
+        """Packets that the switch's port towards this host has dropped so far for want of room; it must be shaped."""
+        shown = _do("tc", "-s", "-j", "qdisc", "show", "dev", self.port, "root", namespace=self._lab.switch)
+        return int(json.loads(shown)[0]["drops"])
 
     def set_link(self, up: bool) -> None:
         """Pulls the cable at the switch, or plugs it in again."""

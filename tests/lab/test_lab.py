@@ -329,6 +329,18 @@ def test_lab__rates_are_each_hosts_own() -> None:
         assert "tbf" not in lab.host(1).run(["tc", "qdisc", "show", "dev", "eth0"]).stdout
 
 
+def test_lab__a_port_with_a_short_queue_drops_what_finds_no_room() -> None:
+    with Lab(2, rate_mbit=1000, unit="packet") as lab:
+        host, dropped = lab.host(1), [0]
+        for mbit, queue_bytes in ((1000, 4 << 20), (10, 8192)):
+            host.set_queue(mbit, queue_bytes)
+            before = host.dropped_by_queue()
+            with Flow(lab, 0, 1, "udp", mbit=50):
+                time.sleep(0.5)
+            dropped.append(host.dropped_by_queue() - before)
+        assert dropped[1] == 0 < dropped[2], "50 Mbit/s fit a link of 1000, and not one of 10"
+
+
 def test_lab__goes_up_and_down_twice_and_takes_its_children_along() -> None:
     lab, other = Lab(2), Lab(2)
     assert lab.prefix != other.prefix
