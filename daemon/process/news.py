@@ -34,7 +34,7 @@ class News:
 
     def __init__(self, engine: Lanes, jobs: JobTable, initiators: Initiators) -> None:
         self._engine, self._jobs, self._initiators = engine, jobs, initiators
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[Event] = deque()  # told and not taken, where taking one of them failed
 
     def listen(self) -> None:
         """From now on the loop brings it by itself."""

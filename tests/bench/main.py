@@ -6,7 +6,7 @@
     make bench ARGS="--only fairness"       a small job beside one that asks for all it can
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little
     make bench-long                         2000 ops of Ultima's a case and 300 of Gloo's, for tails; hours
-    make bench-long ARGS="--only loss --case '25 MB, 1 %'"  one case of it, 25 minutes
+    make bench-long ARGS="--only loss --case '25 MB, 1 %'"  one case of it
 
 Exit status: 0 when the run went through and all that came out complete was right, whatever the verdicts.
 """

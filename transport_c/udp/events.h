@@ -26,7 +26,8 @@ typedef struct ut_event_queue {
     ut_event entries[UT_EVENTS_MAX];
 } ut_event_queue;
 
-/* False and errno if there is no descriptor to be had. */
+/* |q| is all zero but for its lock, which the caller makes and ends. False and errno if there is no descriptor to be
+ * had. */
 bool ut_events_open(ut_event_queue *q);
 void ut_events_close(ut_event_queue *q);
 /* Moves |engine|'s events to the queue, as far as they fit, and wakes the daemon if that is due. |prompt|: jobs of

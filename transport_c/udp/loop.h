@@ -20,9 +20,9 @@
 #include "recv.h"
 #include "send.h"
 
-/* A trainer's bells. The trainer holds the other end of complete_fd, and shares the very file of submit_fd: it can
+/* A trainer's bells. The trainer holds the other end of complete.fd, and shares the very file of submit_fd: it can
  * change that file's flags, its counter, and which processes it wakes, at any moment. So the thread neither reads nor
- * writes submit_fd, but hears it through epoll, edge by edge; and it sends on complete_fd with MSG_DONTWAIT, which no
+ * writes submit_fd, but hears it through epoll, edge by edge; and it sends on complete.fd with MSG_DONTWAIT, which no
  * flag of a file undoes. */
 typedef struct ut_driver_session {
     bool used;
