@@ -379,4 +379,3 @@ class Daemon:
             *(self.version, os.getpid(), self.config.socket, self.config.bind or "none", self.grpc_port),
             *(",".join(f"{i.data_port}/{i.feedback_port}" for i in self.engine.infos), info.simd, info.gso, info.gro),
         )
-
