@@ -77,6 +77,7 @@ CPU_NS_PER_BYTE = 0.45
 # carry-less products (vpclmulqdq), and on shaped links without offloads.
 CPU_WIDE, CPU_NARROW, CPU_SHAPED = 1.05, 1.15, 1.5
 FEEDBACK_RATIO = 1 / 64
+WAKEUPS_PER_S = 4000
 SLOW_DEADLINE = 1.3
 SLOW_GRACE_US = 50_000.0  # what the client promises for returning after the engine's receipt
 FLOOD_GROWTH = 1.10
@@ -154,6 +155,10 @@ def machine_cpu_check(case: str, found: Mapping[str, Series], limit: float) -> C
 def names_host(receipt: Mapping[str, Any], host: int) -> bool:
     """With one rank a host, ranks are hosts."""
     return list(receipt["culprit"]) == [host]
+
+
+def wakeups_check(case: str, own: Series) -> Check:
+    return Check(case, "wake-ups a second of the busiest thread", own.usage.busiest_wakeups_per_s, WAKEUPS_PER_S)
 
 
 def slow_checks(own: Series, host: int, deadline_us: float) -> list[Check]:

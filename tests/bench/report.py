@@ -54,11 +54,10 @@ def whole(value: float) -> str:
 
 
 def series_grid(table: Table) -> Grid:
-    title = table.title + ". Time of an op in ms, CPU of the whole machine per op"
+    title = table.title + ". Times in ms; CPU of the whole machine per op; wake-ups of all threads, of the busiest"
     grid = Grid(title=title, title_justify="left", box=None, pad_edge=False)
-    names = "case,contender,ops,p50,p99,p99.9,p99/p50,p50 ratio,p99 ratio,CPU s,CPU ratio,wakes/s,missing,wrong".split(
-        ","
-    )
+    names = ["case", "contender", "ops", "p50", "p99", "p99.9", "p99/p50", "p50 ratio", "p99 ratio", "CPU s",
+             "CPU ratio", "wakes/s", "a thread", "missing", "wrong"]  # fmt: skip
     # Of fewer ops the 99.9th percentile is but the slowest.
     deep = any(one.ops >= 1000 for found in table.cases.values() for one in found.values())
     if not deep:
@@ -74,6 +73,7 @@ def series_grid(table: Table) -> Grid:
                 case if at == 0 else "", one.contender, str(one.ops), ms(one.p50), ms(one.p99),
                 *([ms(one.p999)] if deep else []), ratio(one.tail), *to_better[:2],
                 seconds(one.cpu_s), to_better[2], whole(one.usage.wakeups_per_s),
+                whole(one.usage.busiest_wakeups_per_s),
                 missing_text(one) if own else "", str(one.wrong),
             )  # fmt: skip
     return grid

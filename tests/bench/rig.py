@@ -92,6 +92,7 @@ class Series:
         return {
             "contender": self.contender, "ops": self.ops, "p50_us": self.p50, "p99_us": self.p99, "p999_us": self.p999,
             "cpu_s": self.cpu_s, "wakeups_per_s": self.usage.wakeups_per_s,
+            "busiest_wakeups_per_s": self.usage.busiest_wakeups_per_s,
             "us": self.us, "wrong": self.wrong, "missing_share": self.missing, "statuses": statuses,
             "counters": self.counters,
         }  # fmt: skip

@@ -92,6 +92,8 @@ def loss(effort: Effort, note: Note) -> Table:
                 table.facts[f"{case}: bytes per loss event"] = round(taken / packets)
             table.cases[case] = measured[size, percent] = found
             table.checks += criteria.loss_checks(size, percent, found)
+            if size == MB25:
+                table.checks.append(criteria.wakeups_check(case, found[OWN]))
             if (size, percent) == (MB25, 0):
                 table.checks.append(criteria.machine_cpu_check(case, found, criteria.CPU_SHAPED))
     table.checks += criteria.own_checks(measured, HOSTS, RATE)
@@ -193,6 +195,7 @@ def unshaped(effort: Effort, note: Note) -> Table:
                 table.cases[f"N={hosts}, {size_name(size)}"] = found
                 table.checks.append(criteria.unshaped_check(hosts, size, found))
                 if size == MB25:
+                    table.checks.append(criteria.wakeups_check(f"N={hosts}, {size_name(size)}", found[OWN]))
                     moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
                     table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
                     limit = criteria.CPU_WIDE if has_wide_products() else criteria.CPU_NARROW

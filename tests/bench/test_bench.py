@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -157,11 +157,15 @@ def test_usage__is_per_op_and_adds_up() -> None:
     assert math.isnan(found[OWN].cpu_s)
     assert criteria.machine_cpu_check("case", found, 1.05).verdict == "not measured"
     for name, cpu_s in (("gloo cubic", 20.0), ("gloo bbr", 30.0), (OWN, 22.0)):
-        found[name].usage = Usage(cpu_s, 400, 2.0)
+        found[name].usage = Usage(cpu_s, Counter({7: 400}), 2.0)
     check = criteria.machine_cpu_check("case", found, 1.05)
     assert check.value == pytest.approx(1.1) and check.verdict == "FAIL"  # to cubic, which takes less than bbr
-    found[OWN].extend(Series(OWN, [10.0] * 100, usage=Usage(20.0, 500, 1.0)))
+    found[OWN].extend(Series(OWN, [10.0] * 100, usage=Usage(20.0, Counter({7: 200, 8: 300}), 1.0)))
     assert found[OWN].cpu_s == 0.21 and found[OWN].usage.wakeups_per_s == 300
+    # Thread 7 woke 600 times in 3 s.
+    check = criteria.wakeups_check("case", found[OWN])
+    assert (check.value, check.limit, check.verdict) == (200, 4000, "pass")
+    assert criteria.wakeups_check("case", Series(OWN, [1.0])).verdict == "not measured"
     assert found[OWN].as_dict()["wakeups_per_s"] == 300
 
 
@@ -179,11 +183,11 @@ def test_meter__counts_the_named_threads_alone() -> None:
     thread.start()
     ready.wait(30)
     own, others = Meter([os.getpid()], name), Meter([os.getpid()], "nobody")
-    while own.used().wakeups < 20:
+    while own.used().wakeups.total() < 20:
         time.sleep(0.001)
     waiting.set()
     thread.join()
-    assert others.used().wakeups == 0 and own.used().seconds > 0 and own.used().cpu_s >= 0
+    assert not others.used().wakeups.total() and own.used().seconds > 0 and own.used().cpu_s >= 0
 
 
 def test_limits__are_those_of_the_issue() -> None:
@@ -202,6 +206,7 @@ def test_limits__are_those_of_the_issue() -> None:
     assert (criteria.OWN_LOSS_RATIO, criteria.OWN_BOUND_RATIO, criteria.CROSS_GROWTH) == (1.06, 1.05, 1.05)
     assert (criteria.CPU_WIDE, criteria.CPU_NARROW, criteria.CPU_SHAPED) == (1.05, 1.15, 1.5)
     assert (criteria.CPU_NS_PER_BYTE, criteria.FEEDBACK_RATIO, criteria.SLOW_DEADLINE) == (0.45, 1 / 64, 1.3)
+    assert criteria.WAKEUPS_PER_S == 4000
 
 
 def test_report__shows_writes_and_draws(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ENGINE = "ut-engine"
@@ -27,7 +28,8 @@ class Usage:
     """What was taken between two moments."""
 
     cpu_s: float = 0.0
-    wakeups: int = 0
+    wakeups: Counter[int] = field(default_factory=Counter)
+    """By the number of the thread."""
     seconds: float = 0.0
 
     def __add__(self, more: Usage) -> Usage:
@@ -35,7 +37,13 @@ class Usage:
 
     @property
     def wakeups_per_s(self) -> float:
-        return self.wakeups / self.seconds if self.seconds else math.nan
+        """Of all threads together."""
+        return self.wakeups.total() / self.seconds if self.seconds else math.nan
+
+    @property
+    def busiest_wakeups_per_s(self) -> float:
+        """Of the one thread that woke most often."""
+        return max(self.wakeups.values(), default=0) / self.seconds if self.seconds else math.nan
 
 
 def parse_cpu_s(stat: str, ticks_per_s: int) -> float:
@@ -50,16 +58,16 @@ def parse_wakeups(status: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _wakeups(pids: Iterable[int], name: str) -> int:
-    total = 0
+def _wakeups(pids: Iterable[int], name: str) -> Counter[int]:
+    found: Counter[int] = Counter()
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").glob("*"):
             try:
                 if not name or (task / "comm").read_text().strip() == name:
-                    total += parse_wakeups((task / "status").read_text())
+                    found[int(task.name)] = parse_wakeups((task / "status").read_text())
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it has ended since it was listed
-    return total
+    return found
 
 
 def has_wide_products() -> bool:
