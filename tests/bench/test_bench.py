@@ -20,7 +20,7 @@ from tests.bench.overhead import beyond
 from tests.bench.rank import measure
 from tests.bench.rig import CODED, OWN, Series, moved_bytes, quantile, wire_bound_us
 from tests.bench.studies import Table
-from tests.bench.usage import Meter, Usage, parse_cpu_s, parse_wakeups
+from tests.bench.usage import Meter, Usage, parse_idle_s, parse_wakeups
 from ultima.api.job import Job
 from ultima.base.receipt import Receipt, Status
 from ultima.settings import config
@@ -147,7 +147,8 @@ def test_cpu__is_per_byte_that_was_sent() -> None:
 
 def test_usage__is_work_and_not_idleness() -> None:
     # user nice system idle iowait irq softirq steal guest guest_nice; guests are in user already
-    assert parse_cpu_s("cpu  100 20 300 5000 600 7 80 9 50 1\ncpu0 1 1 1 1", 100) == 5.16
+    stat = "cpu  100 20 300 5000 600 7 80 9 50 1\ncpu0 1 1 1 1\ncpu11 1 1 1 1\nintr 12 0\nctxt 5\n"
+    assert parse_idle_s(stat, 100) == (2, 56.0)
     assert parse_wakeups("Name:\tut-engine\nvoluntary_ctxt_switches:\t41\nnonvoluntary_ctxt_switches:\t7\n") == 41
     assert parse_wakeups("Name:\tgone\n") == 0
 
