@@ -4,7 +4,8 @@
 /* About what may stand: the mean. */
 static uint64_t mean(const ut_backlog *b)
 {
-    return UT_MAX2(b->rate / (UT_SECOND / UT_BACKLOG_NS), (uint64_t)UT_BACKLOG_BYTES);
+    const uint64_t worth = UT_MIN2(b->rate / (UT_SECOND / UT_BACKLOG_WORTH_NS), (uint64_t)UT_BACKLOG_WORTH_BYTES);
+    return UT_MAX2(UT_MAX2(b->rate / (UT_SECOND / UT_BACKLOG_NS), (uint64_t)UT_BACKLOG_BYTES), worth);
 }
 
 static uint64_t high(const ut_backlog *b)

@@ -5,6 +5,11 @@
  * queue that runs dry leaves the link idle. So the thread keeps about 100 us of the link there: it fills the queue up
  * to half as much again, and fills it anew when half of it is left.
  *
+ * A burst is half of the mean, and what it costs, a system call, a way through the kernel and a reply, hardly depends
+ * on its size. On a slow link 100 us are a handful of packets. So 64 KiB may stand there, in bursts of 22 packets of
+ * 1,500 bytes, as long as they leave within 2 ms: no more than twice the time for which a receiver keeps news to itself
+ * (UT_HOLD_NS) in any case.
+ *
  * How fast the queue drains is measured: a *look* asks the socket how much it still holds (SIOCOUTQ), and two looks
  * between which nothing was sent show what has left. The bytes are the kernel's, which count its own overhead, and so
  * does the rate. A socket that never holds anything, as on loopback or between two namespaces without a shaper, has no
@@ -19,13 +24,15 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_BACKLOG_NS = 100 * 1000,        /* of the link: the mean of what stands */
-    UT_BACKLOG_BYTES = 32 << 10,       /* and never less, for a thread that wakes late must not let it run dry */
-    UT_BACKLOG_PULSE_NS = 1000 * 1000, /* the shortest time, */
-    UT_BACKLOG_PULSE_BYTES = 32 << 10, /* and the least that must leave in it, to tell a rate by */
-    UT_BACKLOG_UNSEEN = 256,           /* looks that found nothing, before anything was ever found: */
-    UT_BACKLOG_SELDOM = 16,            /* then only every so many sendings are looked at */
-    UT_BACKLOG_GONE = 4096,            /* looks in a row that find nothing where there was a queue: it is gone */
+    UT_BACKLOG_NS = 100 * 1000,            /* of the link: the mean of what stands */
+    UT_BACKLOG_BYTES = 32 << 10,           /* and never less, for a thread that wakes late must not let it run dry */
+    UT_BACKLOG_WORTH_BYTES = 64 << 10,     /* what a slow link may hold for the sake of larger bursts, */
+    UT_BACKLOG_WORTH_NS = 2 * 1000 * 1000, /* ... if that leaves within this time */
+    UT_BACKLOG_PULSE_NS = 1000 * 1000,     /* the shortest time, */
+    UT_BACKLOG_PULSE_BYTES = 32 << 10,     /* and the least that must leave in it, to tell a rate by */
+    UT_BACKLOG_UNSEEN = 256,               /* looks that found nothing, before anything was ever found: */
+    UT_BACKLOG_SELDOM = 16,                /* then only every so many sendings are looked at */
+    UT_BACKLOG_GONE = 4096,                /* looks in a row that find nothing where there was a queue: it is gone */
     UT_BACKLOG_WAKE_MAX_NS = 10 * 1000 * 1000, /* a link that stood still may go on */
 };
 

@@ -38,20 +38,26 @@ static void backlog_look__says_rate_and_bound(void)
         {"found, rate not known: the least queue, 48 KiB at most", {{0, 20 * KIB, true}}, 0, 16 * KIB, 0},
         {"near its end: as much as fits", {{0, 38 * KIB, true}}, 0, 10 * KIB, 0},
         {"what fits is not worth it: full, and looked at again", {{0, 41 * KIB, true}}, 0, 0, 100},
-        {"125 bytes a microsecond: a gigabit", {{0, 200000, true}, {1000, 75000, false}}, 1000 * MBIT, 0, 468},
+        {"125 bytes a microsecond: a gigabit", {{0, 200000, true}, {1000, 75000, false}}, 1000 * MBIT, 0, 337},
+        {"100 Mbit/s: 2 ms are less than the least queue",
+         {{0, 45 * KIB, true}, {3000, 9284, false}},
+         12265333,
+         16 * KIB,
+         0},
+        {"200 Mbit/s: 2 ms are the mean", {{0, 100000, true}, {2000, 50000, false}}, 200 * MBIT, 0, 1000},
         {"less than a pulse tells nothing", {{0, 45 * KIB, true}, {900, 10 * KIB, false}}, 0, 16 * KIB, 0},
         {"nor do few bytes in a long time", {{0, 45 * KIB, true}, {5000, 40 * KIB, false}}, 0, 0, 100},
         {"pulses add up",
          {{0, 45 * KIB, true}, {500, 25 * KIB, false}, {0, 45 * KIB, true}, {500, 25 * KIB, false}},
          40 * KIB * 1000,
-         0,
-         225},
-        {"a queue that ran dry was at least so fast", {{0, 64000, true}, {1000, 0, false}}, 64000000, 16 * KIB, 0},
+         32 * KIB,
+         0},
+        {"a queue that ran dry was at least so fast", {{0, 64000, true}, {1000, 0, false}}, 64000000, 32 * KIB, 0},
         {"little that was gone at once tells nothing", {{0, 39000, true}, {1000, 0, false}}, 0, 16 * KIB, 0},
         {"at least: a slower hint is none",
          {{0, 200000, true}, {1000, 75000, false}, {0, 64000, true}, {1000, 0, false}},
          1000 * MBIT,
-         16 * KIB,
+         32 * KIB,
          0},
         {"10 Gbit/s: 125 KB is the mean, half as much again the most",
          {{0, 2000000, true}, {1000, 750000, false}, {10, 50000, false}, {0, 150000, true}},
@@ -185,9 +191,10 @@ static void run_link(uint64_t rate, ut_ns late, uint64_t *ret_most, double *ret_
 
 static void backlog__keeps_a_link_busy_with_little(void)
 {
-    static const uint64_t mbits[] = {10, 100, 500, 1000, 2500, 10000, 100000};
+    static const uint64_t mbits[] = {10, 100, 200, 500, 1000, 2500, 10000, 100000};
     for (size_t i = 0; i < sizeof(mbits) / sizeof(mbits[0]); i++) {
-        const uint64_t rate = mbits[i] * MBIT, mean = UT_MAX2(rate / 10000, (uint64_t)32 * KIB);
+        const uint64_t rate = mbits[i] * MBIT, worth = UT_MIN2(rate / 500, (uint64_t)64 * KIB);
+        const uint64_t mean = UT_MAX2(UT_MAX2(rate / 10000, (uint64_t)32 * KIB), worth);
         uint64_t most;
         double idle;
         check_reseed((uint64_t)i);
