@@ -25,7 +25,9 @@ ut_ns ut_coalesce_span(uint64_t rate, ut_ns slack)
 {
     if (rate == 0)
         return 0;
-    return UT_MIN2(UT_MIN2(slack / 2, (ut_ns)UT_COALESCE_SPAN_MAX_NS), UT_COALESCE_PACKETS * UT_SECOND / rate);
+    const ut_ns few = UT_MIN2(UT_COALESCE_FEW * UT_SECOND / rate, (ut_ns)UT_COALESCE_SPAN_MAX_NS);
+    const ut_ns span = UT_MAX2(few, (ut_ns)UT_COALESCE_SPAN_NS);
+    return UT_MIN2(UT_MIN2(slack / 2, span), UT_COALESCE_PACKETS * UT_SECOND / rate);
 }
 
 ut_ns ut_coalesce_until(const ut_coalesce *c, uint64_t awaited, ut_ns now)

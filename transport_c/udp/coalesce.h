@@ -4,9 +4,10 @@
  * they interrupt. On a slow link a packet comes every 50 us, and a wake-up with its system calls costs more than the
  * packet. In the middle of a large op nothing needs an answer within that time.
  *
- * Three things bound the *span* between two readings. A wake-up 4,000 times a second costs little, so longer spans
- * bring nothing. A wake-up that finds many packets is paid for by them, so fast links need hardly any span. And the
- * peers' windows must outlast it: an acknowledgement that comes a span later costs nothing while at least that time is
+ * Three things bound the *span* between two readings. A thread that wakes 4,000 times a second for 10 packets each time
+ * is busy with packets and not with waking, so longer spans bring nothing; fewer than 10 are waited for, up to twice
+ * that span. A wake-up that finds many packets is paid for by them, so fast links need hardly any span. And the peers'
+ * windows must outlast it: an acknowledgement that comes a span later costs nothing while at least that time is
  * spent in queues anyway, which is what a round trip takes beyond the least that was seen. Round trips are measured
  * towards the peers; they are believed to hold for the way back.
  *
@@ -21,10 +22,12 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_COALESCE_SPAN_MAX_NS = 250 * 1000,
-    UT_COALESCE_GATHERED = 16,          /* packets in one message of the kernel's: they have gathered already */
-    UT_COALESCE_PACKETS = 64,           /* packets that pay for a wake-up */
-    UT_COALESCE_PULSE_NS = 2000 * 1000, /* the shortest time to tell a rate by; nothing for so long ends a rate */
+    UT_COALESCE_SPAN_NS = 250 * 1000,
+    UT_COALESCE_FEW = 10,                 /* packets for which a thread waits longer, */
+    UT_COALESCE_SPAN_MAX_NS = 500 * 1000, /* ... but not longer than this */
+    UT_COALESCE_GATHERED = 16,            /* packets in one message of the kernel's: they have gathered already */
+    UT_COALESCE_PACKETS = 64,             /* packets that pay for a wake-up */
+    UT_COALESCE_PULSE_NS = 2000 * 1000,   /* the shortest time to tell a rate by; nothing for so long ends a rate */
 };
 
 typedef struct ut_coalesce {

@@ -15,10 +15,12 @@ static void coalesce_span__is_the_least_of_three(void)
     } rows[] = {
         {"no rate is known", 0, UT_MS, 0},
         {"round trips are as short as they can be: nobody may wait", 20000, 0, 0},
-        {"250 Mbit/s, round trips of a millisecond in queues: 4,000 wake-ups a second", 20000, UT_MS, 250 * UT_US},
+        {"1 Gbit/s, round trips of milliseconds in queues: 4,000 wake-ups a second", 80000, 2 * UT_MS, 250 * UT_US},
+        {"400 Mbit/s: until 10 packets are there", 32000, 2 * UT_MS, 312500},
+        {"250 Mbit/s: the same", 20000, 2 * UT_MS, 500 * UT_US},
         {"half of what round trips take in queues", 20000, 100 * UT_US, 50 * UT_US},
         {"10 Gbit/s: 64 packets are worth a wake-up", 800000, UT_MS, 80 * UT_US},
-        {"a packet now and then: no longer than others", 10, UT_MS, 250 * UT_US},
+        {"a packet now and then: twice as long as others", 10, 2 * UT_MS, 500 * UT_US},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const ut_ns span = ut_coalesce_span(rows[i].rate, rows[i].slack);
@@ -67,12 +69,12 @@ static void coalesce_until__only_what_is_far_from_its_end_waits(void)
     const ut_ns now = run_steadily(&c, 20);
     CHECK_EQ(ut_coalesce_until(&c, 1000, now), 0); /* no slack is known */
     c.slack = UT_MS;
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now), now + 250 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 249 * UT_US), now + 250 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 250 * UT_US), 0); /* a span is over when it is over */
-    /* Two spans bring 10 packets. */
-    CHECK_EQ(ut_coalesce_until(&c, 11, now), now + 250 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 10, now), 0);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now), now + 500 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 499 * UT_US), now + 500 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 500 * UT_US), 0); /* a span is over when it is over */
+    /* Two spans bring 20 packets. */
+    CHECK_EQ(ut_coalesce_until(&c, 21, now), now + 500 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 20, now), 0);
     CHECK_EQ(ut_coalesce_until(&c, 0, now), 0);
 }
 
