@@ -59,7 +59,7 @@ static void send_slots(uint32_t first, uint32_t count, bool arrive)
         CHECK(ut_conn_may_send(&tx, PACKET) > 0);
         uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, first + i, PACKET, false, now);
         if (arrive)
-            ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 100 * UT_US);
+            ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 100 * UT_US);
     }
     now += 100 * UT_US;
 }

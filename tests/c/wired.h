@@ -88,9 +88,36 @@ __attribute__((unused)) static void new_path(uint32_t a, uint32_t b)
     reach(b, a);
 }
 
+/* If it is set, packets of one length that reach a host one after the other are given to its engine in one piece, the
+ * last perhaps shorter, as the kernel does with GRO. */
+static bool joins;
+static struct {
+    uint8_t bytes[65536];
+    size_t len, each;
+    uint32_t to, port;
+} joined;
+
+static void give_joined(void)
+{
+    if (joined.len)
+        ut_engine_input(wired[joined.to].engine, joined.port, joined.bytes, joined.len, joined.each, false, now);
+    joined.len = 0;
+}
+
 static void arrive(uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
-    ut_engine_input(wired[to].engine, port, packet, len, 0, false, now);
+    if (!joins) {
+        ut_engine_input(wired[to].engine, port, packet, len, 0, false, now);
+        return;
+    }
+    if (joined.to != to || joined.port != port || len > joined.each || joined.len + len > sizeof joined.bytes)
+        give_joined();
+    if (joined.len == 0)
+        joined.to = to, joined.port = port, joined.each = len;
+    memcpy(joined.bytes + joined.len, packet, len);
+    joined.len += len;
+    if (len < joined.each)
+        give_joined();
 }
 
 static void deliver(uint32_t from, const ut_burst *b)
@@ -104,6 +131,7 @@ static void deliver(uint32_t from, const ut_burst *b)
     CHECK_EQ(len, b->bytes);
     for (size_t at = 0; at < len; at += b->segment_bytes)
         carry(from, b, flat + at, UT_MIN2(len - at, (size_t)b->segment_bytes));
+    give_joined();
 }
 
 /* Runs all engines until |until|. */
@@ -113,6 +141,7 @@ static void run_until(ut_ns until)
     while (now < until) {
         bool moved = false;
         ut_ns wake = released ? released() : UT_NEVER;
+        give_joined();
         for (uint32_t h = 0; h < wired_hosts; h++) {
             ut_engine_tick(wired[h].engine, now);
             while (ut_engine_output(wired[h].engine, now, &b)) {

@@ -38,7 +38,7 @@ static void ut_conn__lost_bytes_come_back_as_credit(void)
     for (uint32_t i = 1; i < n; i++) {
         uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
-        ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+        ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
     }
     now += UT_MS;
     feedback();
@@ -58,7 +58,7 @@ static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
     for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
         uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
-        ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+        ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
     }
     now += UT_MS;
     feedback();
@@ -103,7 +103,7 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     feedback();
     CHECK_EQ(lost_slots, 1);
     CHECK_EQ(last_lost, 100);
-    ut_conn_received(&rx, late, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, late, 1, PACKET, 0, false, false, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
     CHECK(tx.tx.reorder > 0);
@@ -152,9 +152,9 @@ static void ut_conn__the_tail_is_probed_sooner(void)
     rx.tx.srtt = 200 * UT_US;
     feedback();
     CHECK_EQ(rx.say.at, UT_NEVER);
-    ut_conn_received(&rx, 40, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, 40, 1, PACKET, 0, false, false, now);
     CHECK_EQ(rx.say.at, now + UT_HOLD_NS);
-    ut_conn_received(&rx, 41, PACKET, 0, false, true, now);
+    ut_conn_received(&rx, 41, 1, PACKET, 0, false, true, now);
     CHECK_EQ(rx.say.at, now + 50 * UT_US);
 }
 
@@ -182,7 +182,7 @@ static void ut_conn__late_arrival_undoes_the_loss(void)
     feedback();
     CHECK_EQ(lost_slots, 1);
     uint64_t lost_bytes = tx.tx.lost_bytes;
-    ut_conn_received(&rx, pn, PACKET, 0, false, false, now);
+    ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
     CHECK_EQ(tx.tx.lost_bytes, lost_bytes - PACKET);
@@ -216,13 +216,13 @@ static void ut_conn__srtt_follows_rfc6298(void)
 {
     fresh();
     uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, PACKET, false, now);
-    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 2 * UT_MS);
+    ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 2 * UT_MS);
     now += 5 * UT_MS; /* 2 ms there, 3 ms held */
     feedback();
     CHECK_EQ(tx.tx.srtt, 2 * UT_MS);
     CHECK_EQ(tx.tx.rttvar, UT_MS);
     pn = ut_conn_sending(&tx, 7, 1 << 6, 1, PACKET, false, now);
-    ut_conn_received(&rx, pn, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 10 * UT_MS);
+    ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 10 * UT_MS);
     now += 10 * UT_MS;
     feedback();
     CHECK_EQ(tx.tx.srtt, 3 * UT_MS);
@@ -265,7 +265,7 @@ static void ut_conn__a_peer_that_sleeps_has_lost_nothing(void)
         ut_conn_sending(&tx, 7, 1 << 6, last_lost, 40, true, now);
     }
     for (uint64_t pn = 0; pn < tx.tx.next; pn++)
-        ut_conn_received(&rx, pn, 40, 0, false, false, now);
+        ut_conn_received(&rx, pn, 1, 40, 0, false, false, now);
     while (rx.say.at <= now)
         feedback();
     CHECK_EQ(lost_slots, 2);

@@ -101,8 +101,8 @@ static inline bool ut_account_own_fault(const ut_op_account *a)
 /* witness.c */
 /* An op opens that the hosts |started| have open already. */
 void ut_witness_begin(ut_op_account *a, uint64_t started, ut_ns now);
-/* |len| bytes from |host| were used. */
-void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, size_t len, ut_ns now);
+/* Of |packets| from |host| that came at once, of which |h| is one, all were used. */
+void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now);
 /* A valid packet of |host| came. |opened|: its record says that it has the op open. */
 void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now);
 /* Mask of the hosts because of which a collective must fail: something of theirs is missing, or they were not heard to

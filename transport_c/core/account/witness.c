@@ -38,20 +38,21 @@ void ut_witness_heard(ut_op_account *a, uint32_t host, bool opened, ut_ns now)
     n->heard = now;
 }
 
-void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, size_t len, ut_ns now)
+void ut_witness_data(ut_op_account *a, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now)
 {
     ut_note *n = &a->note[host];
     uint32_t lag = low24((uint32_t)(now / UT_US) - h->time_us);
     ut_witness_heard(a, host, true, now);
-    if (n->packets++ == 0) {
+    if (n->packets == 0) {
         n->first = now;
         n->lag_first = lag;
     }
+    n->packets += packets;
     int32_t over = signed24(low24(lag - n->lag_first));
     n->lag_least = UT_MIN2(n->lag_least, over);
     n->lag_most = UT_MAX2(n->lag_most, over);
     if (h->flags & UT_FLAG_REPAIR)
-        n->repaired += len;
+        n->repaired += h->payload_len;
 }
 
 static uint32_t us_after(ut_ns start, ut_ns at)

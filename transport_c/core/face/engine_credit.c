@@ -96,12 +96,13 @@ void ut_engine_waited(ut_engine *e, ut_ns waited)
     e->waited = (ut_engine_wait){.longest = waited, .packets = e->came.packets, .votes = votes};
 }
 
-void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers)
+void ut_engine_came(ut_engine *e, uint32_t packets, uint32_t bytes, uint64_t numbers)
 {
+    uint64_t lost = numbers > packets ? numbers - packets : 0;
     e->came.bytes += bytes;
-    e->came.packets++;
+    e->came.packets += packets;
     e->came.numbers += numbers;
-    e->came.runs += numbers > 2 ? numbers - 1 : 0;
+    e->came.runs += lost > 1 ? lost : 0;
 }
 
 /* Packets of the largest transfer that came from one peer in the newest ops of all jobs. UINT32_MAX if that is more

@@ -58,8 +58,9 @@ struct ut_engine {
 
 /* engine_credit.c */
 void ut_engine_credit_init(ut_engine *e);
-/* A packet of |bytes| came that was not seen before; |numbers| beyond the newest number of its path. */
-void ut_engine_came(ut_engine *e, uint32_t bytes, uint64_t numbers);
+/* So many packets came that were not seen before, of |bytes| in all, the last one |numbers| beyond the newest number of
+ * their path; if they are several, their own numbers follow each other. */
+void ut_engine_came(ut_engine *e, uint32_t packets, uint32_t bytes, uint64_t numbers);
 /* Hands out credit if anything has changed. */
 void ut_engine_credit_tick(ut_engine *e, ut_ns now);
 

@@ -5,6 +5,8 @@
 #include "core/face/engine_impl.h"
 #include "core/wire/pieces.h"
 
+enum { RUN_MOST = 16 }; /* packets of a run: that many payloads still lie in the first-level cache when they are used */
+
 static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
 {
     uint32_t host = cid & (UT_HOSTS_MAX - 1);
@@ -104,6 +106,10 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
 {
     ut_conn *c = &j->conn[host];
     uint64_t pn;
+    if (c->shut) { /* since its datagram was looked at, by one that came with it */
+        e->stats.unknown++;
+        return;
+    }
     if (!is_new(e, j, host, h->pn, &pn))
         return;
     c->rx.last = now;
@@ -112,8 +118,8 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         e->stats.data_refused++; /* beyond its credit; not acknowledged, so nothing is lost but time */
         return;
     }
-    ut_engine_came(e, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
-    ut_conn_received(c, pn, (uint32_t)len + j->frame.overhead, h->time_us, ce,
+    ut_engine_came(e, 1, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
+    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce,
                      h->ultima.last || h->flags & UT_FLAG_REPAIR, now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
@@ -122,18 +128,66 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     ut_taken_count(&e->stats, taken, h->payload_len);
 }
 
-static void input_data(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
+/* Packets of one aggregate that follow each other in one transfer, and that wait to be taken in as one. */
+typedef struct run {
+    ut_job *job;
+    uint32_t host;
+    uint32_t packets;
+    ut_data h[RUN_MOST];
+    const uint8_t *at[RUN_MOST];
+    size_t len[RUN_MOST];
+} run;
+
+/* What cannot be taken in as one is taken packet by packet, with the same outcome. */
+static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
 {
-    ut_data h;
+    uint32_t n = 0, bytes = 0;
+    ut_conn *c = r->packets ? &r->job->conn[r->host] : NULL;
+    uint64_t pn;
+    if (r->packets > 1 && !c->shut && !(r->h[0].flags & UT_FLAG_REPAIR) &&
+        ut_conn_check_pn(c, r->h[0].pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
+        c->rx.last = now;
+        n = ut_op_data_run(r->job, r->host, r->h, r->packets, now);
+    }
+    bool urgent = false;
+    for (uint32_t i = 0; i < n; i++) {
+        bytes += (uint32_t)r->len[i] + r->job->frame.overhead;
+        e->stats.bytes_used += r->h[i].payload_len;
+        urgent = urgent || r->h[i].ultima.last;
+    }
+    if (n > 0) {
+        ut_engine_came(e, n, bytes, pn + n - c->rx.next);
+        ut_conn_received(c, pn, n, bytes, r->h[n - 1].time_us, ce, urgent, now);
+        e->stats.data_used += n;
+    }
+    for (; n < r->packets; n++)
+        take_data(e, r->job, r->host, &r->h[n], r->at[n], r->len[n], ce, now);
+    r->packets = 0;
+}
+
+static void input_data(ut_engine *e, run *r, uint8_t *packet, size_t len, bool ce, ut_ns now)
+{
     ut_job *j;
     uint32_t host;
     if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, now, &j, &host))
         return;
-    int error = ut_data_decode(&h, packet, len, ut_job_check(j));
-    if (error)
+    ut_data *h = &r->h[r->packets];
+    int error = ut_data_decode(h, packet, len, ut_job_check(j));
+    if (error) {
         count_undecodable(e, error);
-    else
-        take_data(e, j, host, &h, packet, len, ce, now);
+        return;
+    }
+    if (r->packets > 0 && !ut_data_follows(h, h - 1)) {
+        ut_data alone = *h;
+        take_run(e, r, ce, now);
+        *(h = r->h) = alone;
+    }
+    r->job = j;
+    r->host = host;
+    r->at[r->packets] = packet;
+    r->len[r->packets++] = len;
+    if (r->packets == RUN_MOST)
+        take_run(e, r, ce, now);
 }
 
 static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
@@ -235,22 +289,27 @@ static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
 void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now)
 {
     size_t at = 0;
+    run r;
+    r.packets = 0;
     if (stride == 0 || stride > len)
         stride = len;
     do {
         size_t n = UT_MIN2(stride, len - at);
         e->stats.packets_received++;
         unsigned kind = ut_wire_kind(data + at, n);
-        if (port == UT_PORT_DATA && kind == UT_KIND_PIECE)
+        if (port == UT_PORT_DATA && kind == UT_KIND_PIECE) {
+            take_run(e, &r, ce, now);
             input_piece(e, data + at, n, ce, now);
-        else if (port == UT_PORT_DATA)
-            input_data(e, data + at, n, ce, now);
-        else if (kind == UT_KIND_GRANT)
+        } else if (port == UT_PORT_DATA) {
+            input_data(e, &r, data + at, n, ce, now);
+        } else if (kind == UT_KIND_GRANT) {
             input_grant(e, data + at, n, now);
-        else
+        } else {
             input_feedback(e, data + at, n, now);
+        }
         at += n;
     } while (at < len);
+    take_run(e, &r, ce, now);
     e->stats.progress++;
 }
 

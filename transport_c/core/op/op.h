@@ -138,8 +138,7 @@ bool ut_op_repair_in_time(const ut_job *j, const ut_op *op, uint32_t host, uint3
 /* When the next round of stage 1 gives up, where sums are forwarded; UT_NEVER for no more. */
 ut_ns ut_op_round_cut_at(const ut_op *op);
 void ut_op_cut_round(ut_job *j, ut_op *op, ut_ns now);
-/* The present stage gives up on what is missing, |how| says why; the op ends with what it has. Both for a RUNNING op.
- */
+/* A RUNNING op's stage gives up on what is missing, |how| says why; the op ends with what it has. */
 void ut_op_cut(ut_job *j, ut_op *op, unsigned how, ut_ns now);
 void ut_op_deadline(ut_job *j, ut_op *op, ut_ns now);
 /* An ENDING op goes on. */
@@ -175,8 +174,9 @@ enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUS
 void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now);
-/* The op's half of a feedback speaks of ops that no peer can have come to, or takes back what it said. Changes nothing.
- */
+/* So many of |packets| that follow each other (ut_data_follows), from the first on, were used; 0: give them singly. */
+uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now);
+/* The op's half of a feedback speaks of ops to which no peer can have come, or takes back words. Changes nothing. */
 bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f);
 /* The op's half of a feedback that is not wild: records and floors. */
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Packets in: a slot's bit is tested, then the payload is folded straight from the receive buffer into its place, once.
+ * Packets that follow each other in one transfer are taken in as one run: its place is looked up once, and what is
+ * noted of a packet is noted once.
  */
 #include "core/base/plant.h"
 #include "core/op/op.h"
@@ -29,10 +31,17 @@ static uint32_t coverage_most(const ut_job *j, const ut_op *op, uint32_t host, u
     return stage == 1 && op->plan.schedule.direct && !op->plan.schedule.placed ? ut_job_ranks_of(j, host) : j->world;
 }
 
-enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
+/* Where a data packet's payload belongs. */
+typedef struct place {
+    ut_op *op;
+    const ut_step *step;
+    ut_transfer *transfer;
+    uint32_t slot;
+} place;
+
+/* Finds it. USED: it is found. */
+static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret)
 {
-    const uint8_t *payload = h->payload;
-    size_t len = h->payload_len;
     uint64_t seq = ut_expand32(j->next_open, h->op_seq);
     ut_op *op = ut_job_op(j, seq);
     if (is_too_far(j, seq))
@@ -47,12 +56,23 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
     }
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX &&
-           !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, len, &slot))
+           !slot_of(j, &op->plan.schedule.step[i], &op->plan.transfer[i], h->ultima.offset, h->payload_len, &slot))
         i = op->plan.peer_next[i];
     if (i == UINT32_MAX || h->view != op->plan.view_tag || h->coverage > coverage_most(j, op, host, h->stage))
         return UT_TAKEN_REFUSED;
-    const ut_step *s = &op->plan.schedule.step[i];
-    ut_transfer *t = &op->plan.transfer[i];
+    *ret = (place){op, &op->plan.schedule.step[i], &op->plan.transfer[i], slot};
+    return UT_TAKEN_USED;
+}
+
+/* Takes a payload in at its place. */
+static enum ut_taken take(const place *at, const ut_data *h)
+{
+    ut_op *op = at->op;
+    const ut_step *s = at->step;
+    ut_transfer *t = at->transfer;
+    const uint8_t *payload = h->payload;
+    size_t len = h->payload_len;
+    uint32_t slot = at->slot;
     op->account.wire_received += len;
     bool needed = !(t->closed && !ut_planted(UT_PLANT_ACCEPT_LATE));
     if (needed && s->stage == 1 && !ut_transfer_has(t, slot))
@@ -68,9 +88,6 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         op->account.bytes_duplicate += len;
         return UT_TAKEN_DUPLICATE;
     }
-    t->last = now;
-    ut_witness_data(&op->account, host, h, len, now);
-    ut_op_packet_time(j, op, host, h, t, now);
     if (h->flags & UT_FLAG_REPAIR)
         op->account.bytes_repaired += len;
     if (s->stage == 1 && !op->plan.schedule.placed) {
@@ -80,9 +97,56 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         t->weight = s->stage == 1 ? h->coverage : t->weight;
         ut_fold_place(&op->fold, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
     }
-    if (ut_transfer_over(t))
-        ut_op_check(j, op, now);
     return UT_TAKEN_USED;
+}
+
+/* |packets|, the first and the last of which are given, were used. */
+static void note(ut_job *j, uint32_t host, const place *at, const ut_data *first, const ut_data *last, uint32_t packets,
+                 ut_ns now)
+{
+    at->transfer->last = now;
+    ut_witness_data(&at->op->account, host, first, packets, now);
+    ut_op_packet_time(j, at->op, host, first, at->transfer, now);
+    if (packets > 1)
+        ut_op_packet_time(j, at->op, host, last, at->transfer, now);
+}
+
+enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
+{
+    place at;
+    enum ut_taken taken = find(j, host, h, &at);
+    if (taken == UT_TAKEN_USED)
+        taken = take(&at, h);
+    if (taken != UT_TAKEN_USED)
+        return taken;
+    note(j, host, &at, h, h, 1, now);
+    if (ut_transfer_over(at.transfer))
+        ut_op_check(j, at.op, now);
+    return taken;
+}
+
+uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now)
+{
+    place at;
+    if (find(j, host, h, &at) != UT_TAKEN_USED || at.op->fold.rule || at.transfer->closed)
+        return 0;
+    const uint32_t first = at.slot;
+    uint32_t n = 0;
+    while (n < packets && first + n < at.transfer->slots && !ut_transfer_has(at.transfer, first + n) &&
+           ut_transfer_slot_bytes(at.transfer, first + n, j->payload) == h[n].payload_len &&
+           !(at.step->stage == 1 && ut_fold_moot(&at.op->fold, at.step, first + n)))
+        n++;
+    if (n > 0 && at.transfer->done + n == at.transfer->slots)
+        n--; /* the one that ends the transfer comes alone, when all others have been noted */
+    for (uint32_t i = 0; i < n; i++) {
+        at.slot = first + i;
+        enum ut_taken taken = take(&at, &h[i]);
+        assert(taken == UT_TAKEN_USED);
+        (void)taken;
+    }
+    if (n > 0)
+        note(j, host, &at, h, &h[n - 1], n, now);
+    return n;
 }
 
 void ut_taken_count(ut_stats *s, enum ut_taken taken, size_t payload)

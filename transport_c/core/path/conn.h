@@ -202,9 +202,11 @@ bool ut_conn_feedback_is_newer(const ut_conn *c, uint64_t number);
 /* A feedback came that is not newer. Returns true if so many have come since the newest one, with rising numbers, that
  * the newest cannot have been the peer's own: a forged one shuts out the true ones. */
 bool ut_conn_feedback_overtaken(ut_conn *c, uint64_t number, ut_ns now);
-/* A packet came that is new. |urgent|: the sender has little or nothing else to send, or sends it again, so that news
- * of it are worth a feedback within a quarter of the round trip. */
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, bool urgent, ut_ns now);
+/* A packet came that is new, or so many with numbers from |pn| on that are newer than all before them. |bytes| are
+ * those of all, |time_us| the newest one's. |urgent|: the sender has little or nothing else to send, or sends it again,
+ * so that news of it are worth a feedback within a quarter of the round trip. */
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool urgent,
+                      ut_ns now);
 /* Keeps an early datagram. False if there is no room: the datagram must then not be acknowledged. */
 bool ut_conn_stash(ut_conn *c, const uint8_t *packet, size_t len);
 /* Lets the next feedback be sent at |at| or earlier. */

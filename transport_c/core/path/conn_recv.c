@@ -43,25 +43,28 @@ void ut_conn_control_came(ut_conn *c, uint64_t number)
     c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
 }
 
-void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t bytes, uint32_t time_us, bool ce, bool urgent, ut_ns now)
+void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool urgent,
+                      ut_ns now)
 {
+    uint64_t end = pn + packets;
+    assert(packets == 1 || pn >= c->rx.next);
     if (pn >= c->rx.next) {
         clear_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next);
         if (pn > c->rx.next && c->rx.gap_due == UT_NEVER) {
             c->rx.gap_due = pn + UT_REORDER_PACKETS; /* so much later it is lost, however little time has passed */
             urgent = true;
         }
-        c->rx.next = pn + 1;
+        c->rx.next = end;
         c->rx.time_us = time_us;
         c->rx.time_at = now;
     }
-    uint64_t at = pn % UT_REPLAY_BITS;
-    c->rx.bits[at / 64] |= 1ULL << (at % 64);
+    for (; pn < end; pn++)
+        c->rx.bits[pn % UT_REPLAY_BITS / 64] |= 1ULL << pn % 64;
     c->rx.bytes += bytes;
-    c->rx.packets++;
+    c->rx.packets += packets;
     c->rx.again_at = 0;
     c->rx.repeats = 0;
-    c->rx.ce += ce;
+    c->rx.ce += ce ? packets : 0;
     bool due = c->rx.packets - c->rx.reported >= UT_FEEDBACK_PACKETS || c->rx.next >= c->rx.gap_due;
     ut_conn_speak_at(c, due ? now : now + (urgent ? ut_conn_hold_urgent(c) : (ut_ns)UT_HOLD_NS));
 }

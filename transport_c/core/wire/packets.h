@@ -70,6 +70,14 @@ typedef struct ut_data {
     size_t payload_len;
 } ut_data;
 
+/* Whether |next| is what a sender sends after |h| in the middle of one transfer, in one burst. */
+static inline bool ut_data_follows(const ut_data *next, const ut_data *h)
+{
+    return next->cid == h->cid && next->pn == h->pn + 1 && next->op_seq == h->op_seq && next->view == h->view &&
+           next->stage == h->stage && next->coverage == h->coverage && next->flags == h->flags &&
+           next->time_us == h->time_us && next->ultima.offset == h->ultima.offset + h->payload_len;
+}
+
 /* A part of a data packet that was too large for the path. */
 typedef struct ut_piece {
     uint8_t index;  /* from 0 */
