@@ -38,8 +38,8 @@ static struct parcel {
     uint8_t bytes[1472];
 } parcels[512];
 
-/* The daemon of host |h| starts, and its trainer, where the job stands at op |first|. */
-static void born(uint32_t h, ut_job_options options, uint64_t first)
+/* The daemon of host |h| starts where the job stands at op |first|, and its trainer when it stands at |joins|. */
+static void born_to(uint32_t h, ut_job_options options, uint64_t first, uint64_t joins)
 {
     struct host *x = &hosts[h];
     ut_job_config job = {.hosts = n,
@@ -53,7 +53,12 @@ static void born(uint32_t h, ut_job_options options, uint64_t first)
     memset(x, 0, sizeof *x);
     x->engine = plug_in(&job);
     ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA, 0, 0};
-    CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, first, &x->session), UT_OK);
+    CHECK_EQ(ut_engine_session_add(x->engine, 0, &m, joins, &x->session), UT_OK);
+}
+
+static void born(uint32_t h, ut_job_options options, uint64_t first)
+{
+    born_to(h, options, first, first);
 }
 
 /* |n| hosts, host h with algorithm[h]. */

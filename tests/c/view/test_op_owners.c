@@ -32,16 +32,22 @@ static void die(uint32_t h)
             ut_engine_peer_absent(hosts[p].engine, 0, h, now);
 }
 
-static void come_back(uint32_t h, ut_job_options options)
+/* |late| ops pass between its daemon's coming and its trainer's. */
+static void come_back_late(uint32_t h, ut_job_options options, uint64_t late)
 {
     unplug(h);
-    born(h, options, seq);
+    born_to(h, options, seq - late, seq);
     dead &= ~(1u << h);
     silent &= ~(1u << h);
     for (uint32_t p = 0; p < n; p++)
         if (p != h && !(dead >> p & 1))
             new_path(h, p);
     run(now + 100 * UT_MS);
+}
+
+static void come_back(uint32_t h, ut_job_options options)
+{
+    come_back_late(h, options, 0);
 }
 
 static double value_of(uint32_t h, uint32_t i)
@@ -170,24 +176,28 @@ static void owners__one_dies(void)
         }
 }
 
-/* It contributes and is sent all from its first op on, and owns again a little later. */
+/* It contributes and is sent all from its first op on, and owns again a little later; also when ops have gone by since
+ * its daemon came, of which it has heard nothing. */
 static void owners__one_comes_back(void)
 {
-    for (uint32_t who = 0; who < 3; who++) {
+    for (uint32_t k = 0; k < 3 * 3; k++) {
+        const uint32_t who = k % 3, late = k / 3 * UT_OPS_MAX;
         begin_tar(3, (ut_job_options){0});
         op();
         die(who);
         ops_until_whole();
-        come_back(who, (ut_job_options){0});
-        uint32_t k = 0;
+        for (uint32_t more = 0; more < late; more++)
+            op();
+        come_back_late(who, (ut_job_options){0}, late);
+        uint32_t ops = 0;
         do {
             op();
             CHECK_MEAN(7, r[0].owners);
             CHECK_EQ(r[1].owners, r[0].owners);
             CHECK(r[0].owners == 7 || r[0].owners == (7u & ~(1u << who)));
-        } while (r[0].owners != 7 && ++k < 40);
-        CHECK_MSG(k >= AHEAD && k <= AHEAD + UT_OPS_MAX + 1, "owns again after %u ops", k);
-        for (k = 0; k < 10; k++) {
+        } while (r[0].owners != 7 && ++ops < 40);
+        CHECK_MSG(ops >= AHEAD && ops <= AHEAD + UT_OPS_MAX + 1, "owns again after %u ops", ops);
+        for (ops = 0; ops < 10; ops++) {
             op();
             CHECK_MEAN(7, 7);
         }

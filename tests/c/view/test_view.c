@@ -95,7 +95,7 @@ static void owners__back_when_it_follows(void)
         ut_view_here of = here(dead);
         CHECK_EQ(ut_view_say(&host[dead], &of).decider, UT_DECIDER_NONE);
         speak((dead + 1) % N);
-        CHECK(!ut_view_unsure(&host[dead], next));
+        CHECK(!ut_view_unsure(&host[dead]));
         CHECK_HEX(owners_at(&host[dead], next), ALL & ~(1ULL << dead));
         CHECK_LE(ops_until(ALL), AHEAD + 2);
     }
@@ -109,6 +109,37 @@ static void owners__back_when_it_follows(void)
         up |= 4;
         CHECK_HEX(owners_at(&host[0], at[0]), 0xb);
     }
+}
+
+/* The job runs on between a host's coming and its first op. Who was told nothing meanwhile still takes the first word
+ * that it hears, however far the job has come; and in its first four ops it takes nobody for gone. */
+static void owners__a_newcomer_that_begins_far_on(void)
+{
+    for (uint64_t on = 0; on < 40; on++) {
+        start_heard();
+        die(2);
+        CHECK_EQ(ops_until(0xb), AHEAD);
+        for (int k = 0; k < 10; k++)
+            op();
+        come_back(2, at[0]);
+        up &= ~4ULL;
+        deaf[2] = 0xb;
+        for (uint64_t k = 0; k < on; k++)
+            op();
+        up |= 4;
+        deaf[2] = 0;
+        at[2] = at[0];
+        CHECK(ut_view_unsure(&host[2]));
+        speak(0);
+        CHECK(!ut_view_unsure(&host[2]));
+        CHECK_HEX(owners_at(&host[2], at[2]), 0xb);
+        CHECK_LE(ops_until(ALL), AHEAD + 2);
+    }
+    start(100);
+    at[0] = at[1] = at[2] = 140;
+    deaf[0] = deaf[1] = deaf[2] = 8;
+    up = 7;
+    CHECK_EQ(ops_until(7), UT_OPS_MAX + AHEAD);
 }
 
 /* Of a decision that reached one host alone before its maker died, all learn from that one. */
@@ -343,6 +374,7 @@ int main(int argc, char **argv)
     RUN(owners__one_change_at_a_time);
     RUN(owners__who_never_came_owns);
     RUN(owners__back_when_it_follows);
+    RUN(owners__a_newcomer_that_begins_far_on);
     RUN(owners__a_word_that_few_heard);
     RUN(owners__a_broken_path_takes_no_shard);
     RUN(owners__the_last_to_learn);

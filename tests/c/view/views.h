@@ -114,6 +114,7 @@ static uint64_t op(void)
         if (!(up >> h & 1))
             continue;
         decide(h);
+        ut_view_opened(&host[h]);
         const ut_view_state *state = ut_view_at(&host[h], at[h]++);
         first = first.owners ? first : *state;
         same = same && memcmp(state, &first, sizeof first) == 0;

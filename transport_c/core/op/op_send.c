@@ -231,7 +231,7 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     ut_conn *c = &j->conn[host];
     ut_record next;
     bool announce = j->gathering->readiness(j, &next);
-    bool waits = ut_view_unsure(&j->view, j->next_open), unseen = announce;
+    bool waits = ut_view_unsure(&j->view), unseen = announce;
     ret->incast = ut_job_incast_own(j);
     ret->rx_floor = j->rx_floor;
     ret->tx_floor = ut_job_tx_floor(j);

@@ -35,7 +35,7 @@ void ut_job_view_init(ut_job *j)
     ut_view_init(&j->view, j->config.hosts, j->config.first_op_seq, most, first);
 }
 
-void ut_op_view_open(ut_job *j, ut_op *op)
+static void agree(ut_job *j, ut_op *op)
 {
     unsigned algorithm = ut_job_algorithm(j);
     if (algorithm != UT_TAR && algorithm != UT_TREE)
@@ -49,6 +49,12 @@ void ut_op_view_open(ut_job *j, ut_op *op)
     if (op->what.collective == UT_ALLREDUCE && op->what.mode != UT_RELIABLE)
         op->plan.owners = ut_view_at(&j->view, op->seq)->owners;
     op->plan.owns_nothing = algorithm == UT_TAR && !(op->plan.owners & ut_bit(j->config.self));
+}
+
+void ut_op_view_open(ut_job *j, ut_op *op)
+{
+    agree(j, op);
+    ut_view_opened(&j->view);
 }
 
 unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op)

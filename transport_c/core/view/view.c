@@ -19,11 +19,8 @@ void ut_view_init(ut_view *v, uint32_t hosts, uint64_t first_op_seq, const uint1
     ut_view_state all = {.owners = UINT64_MAX >> (UT_HOSTS_MAX - hosts)};
     if (first_op_seq == 0)
         memcpy(all.option, first, sizeof all.option);
-    *v = (ut_view){.plan = {.before = all, .after = all},
-                   .all = all.owners,
-                   .sure_from = first_op_seq ? first_op_seq + UT_OPS_MAX : 0,
-                   .missed_from = first_op_seq ? first_op_seq + UT_OPS_MAX : UT_NEVER,
-                   .wants_since = UT_NEVER};
+    *v = (ut_view){
+        .plan = {.before = all, .after = all}, .all = all.owners, .joined = first_op_seq != 0, .wants_since = UT_NEVER};
     memcpy(v->most, most, sizeof v->most);
     memset(v->said, UT_DECIDER_NONE, sizeof v->said);
 }
@@ -91,7 +88,7 @@ static uint8_t heard_decider(const ut_view *v, const ut_view_here *here)
         if (h < here->self && v->said[h] == h)
             return (uint8_t)h;
     }
-    return ut_view_unsure(v, here->next_open) ? UT_DECIDER_NONE : (uint8_t)here->self;
+    return ut_view_unsure(v) ? UT_DECIDER_NONE : (uint8_t)here->self;
 }
 
 /* Nobody else decides, nor is there one that we alone do not hear: two would quarrel. */
@@ -100,7 +97,7 @@ static bool decides(const ut_view *v, const ut_view_here *here)
     for (uint64_t rest = here->up; rest; rest &= rest - 1)
         if (v->said[__builtin_ctzll(rest)] < here->self)
             return false;
-    return !ut_view_unsure(v, here->next_open);
+    return !ut_view_unsure(v);
 }
 
 /* ---- waits ---- */
@@ -177,7 +174,7 @@ static uint64_t wanted_owners(const ut_view *v, const ut_view_here *here)
 {
     uint64_t next_open = here->next_open, after = v->plan.after.owners;
     uint64_t present = here->up | ut_bit(here->self), back = (here->up & v->follow) | ut_bit(here->self);
-    uint64_t gone = ~present & (next_open >= v->missed_from ? v->all : here->lost);
+    uint64_t gone = ~present & (v->joined && v->opened == UT_OPS_MAX ? v->all : here->lost);
     gone = least_held(v, gone & after & ~waiting(v->retry, gone, next_open) & ~waiting(v->keep, gone, next_open));
     gone = ut_planted(UT_PLANT_OWNERS_STAY) ? 0 : gone;
     back = ut_planted(UT_PLANT_OWNERS_COME_NOT_BACK) ? 0 : back;
@@ -241,6 +238,11 @@ void ut_view_decide(ut_view *v, const ut_view_here *here, const uint16_t want[UT
     v->wants_since = UT_NEVER;
 }
 
+void ut_view_opened(ut_view *v)
+{
+    v->opened = (uint8_t)UT_MIN2(v->opened + 1, UT_OPS_MAX);
+}
+
 ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here)
 {
     return (ut_view_claim){.plan = v->plan, .decider = heard_decider(v, here)};
@@ -259,12 +261,12 @@ void ut_view_hear(ut_view *v, uint32_t host, const ut_view_claim *word, const ut
     v->holds_at[host] = next_open;
     if (!knows || (p.from > next_open && p.from - next_open > FARTHEST))
         return;
-    bool unsure = ut_view_unsure(v, next_open);
+    bool unsure = ut_view_unsure(v);
     v->met |= here->up;
     ut_view_state at = *ut_view_at(v, next_open);
     uint64_t present = here->up | ut_bit(here->self);
-    present |= v->missed_from == UT_NEVER && next_open < COMING ? ~v->met : 0;
-    v->sure_from = 0;
+    present |= !v->joined && next_open < COMING ? ~v->met : 0;
+    v->told = true;
     if (ut_planted(UT_PLANT_HOSTILE_DECIDER) && host < here->self)
         present = 0;
     if (!unsure) {

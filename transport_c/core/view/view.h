@@ -54,9 +54,10 @@ typedef struct ut_view {
     ut_view_plan plan;
     uint16_t most[UT_VIEW_OPTIONS]; /* of each option */
     uint64_t all;                   /* the job's hosts */
-    uint64_t sure_from;             /* before this op_seq a host that joined a running job knows nothing; 0: told */
+    bool joined;                    /* this host came to a running job */
+    bool told;                      /* and has heard there what holds */
+    uint8_t opened;                 /* ops that it has opened, counted up to UT_OPS_MAX */
     uint64_t met;                   /* hosts that were ever up here */
-    uint64_t missed_from;           /* from this op on a host that was never met is gone; UT_NEVER in a new job */
     uint64_t follow;                /* hosts that have opened an op in this life of theirs */
     uint64_t latest;                /* the op to which the change that is under way may be put off */
     uint64_t wants_since;           /* op from which on this host would have other owners; UT_NEVER: it would not */
@@ -76,10 +77,11 @@ static inline const ut_view_state *ut_view_at(const ut_view *v, uint64_t op_seq)
 {
     return op_seq < v->plan.from ? &v->plan.before : &v->plan.after;
 }
-/* Returns whether this host joined a running job and has not yet been told what holds there. */
-static inline bool ut_view_unsure(const ut_view *v, uint64_t next_open)
+/* Returns whether this host joined a running job, has not yet been told what holds there, and has not yet opened
+ * UT_OPS_MAX ops in vain. Those are counted, not told by their op_seq: the job runs on while the host comes to it. */
+static inline bool ut_view_unsure(const ut_view *v)
 {
-    return next_open < v->sure_from;
+    return v->joined && !v->told && v->opened < UT_OPS_MAX;
 }
 /* Names a state in 16 bits, 0 for the one in which all own and every option is 0. Two states that differ in five bits
  * or fewer, or in their owners among the lowest 16 hosts alone, have different tags. */
@@ -87,6 +89,8 @@ uint16_t ut_view_tag(const ut_view *v, const ut_view_state *state);
 /* Op here->next_open is about to open. If this host decides, hosts that are gone leave the owners; hosts that are back
  * and open ops join them, and so do hosts that another one still holds; and options become as in |want|. */
 void ut_view_decide(ut_view *v, const ut_view_here *here, const uint16_t want[UT_VIEW_OPTIONS]);
+/* This host has opened an op. */
+void ut_view_opened(ut_view *v);
 /* Returns what a feedback of this host says of the view. */
 ut_view_claim ut_view_say(const ut_view *v, const ut_view_here *here);
 /* |host| sent |word|. What this host does not believe yet it may believe when it is said again. */
