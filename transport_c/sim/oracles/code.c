@@ -354,9 +354,9 @@ uint64_t sim_code_near(const sim_code *code, uint64_t from, uint64_t to, uint64_
         float expected = expected_at(code, &g, i);
         most = expected - expected == 0 ? UT_MAX2(most, expected < 0 ? -expected : expected) : most;
     }
-    const float apart = UT_MAX2(0.5f, most * 0x1p-22f);
+    const double apart = UT_MAX2(0.5, (double)most * 0x1p-22);
     for (; from < to; from++) {
-        float expected = expected_at(code, &g, from), x = values[from];
+        double expected = (double)expected_at(code, &g, from), x = (double)values[from];
         if (x - x == 0 && !(x > expected - apart && x < expected + apart))
             break;
     }
