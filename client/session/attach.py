@@ -77,13 +77,16 @@ class DaemonConnector:
         if settings.options.get("policy") == POLICY_CODED:
             _check_coded(settings)
         pause = RETRY_FIRST_S
+        answer: _TryAgain | None = None
         while True:
             try:
                 return self._attach_once(settings, until_ns)
             except _TryAgain as again:
+                # The last try has little time. What an earlier one was told says more than that this one heard nothing.
+                answer = answer if answer is not None and isinstance(again, _NoAnswer) else again
                 left = (min(until_ns, patience_ns) - time.monotonic_ns()) / 1e9
                 if left <= 0:
-                    raise again.error from again.__cause__
+                    raise answer.error from answer.__cause__
                 time.sleep(min(left, pause * random.uniform(0.8, 1.2)))
                 pause = min(2 * pause, RETRY_MOST_S)
 
@@ -135,6 +138,10 @@ class _TryAgain(Exception):
     def __init__(self, error: UltimaError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class _NoAnswer(_TryAgain):
+    """The time is over."""
 
 
 def _left_s(until_ns: int) -> float:
@@ -323,5 +330,5 @@ def _leave(path: str, session: int, ticket: str, timeout_s: float) -> None:
         trainer_pb2_grpc.TrainerServiceStub(channel).LeaveJob(request, timeout=timeout_s)
 
 
-def _no_answer(path: str) -> DaemonUnavailable:
-    return DaemonUnavailable(f"the daemon at {path} does not answer: it is stopped, or starved of CPU")
+def _no_answer(path: str) -> _NoAnswer:
+    return _NoAnswer(DaemonUnavailable(f"the daemon at {path} does not answer: it is stopped, or starved of CPU"))

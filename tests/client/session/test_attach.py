@@ -97,6 +97,15 @@ def test_attach__stale_socket_file(tmp_path: Path) -> None:
         ultima.connect(socket=tmp_path / "ultimad.sock", timeout="100ms")
 
 
+def test_attach__tells_the_last_answer_if_the_time_ends_without_one(tmp_path: Path) -> None:
+    """The last try has a millisecond, and what it misses says nothing of the daemon."""
+    hangs_up = lambda connection: connection.close()  # noqa: E731
+    with AttachServer(tmp_path, hangs_up, None) as server:
+        with ends_within(0.3), pytest.raises(ultima.DaemonUnavailable, match="hung up while attaching"):
+            connect(server, timeout="300ms")
+        assert len(server.hellos) == 2
+
+
 def test_attach__no_answer(tmp_path: Path) -> None:
     no_answer = pytest.raises(ultima.DaemonUnavailable, match="does not answer")
     with AttachServer(tmp_path, None) as server, ends_within(0.2), no_answer:
