@@ -98,12 +98,12 @@ class Peers:
         watch_request: peer_pb2.WatchRequest,
         on_news: Callable[[Place, peer_pb2.WatchResponse], None],
         on_lost: Callable[[Place, bool], None],
-        on_found: Callable[[Place, bool], None],
+        on_found: Callable[[Place], None],
         trust: Trust | None = None,
     ) -> None:
         """`on_lost` is told whether the watch stood: if so it broke, and this is the only call for it; if not, every
-        attempt has failed for MISSED_SECONDS, and the call is repeated with each further one. `on_found` is told
-        whether there was an `on_lost` before."""
+        attempt has failed for MISSED_SECONDS, and the call is repeated with each further one. `on_found` is called
+        each time that a watch stands, after a break or as the first one."""
         self._request, self._trust = watch_request, trust
         self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
         self._watches: dict[Place, asyncio.Task[None]] = {}
@@ -308,26 +308,25 @@ class Peers:
 
     async def _keep_watching(self, place: Place) -> None:
         clock = asyncio.get_running_loop().time
-        delay, lost_before, missed_from = RETRY_SECONDS_MIN, False, clock() + MISSED_SECONDS
+        delay, missed_from = RETRY_SECONDS_MIN, clock() + MISSED_SECONDS
         while True:
-            stands, why = await self._watch_once(place, lost_before)
+            stands, why = await self._watch_once(place)
             if stands:
                 delay = RETRY_SECONDS_MIN
                 log.warning("peer daemon lost place=%s reason=%s", place, why)
                 missed_from = clock() + MISSED_SECONDS
             if stands or clock() >= missed_from:
                 # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
-                lost_before = True
                 self._on_lost(place, stands)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, RETRY_SECONDS_MAX)
 
-    async def _watch_once(self, place: Place, lost_before: bool) -> tuple[bool, str]:
+    async def _watch_once(self, place: Place) -> tuple[bool, str]:
         """Watches until nothing does any more; whether a stream has stood, and why it ended."""
 
         def found() -> None:
             log.debug("watch stands place=%s", place)
-            self._on_found(place, lost_before)
+            self._on_found(place)
 
         now, then = self._begin(place, found), None
         self._streams[place] = now

@@ -191,11 +191,12 @@ class Fellows:
                 if link.host.place == place and (stood or link.up()):
                     self._host_absent(job, link.host.index, "its daemon is gone")
 
-    def found(self, place: Place, again: bool) -> None:
-        """A daemon can be watched. If it is a coordinator that was lost before, it may have forgotten its jobs."""
+    def found(self, place: Place) -> None:
+        """A daemon can be watched. If it is a coordinator, it may have forgotten its jobs: it may have died even before
+        the first watch stood, which nobody noticed then."""
         for job in list(self._jobs.values()):
             hosts = job.hosts()
-            if not again or not job.ready or job.membership is None or job.in_force is None or self._peers is None:
+            if not job.ready or job.membership is None or job.in_force is None or self._peers is None:
                 continue
             if hosts[0][0].place == place:
                 request = peer_pb2.RestoreRequest(

@@ -17,6 +17,7 @@ from tests.daemon.trust.papers import Authority, papers
 from tests.daemon.trust.secure import SECRET, by_secret, channel, refused, secure, trust_in
 from tests.e2e.hosts import free_port
 from ultima.daemon.base.errors import StartupError
+from ultima.daemon.hosts.host import Place
 from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2, peer_pb2_grpc, types_pb2
 from ultima.v1.limits import WIRE_VERSION
@@ -153,6 +154,27 @@ async def test_restore__by_the_nodes_of_a_job_brings_it_back(house: House, autho
     await back.join(0, 2, rendezvous=rendezvous(daemons[0]), secret=secret)
     assert daemons[0].jobs.all()[0].generation == generation
     await eventually(lambda: wired(daemons), "they have found each other")
+
+
+async def test_restore__of_a_coordinator_that_died_before_it_was_watched(house: House, authority: Authority) -> None:
+    """The first watch may stand only when the coordinator lives again: then no break tells that it forgot the job."""
+    port = free_port()
+    daemons = [await secure(house, authority, "n0", port=str(port)), await secure(house, authority, "n1")]
+    peers, begins = daemons[1]._peers, asyncio.Event()
+    assert peers is not None
+    watch_once = peers._watch_once
+
+    async def late(place: Place) -> tuple[bool, str]:
+        await begins.wait()
+        return await watch_once(place)
+
+    peers._watch_once = late  # type: ignore[method-assign]
+    trainers = await house.job(daemons)
+    trainers[0].hang_up()
+    daemons[0] = await house.restart(daemons[0])
+    assert daemons[0]._coordinator.record("job") is None
+    begins.set()
+    await eventually(lambda: daemons[0]._coordinator.record("job") is not None, "the other host tells of the job")
 
 
 async def test_restore__by_one_who_does_not_know_the_secret_is_void(house: House, authority: Authority) -> None:
