@@ -107,46 +107,6 @@ static void a_host_that_comes_back__believes_one_of_the_next_step(void)
     end();
 }
 
-static bool results_for_all_but_1(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
-{
-    (void)from;
-    return port == UT_PORT_DATA && packet[2] >> 6 == 2 && to != 1;
-}
-
-/* Host 1 alone has the results of many steps, one after the other. The others have summed their shards of each, so they
- * know that its word may be true: their ranks hear that they are behind, and all go on together. */
-static void one_host_alone_has_results__and_is_believed_each_time(void)
-{
-    begin(3, 1, coded(0));
-    run(20 * UT_MS);
-    drop = results_for_all_but_1;
-    for (uint64_t step = 0; step < 6; step++) {
-        for (uint32_t h = 0; h < n; h++)
-            give_step(h, 0, step, 100 * UT_MS);
-        run(200 * UT_MS);
-        (void)exact(1, 0, step);
-        for (uint32_t h = 0; h < n; h += 2) {
-            CHECK_EQ(receipt(h).status, UT_FAILED);
-            ask_step(h, step, 20 * UT_MS);
-            run(30 * UT_MS);
-            ut_receipt r = receipt(h);
-            CHECK_MSG(r.status == UT_BEHIND, "host %u, step %u: status %u", h, (unsigned)step, r.status);
-            CHECK_EQ(r.step, step);
-        }
-    }
-    is_told(0, 1, 1000000); /* and no further */
-    ask_step(0, 7, 20 * UT_MS);
-    run(30 * UT_MS);
-    CHECK_EQ(receipt(0).status, UT_FAILED);
-    drop = NULL;
-    for (uint32_t h = 0; h < n; h++)
-        give_step(h, 0, 6, UT_SECOND);
-    run(100 * UT_MS);
-    for (uint32_t h = 0; h < n; h++)
-        (void)exact(h, 0, 6);
-    end();
-}
-
 /* What host 1 heard of step 0 is lost, with its result. It gives to the step once more, and the others, who are past
  * it, say so. */
 static void a_host_that_missed_all_words__is_told_again(void)
@@ -301,7 +261,6 @@ int main(int argc, char **argv)
     RUN(steps_that_meet_in_one_op__do_not_mix);
     RUN(a_host_that_lies_of_steps__sends_nobody_away);
     RUN(a_host_that_comes_back__believes_one_of_the_next_step);
-    RUN(one_host_alone_has_results__and_is_believed_each_time);
     RUN(a_host_that_missed_all_words__is_told_again);
     RUN(the_root_of_a_tree__is_believed);
     RUN(a_gift_that_differs__leaves_a_sum_that_is_done);

@@ -33,7 +33,6 @@ struct ut_coded {
     ut_linear code;
     bool exact;
     uint64_t next;                     /* the step after the newest with a result here */
-    uint64_t summed;                   /* the step after the newest of which this host had all of its shard */
     uint64_t came_to;                  /* the step at which the job was when this host came to it; 0: at its start */
     uint64_t elsewhere;                /* the step after the newest with a result on some host */
     uint64_t elsewhere_op;             /* the op that had it there */

@@ -192,10 +192,9 @@ static uint64_t word_of_two(const ut_job *j, uint64_t *ret_most)
     return second;
 }
 
-/* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, or of one
- * whose shard this host has summed, for that needs the shards of all. More than that must be the word of two, if there
- * are as many others: one that lies must not send everybody away for good. In a tree it is the root that has every
- * result. */
+/* What hosts have told of the steps that are over. A host can be alone with the result of the very next step, for the
+ * one after that needs the shards of all. More than that must be the word of two, if there are as many others: one that
+ * lies must not send everybody away for good. In a tree it is the root that has every result. */
 static uint64_t over_elsewhere(const ut_job *j)
 {
     const struct ut_coded *c = j->partial->coded;
@@ -205,7 +204,7 @@ static uint64_t over_elsewhere(const ut_job *j)
         others += h != j->config.self && ut_job_host_is_up(j, h);
     if (others <= 1)
         return most;
-    uint64_t of_one = UT_MIN2(most, UT_MAX2(UT_MAX2(c->next, c->came_to) + 1, c->summed));
+    uint64_t of_one = UT_MIN2(most, UT_MAX2(c->next, c->came_to) + 1);
     return UT_MAX2(second, UT_MAX2(of_one, sums_of(j)->children ? c->told[0] : 0));
 }
 
@@ -218,15 +217,6 @@ static void come_to(ut_job *j)
         c->came_to = second;
 }
 
-/* Op |op_seq| has changed what is known of the steps that are over elsewhere. */
-static void learn(ut_job *j, uint64_t op_seq)
-{
-    struct ut_coded *c = j->partial->coded;
-    uint64_t there = over_elsewhere(j);
-    c->elsewhere_op = there > c->elsewhere ? op_seq : c->elsewhere_op;
-    c->elsewhere = there;
-}
-
 static bool hear(ut_job *j, uint32_t host, const ut_record *r)
 {
     struct ut_coded *c = j->partial->coded;
@@ -234,7 +224,10 @@ static bool hear(ut_job *j, uint32_t host, const ut_record *r)
     if (result || r->fresh || !runs) { /* who gives to a step has had those before it */
         c->told[host] = UT_MAX2(c->told[host], (uint64_t)r->oldest_step + result);
         come_to(j);
-        learn(j, r->op_seq - (!runs && r->op_seq)); /* a record of an op that has not started tells of those before */
+        uint64_t there = over_elsewhere(j);
+        /* The record of an op that has not started tells of those before. */
+        c->elsewhere_op = there > c->elsewhere ? r->op_seq - (!runs && r->op_seq) : c->elsewhere_op;
+        c->elsewhere = there;
     }
     if (runs && r->op_seq >= j->next_open && r->oldest_step < c->next) { /* word of what is over was lost */
         j->partial->announce = true;
@@ -382,10 +375,6 @@ static void count_redundant(const ut_job *j, const ut_op *op, ut_receipt *r)
 
 static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
 {
-    struct ut_coded *c = j->partial->coded;
-    if (op->plan.schedule.own != UT_CHUNK_NONE && ut_fold_own_done(&op->fold))
-        c->summed = UT_MAX2(c->summed, (uint64_t)op->what.step + 1);
-    learn(j, op->seq);
     ut_coded_ended(j, op, r, now);
     return true;
 }
