@@ -57,9 +57,9 @@ __attribute__((unused)) static void fill_random(uint8_t *p, size_t n)
         p[i] = (uint8_t)check_random();
 }
 
-/* Queues |bytes| of |data| in segments, gathered from pieces of at most |piece| bytes. */
+/* Queues |bytes| of |data| in segments. */
 __attribute__((unused)) static void push_burst(unsigned port, const uint8_t *data, uint32_t bytes,
-                                               uint32_t segment_bytes, size_t piece)
+                                               uint32_t segment_bytes)
 {
     ut_burst *b = ut_sender_slot(&lane.sender);
     b->to = lane.address[port];
@@ -67,13 +67,7 @@ __attribute__((unused)) static void push_burst(unsigned port, const uint8_t *dat
     b->segment_bytes = segment_bytes;
     b->segments = bytes <= segment_bytes ? 1 : (bytes + segment_bytes - 1) / segment_bytes;
     b->bytes = bytes;
-    b->iovs = 0;
-    for (size_t at = 0; at < bytes && b->iovs < 2 * UT_SEGMENTS_MAX;) {
-        /* The last piece that there is room for takes the rest. */
-        size_t len = b->iovs + 1 == 2 * UT_SEGMENTS_MAX ? bytes - at : UT_MIN2(piece, bytes - at);
-        b->iov[b->iovs++] = (ut_iov){data + at, len};
-        at += len;
-    }
+    memcpy(b->memory, data, bytes);
     ut_sender_push(&lane.sender);
 }
 

@@ -122,15 +122,11 @@ static void arrive(uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 
 static void deliver(uint32_t from, const ut_burst *b)
 {
-    static uint8_t flat[65536];
-    size_t len = 0;
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    CHECK_EQ(len, b->bytes);
-    for (size_t at = 0; at < len; at += b->segment_bytes)
-        carry(from, b, flat + at, UT_MIN2(len - at, (size_t)b->segment_bytes));
+    static uint8_t flat[UT_BURST_BYTES];
+    CHECK_LE(b->bytes, UT_BURST_BYTES);
+    memcpy(flat, b->memory, b->bytes);
+    for (size_t at = 0; at < b->bytes; at += b->segment_bytes)
+        carry(from, b, flat + at, UT_MIN2(b->bytes - at, (size_t)b->segment_bytes));
     give_joined();
 }
 

@@ -91,10 +91,9 @@ static void show_piece(const ut_piece *p, const uint8_t *packet, size_t len)
 {
     printf("piece %u %u %u %u ", p->index, p->whole, p->cid, p->pn);
     uint8_t again[UT_PACKET_MAX];
-    size_t half = (len - UT_PIECE_HEADER) / 2; /* the encoder gathers a piece from two places */
     const uint8_t *bytes = packet + UT_PIECE_HEADER;
     memcpy(again + UT_PIECE_HEADER, bytes, len - UT_PIECE_HEADER);
-    ut_piece_encode(again, p, bytes, half, bytes + half, len - UT_PIECE_HEADER - half);
+    ut_piece_encode(again, p, bytes, len - UT_PIECE_HEADER);
     print_hex(again, len);
 }
 

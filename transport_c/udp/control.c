@@ -232,7 +232,6 @@ int ut_driver_job_remove(ut_driver *d, uint32_t job)
         return FORKED;
     if (!has_job(d, job))
         return leave_no_job(d, job);
-    ut_sender_drop_data(&d->sender);
     ut_engine_job_remove(d->engine, job, ut_driver_now());
     ut_events_take(&d->events, d->engine, d->prompt_jobs, ut_driver_now()); /* its number may be another's next */
     ut_loop_ring(d); /* the trainers' last receipts, while we can still ring */
@@ -494,7 +493,6 @@ int ut_driver_session_remove(ut_driver *d, uint32_t session)
         return FORKED;
     if (session >= UT_SESSIONS_MAX || !d->sessions[session].used)
         return ut_driver_leave_failing(d, UT_ERR_UNKNOWN, "session %" PRIu32 ": there is no such session", session);
-    ut_sender_drop_data(&d->sender);
     remove_session(d, session);
     return ut_driver_leave_poking(d, UT_OK);
 }

@@ -8,10 +8,6 @@
 #include <netinet/udp.h>
 #include <sys/ioctl.h>
 
-/* The core's gather list is handed to the kernel as it is. */
-_Static_assert(sizeof(ut_iov) == sizeof(struct iovec), "ut_iov is an iovec");
-_Static_assert(offsetof(ut_iov, base) == offsetof(struct iovec, iov_base), "ut_iov is an iovec");
-_Static_assert(offsetof(ut_iov, len) == offsetof(struct iovec, iov_len), "ut_iov is an iovec");
 _Static_assert(UT_SEND_SLOTS <= 32, "the mask of free slots has 32 bits");
 
 void ut_sender_init(ut_sender *s, ut_socket *sockets)
@@ -56,7 +52,7 @@ void ut_sender_push(ut_sender *s)
 {
     ut_send_slot *slot = &s->slots[s->filling];
     assert(slot->burst.port < 2 && slot->burst.segments >= 1 && slot->burst.segments <= UT_SEGMENTS_MAX);
-    assert(slot->burst.iovs <= 2 * UT_SEGMENTS_MAX);
+    assert(slot->burst.bytes <= UT_BURST_BYTES);
     assert(slot->burst.segments == 1 || (slot->burst.segments - 1) * slot->burst.segment_bytes < slot->burst.bytes);
     ut_send_queue *q = &s->queues[slot->burst.port];
     assert(q->count < UT_SEND_QUEUE);
@@ -85,16 +81,21 @@ static uint32_t message_segments(const ut_send_queue *q, const ut_send_slot *slo
     return q->socket->gso && !slot->plain ? slot->burst.segments : 1;
 }
 
-static void address_message(struct msghdr *m, const ut_burst *b)
+/* |bytes| of the burst, from |at| on, as one message. */
+static struct msghdr *part_message(ut_sender *s, unsigned n, const ut_burst *b, size_t at, size_t bytes)
 {
-    *m = (struct msghdr){.msg_name = b->to.len ? (void *)(uintptr_t)b->to.bytes : NULL, .msg_namelen = b->to.len};
+    struct msghdr *m = &s->messages[n].msg_hdr;
+    s->iovs[n] = (struct iovec){.iov_base = (uint8_t *)(uintptr_t)b->memory + at, .iov_len = bytes};
+    *m = (struct msghdr){.msg_name = b->to.len ? (void *)(uintptr_t)b->to.bytes : NULL,
+                         .msg_namelen = b->to.len,
+                         .msg_iov = &s->iovs[n],
+                         .msg_iovlen = 1};
+    return m;
 }
 
-static void whole_message(struct msghdr *m, const ut_burst *b, uint8_t *control)
+/* Has the kernel cut the message into segments. */
+static void ask_for_segments(struct msghdr *m, const ut_burst *b, uint8_t *control)
 {
-    address_message(m, b);
-    m->msg_iov = (struct iovec *)(uintptr_t)b->iov;
-    m->msg_iovlen = b->iovs;
     if (b->segments == 1)
         return;
     m->msg_control = control;
@@ -107,47 +108,20 @@ static void whole_message(struct msghdr *m, const ut_burst *b, uint8_t *control)
     memcpy(CMSG_DATA(c), &segment, sizeof(segment));
 }
 
-/* Cuts the bytes of one segment out of the burst's gather list into |out|. Returns the pieces used, at most the
- * burst's. */
-static unsigned cut_segment(const ut_burst *b, uint32_t segment, struct iovec *out)
-{
-    size_t skip = (size_t)segment * b->segment_bytes, left = UT_MIN2(b->segment_bytes, b->bytes - skip);
-    unsigned used = 0;
-    for (unsigned i = 0; i < b->iovs && left > 0; i++) {
-        const ut_iov *v = &b->iov[i];
-        if (skip >= v->len) {
-            skip -= v->len;
-            continue;
-        }
-        size_t take = UT_MIN2(v->len - skip, left);
-        out[used++] = (struct iovec){.iov_base = (uint8_t *)(uintptr_t)v->base + skip, .iov_len = take};
-        left -= take;
-        skip = 0;
-    }
-    return used;
-}
-
 /* Lays out as much of the queue as fits one sendmmsg. */
 static unsigned build_messages(ut_sender *s, const ut_send_queue *q)
 {
-    unsigned n = 0, iovs = 0;
-    for (unsigned i = 0; i < q->count; i++) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < q->count && n < UT_SEND_MESSAGES; i++) {
         const ut_send_slot *slot = queue_at(s, q, i);
         const ut_burst *b = &slot->burst;
         if (message_segments(q, slot) == b->segments) {
-            if (n == UT_SEND_MESSAGES)
-                return n;
-            whole_message(&s->messages[n++].msg_hdr, b, s->control[i]);
+            ask_for_segments(part_message(s, n++, b, 0, b->bytes), b, s->control[i]);
             continue;
         }
-        for (uint32_t segment = slot->sent; segment < b->segments; segment++) {
-            if (n == UT_SEND_MESSAGES || iovs + b->iovs > UT_SEND_IOVS)
-                return n;
-            struct msghdr *m = &s->messages[n++].msg_hdr;
-            address_message(m, b);
-            m->msg_iov = &s->iovs[iovs];
-            m->msg_iovlen = cut_segment(b, segment, m->msg_iov);
-            iovs += (unsigned)m->msg_iovlen;
+        for (uint32_t segment = slot->sent; segment < b->segments && n < UT_SEND_MESSAGES; segment++) {
+            size_t at = (size_t)segment * b->segment_bytes;
+            part_message(s, n++, b, at, UT_MIN2(b->segment_bytes, b->bytes - at));
         }
     }
     return n;
@@ -226,10 +200,4 @@ void ut_sender_flush(ut_sender *s)
 void ut_sender_unblock(ut_sender *s, unsigned port)
 {
     s->queues[port].blocked = false;
-}
-
-void ut_sender_drop_data(ut_sender *s)
-{
-    while (s->queues[UT_PORT_DATA].count > 0)
-        queue_pop(s, &s->queues[UT_PORT_DATA]);
 }

@@ -24,7 +24,6 @@ enum {
     UT_SEND_QUEUE = 8, /* bursts that may wait for one socket */
     UT_SEND_SLOTS = 2 * UT_SEND_QUEUE,
     UT_SEND_MESSAGES = UT_SEGMENTS_MAX, /* of one sendmmsg */
-    UT_SEND_IOVS = 3 * UT_SEGMENTS_MAX, /* a cut at every segment adds at most one piece each */
 };
 
 typedef struct ut_send_slot {
@@ -50,9 +49,9 @@ typedef struct ut_sender {
     uint64_t pushed;         /* bytes of data since the last look at it */
     bool sent;               /* some of it has gone */
     struct mmsghdr messages[UT_SEND_MESSAGES];
-    struct iovec iovs[UT_SEND_IOVS];
+    struct iovec iovs[UT_SEND_MESSAGES];
     _Alignas(struct cmsghdr) uint8_t control[UT_SEND_QUEUE][CMSG_SPACE(sizeof(uint16_t))];
-    ut_send_slot slots[UT_SEND_SLOTS]; /* never moved: a burst points into itself */
+    ut_send_slot slots[UT_SEND_SLOTS];
 } ut_sender;
 
 /* |sockets| are two, by enum ut_port; they must outlive the sender. */
@@ -72,8 +71,5 @@ void ut_sender_push(ut_sender *s);
 void ut_sender_flush(ut_sender *s);
 /* The socket of |port| has room again. */
 void ut_sender_unblock(ut_sender *s, unsigned port);
-/* Forgets all data that waits, because its payload pointers are about to become invalid. Feedback lies whole in its
- * burst and stays. */
-void ut_sender_drop_data(ut_sender *s);
 
 #endif

@@ -28,7 +28,7 @@ static unsigned said(void)
     static ut_burst b;
     unsigned kinds = 0;
     while (ut_engine_output_feedback(engine, now, &b))
-        kinds |= 1u << ut_wire_kind(b.iov[0].base, b.iov[0].len);
+        kinds |= 1u << ut_wire_kind(b.memory, b.bytes);
     return kinds;
 }
 

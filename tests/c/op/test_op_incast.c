@@ -84,11 +84,11 @@ static unsigned granted(ut_ns at)
             if (burst.port != UT_PORT_FEEDBACK)
                 continue;
             ut_grant g;
-            if (ut_wire_kind(burst.packet, burst.bytes) == UT_KIND_GRANT) {
-                CHECK_EQ(ut_grant_decode(&g, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
+            if (ut_wire_kind(burst.memory, burst.bytes) == UT_KIND_GRANT) {
+                CHECK_EQ(ut_grant_decode(&g, burst.memory, burst.bytes, UT_CHECK_SUM), UT_OK);
                 grant[burst.to.bytes[0]] = UT_MAX2(grant[burst.to.bytes[0]], g.grant);
             } else {
-                CHECK_EQ(ut_feedback_decode(&f, burst.packet, burst.bytes, UT_CHECK_SUM), UT_OK);
+                CHECK_EQ(ut_feedback_decode(&f, burst.memory, burst.bytes, UT_CHECK_SUM), UT_OK);
                 grant[burst.to.bytes[0]] = UT_MAX2(grant[burst.to.bytes[0]], f.grant);
             }
         }

@@ -101,21 +101,15 @@ static void end(void)
 /* 8 ns a byte, on the sender's link and then on the receiver's. */
 static void send_on(uint32_t from, const ut_burst *b)
 {
-    static uint8_t flat[65536];
-    size_t len = 0;
     uint32_t to = b->to.bytes[0];
-    for (uint32_t i = 0; i < b->iovs; i++) {
-        memcpy(flat + len, b->iov[i].base, b->iov[i].len);
-        len += b->iov[i].len;
-    }
-    for (size_t at = 0; at < len; at += b->segment_bytes) {
-        uint32_t bytes = (uint32_t)UT_MIN2(len - at, (size_t)b->segment_bytes);
+    for (uint32_t at = 0; at < b->bytes; at += b->segment_bytes) {
+        uint32_t bytes = UT_MIN2(b->bytes - at, b->segment_bytes);
         CHECK(queued[to] < PACKETS);
         packet *p = &queue[to][(first[to] + queued[to]++) % PACKETS];
         hosts[from].up = UT_MAX2(hosts[from].up, now) + bytes * 8;
         hosts[to].down = UT_MAX2(hosts[to].down, hosts[from].up + DELAY) + bytes * 8;
         *p = (packet){.at = hosts[to].down, .to = to, .port = b->port, .len = bytes};
-        memcpy(p->bytes, flat + at, bytes);
+        memcpy(p->bytes, b->memory + at, bytes);
     }
 }
 

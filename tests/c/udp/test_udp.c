@@ -101,7 +101,7 @@ static void burst__arrives_whole(void)
         lane_open(hosts[row >> 2], from, to);
         const uint32_t bytes = 44 * PACKET - 700;
         fill_random(payload, bytes);
-        push_burst(UT_PORT_DATA, payload, bytes, PACKET, 32 + 1440);
+        push_burst(UT_PORT_DATA, payload, bytes, PACKET);
         ut_sender_flush(&lane.sender);
         drain(UT_PORT_DATA, &got);
         CHECK_MSG(got.datagrams == 44, "row %u: %u datagrams", row, got.datagrams);
@@ -131,7 +131,7 @@ static void burst__is_cut_anywhere(void)
         fill_random(payload, UT_MIN2(bytes, sizeof(payload)));
         if (bytes > sizeof(payload))
             continue;
-        push_burst(UT_PORT_DATA, payload, bytes, segment, 1 + check_below(2 * segment));
+        push_burst(UT_PORT_DATA, payload, bytes, segment);
         ut_sender_flush(&lane.sender);
         heap all = {.len = 0};
         for (bool more = true; more;) {
@@ -154,11 +154,11 @@ static void bursts__are_gathered(void)
     lane_open("127.0.0.1", options_default, options_default);
     fill_random(payload, 16 * 100);
     for (unsigned i = 0; i < UT_SEND_QUEUE - 1; i++) {
-        push_burst(UT_PORT_DATA, payload + i * 100, 100, 100, 100);
-        push_burst(UT_PORT_FEEDBACK, payload + 800 + i * 100, 100, 100, 60);
+        push_burst(UT_PORT_DATA, payload + i * 100, 100, 100);
+        push_burst(UT_PORT_FEEDBACK, payload + 800 + i * 100, 100, 100);
     }
     CHECK(ut_sender_wants(&lane.sender, UT_PORT_DATA));
-    push_burst(UT_PORT_DATA, payload + 700, 100, 100, 100);
+    push_burst(UT_PORT_DATA, payload + 700, 100, 100);
     CHECK(!ut_sender_wants(&lane.sender, UT_PORT_DATA));
     CHECK(ut_sender_wants(&lane.sender, UT_PORT_FEEDBACK));
     ut_sender_flush(&lane.sender);
@@ -186,16 +186,16 @@ static void receive__reads_few_aggregates_at_once(void)
         return;
     }
     fill_random(payload, 3 * PACKET);
-    push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET, PACKET);
+    push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET);
     ut_sender_flush(&lane.sender);
     CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), 1);
     for (unsigned single = 0; single < 2; single++) {
-        push_burst(single ? UT_PORT_DATA : UT_PORT_FEEDBACK, payload, 100, 100, 100);
+        push_burst(single ? UT_PORT_DATA : UT_PORT_FEEDBACK, payload, 100, 100);
         ut_sender_flush(&lane.sender);
         CHECK_EQ(ut_receive(&lane.receiver, &lane.to[single ? UT_PORT_DATA : UT_PORT_FEEDBACK], &more), 1);
     }
     for (unsigned i = 0; i < BURSTS; i++) {
-        push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET, PACKET);
+        push_burst(UT_PORT_DATA, payload, 3 * PACKET, PACKET);
         ut_sender_flush(&lane.sender);
     }
     for (unsigned left = BURSTS; left; left -= UT_RECV_AGGREGATES) {
@@ -204,7 +204,7 @@ static void receive__reads_few_aggregates_at_once(void)
     }
     /* Single datagrams that fill a call are worth a larger one. */
     for (unsigned i = 0; i < UT_RECV_AGGREGATES + UT_RECV_MESSAGES; i++) {
-        push_burst(UT_PORT_DATA, payload, 100, 100, 100);
+        push_burst(UT_PORT_DATA, payload, 100, 100);
         ut_sender_flush(&lane.sender);
     }
     CHECK_EQ(ut_receive(&lane.receiver, &lane.to[UT_PORT_DATA], &more), UT_RECV_AGGREGATES);
@@ -225,8 +225,8 @@ static void gso__is_given_up_when_refused(void)
     CHECK_EQ(setsockopt(lane.from[0].fd, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)), 0);
     const uint32_t bytes = 10 * PACKET + 5;
     fill_random(payload, 2 * bytes);
-    push_burst(UT_PORT_DATA, payload, bytes, PACKET, 1000);
-    push_burst(UT_PORT_DATA, payload + bytes, bytes, PACKET, 1000);
+    push_burst(UT_PORT_DATA, payload, bytes, PACKET);
+    push_burst(UT_PORT_DATA, payload + bytes, bytes, PACKET);
     ut_sender_flush(&lane.sender);
     drain(UT_PORT_DATA, &got);
     CHECK_EQ(got.datagrams, 22);
@@ -250,7 +250,7 @@ static void gso__is_not_blamed_for_a_bad_address(void)
             ut_address_parse("127.0.0.1", 0, &lane.address[0]);
         else
             lane.address[0] = good;
-        push_burst(UT_PORT_DATA, payload, 5 * PACKET, PACKET, PACKET);
+        push_burst(UT_PORT_DATA, payload, 5 * PACKET, PACKET);
     }
     ut_sender_flush(&lane.sender);
     drain(UT_PORT_DATA, &got);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Payload out. A burst is packets of one transfer to one peer, each {header, payload} gathered from where the bytes
- * lie: no staging copy. Order: repairs of stage 2 first (a hole there makes replicas differ), then repairs of stage 1,
- * then fresh slots by op and schedule.
+ * Payload out. A burst is packets of one transfer to one peer. Order: repairs of stage 2 first (a hole there makes
+ * replicas differ), then repairs of stage 1, then fresh slots by op and schedule.
  */
 #include "core/base/digest.h"
 #include "core/op/op.h"

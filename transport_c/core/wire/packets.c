@@ -143,12 +143,10 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     return UT_OK;
 }
 
-void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
-                     size_t b_len)
+void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *bytes, size_t len)
 {
     put_common(out, UT_KIND_PIECE, h->index, h->whole, h->cid, h->pn);
-    uint32_t crc = ut_crc32c(ut_crc32c(0, out, UT_PIECE_HEADER), a, a_len);
-    put32(out + UT_CHECKSUM_AT, b_len ? ut_crc32c(crc, b, b_len) : crc);
+    put32(out + UT_CHECKSUM_AT, ut_crc32c(ut_crc32c(0, out, UT_PIECE_HEADER), bytes, len));
 }
 
 int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_check check)

@@ -206,9 +206,8 @@ void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payloa
 /* Checks the packet's shape, then its checksum. After UT_ERR_MALFORMED or UT_ERR_CHECKSUM |ret| is unspecified. */
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
-/* Writes the header of a piece whose bytes are those of |a| and then those of |b|. */
-void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *a, size_t a_len, const void *b,
-                     size_t b_len);
+/* Writes the header of a piece that holds |len| |bytes|, with the checksum over both. */
+void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *bytes, size_t len);
 int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_check check);
 
 /* Returns the bytes written, at most UT_FEEDBACK_MAX. */

@@ -49,26 +49,24 @@ size_t ut_pieces_memory(const ut_frame *f)
 
 uint32_t ut_pieces_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len, const ut_frame *f)
 {
-    /* In the burst's memory: the first piece's header, the packet's own, then the headers of the other pieces. */
-    uint8_t *first = b->headers + (size_t)b->segments * UT_DATA_HEADER, *inner = first + UT_PIECE_HEADER;
-    uint32_t each = ut_piece_bytes(f);
-    ut_data_encode(inner, h, len);
-    ut_piece p = {.whole = (uint16_t)(UT_DATA_HEADER + len), .cid = h->cid, .pn = h->pn};
-    size_t piece = UT_MIN2(len, each - UT_DATA_HEADER);
-    ut_piece_encode(first, &p, inner, UT_DATA_HEADER, payload, piece);
-    b->iov[b->iovs++] = (ut_iov){first, UT_PIECE_HEADER + UT_DATA_HEADER};
-    b->iov[b->iovs++] = (ut_iov){payload, piece};
-    uint8_t *header = inner + UT_DATA_HEADER;
-    for (size_t at = piece; at < len; at += piece, header += UT_PIECE_HEADER) {
-        piece = UT_MIN2(len - at, (size_t)each);
-        p.index++;
-        ut_piece_encode(header, &p, payload + at, piece, NULL, 0);
-        b->iov[b->iovs++] = (ut_iov){header, UT_PIECE_HEADER};
-        b->iov[b->iovs++] = (ut_iov){payload + at, piece};
+    const uint32_t each = ut_piece_bytes(f);
+    const size_t whole = UT_DATA_HEADER + len;
+    ut_piece p = {.whole = (uint16_t)whole, .cid = h->cid, .pn = h->pn};
+    uint32_t pieces = 0;
+    for (size_t at = 0; at < whole; at += each, pieces++) {
+        uint8_t *piece = b->memory + b->bytes, *bytes = piece + UT_PIECE_HEADER;
+        const size_t some = UT_MIN2(whole - at, (size_t)each);
+        if (at == 0) {
+            ut_data_encode(bytes, h, len);
+            memcpy(bytes + UT_DATA_HEADER, payload, some - UT_DATA_HEADER);
+        } else {
+            memcpy(bytes, payload + at - UT_DATA_HEADER, some);
+        }
+        p.index = (uint8_t)pieces;
+        ut_piece_encode(piece, &p, bytes, some);
+        b->segments++;
+        b->bytes += (uint32_t)(UT_PIECE_HEADER + some) + f->overhead;
     }
-    uint32_t pieces = p.index + 1u;
-    b->segments += pieces;
-    b->bytes += (uint32_t)(UT_DATA_HEADER + len) + pieces * (UT_PIECE_HEADER + f->overhead);
     return pieces;
 }
 

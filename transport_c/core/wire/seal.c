@@ -23,42 +23,21 @@ static ut_sealed sealed_of(uint8_t *packet, size_t len, uint64_t expected)
                        .index = kind == UT_KIND_PIECE ? packet[1] : 0};
 }
 
-/* Copies |bytes| from where |b| gathers them, behind what was copied before: |iov| and |at| keep the place. */
-static void gather(const ut_burst *b, uint8_t *out, size_t bytes, uint32_t *iov, size_t *at)
-{
-    while (bytes) {
-        const ut_iov *from = &b->iov[*iov];
-        size_t some = UT_MIN2(bytes, from->len - *at);
-        memcpy(out, (const uint8_t *)from->base + *at, some);
-        out += some;
-        bytes -= some;
-        *at += some;
-        if (*at == from->len) {
-            *at = 0;
-            ++*iov;
-        }
-    }
-}
-
 void ut_seal_burst(ut_burst *b, ut_ns now)
 {
     ut_sealed packets[UT_SEGMENTS_MAX];
     const ut_cipher *cipher = b->seal->cipher;
-    uint32_t iov = 0, done = 0;
-    size_t at = 0;
+    uint32_t done = 0;
     assert(b->seal->keys_out && b->bytes <= UT_BURST_BYTES);
     for (uint32_t i = 0; i < b->segments; i++) {
         uint32_t bytes = UT_MIN2(b->segment_bytes, b->bytes - done);
-        uint8_t *packet = b->sealed + done;
-        gather(b, packet, bytes - cipher->overhead, &iov, &at);
+        uint8_t *packet = b->memory + done;
         memset(packet + UT_CHECKSUM_AT, 0, UT_COMMON_HEADER - UT_CHECKSUM_AT);
         packets[i] = sealed_of(packet, bytes - cipher->overhead, b->number);
         done += bytes;
     }
-    assert(done == b->bytes && iov == b->iovs);
+    assert(done == b->bytes);
     cipher->seal(b->seal->keys_out, packets, b->segments, now);
-    b->iov[0] = (ut_iov){b->sealed, b->bytes};
-    b->iovs = 1;
 }
 
 size_t ut_seal_open(const ut_seal *s, uint8_t *packet, size_t len, uint64_t expected, ut_ns now)

@@ -57,7 +57,7 @@ typedef struct ut_seal {
 } ut_seal;
 
 typedef struct ut_burst ut_burst;
-/* Seals all segments of a burst whose path has a cipher and keys; the burst then gathers from its own memory. */
+/* Seals all segments of a burst whose path has a cipher and keys, in place. */
 void ut_seal_burst(ut_burst *b, ut_ns now);
 /* Opens in place a datagram of |len| bytes that ut_wire_peek has let through. |expected| is a number near that of the
  * datagram. Returns the bytes of the packet without its tag, and 0 if the packet is not from this path's peer. */

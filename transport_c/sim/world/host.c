@@ -195,26 +195,18 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
         burst->to.bytes[1] != burst->port)
         sim_fail(w, "burst", h->index, "%u segments to an address of %u bytes, host %u, port %u", burst->segments,
                  burst->to.len, burst->to.bytes[0], burst->port);
-    uint8_t *whole = sim_room(burst->bytes);
-    size_t at = 0;
-    for (uint32_t i = 0; i < burst->iovs; i++) {
-        if (at + burst->iov[i].len > burst->bytes)
-            sim_fail(w, "burst", h->index, "%u iovs hold more than the %u bytes named", burst->iovs, burst->bytes);
-        memcpy(whole + at, burst->iov[i].base, burst->iov[i].len);
-        at += burst->iov[i].len;
-    }
-    bool pieces =
-        burst->port == UT_PORT_DATA && ut_wire_kind(whole, at) == UT_KIND_PIECE; /* several of them make one packet */
+    bool pieces = burst->port == UT_PORT_DATA &&
+                  ut_wire_kind(burst->memory, burst->bytes) == UT_KIND_PIECE; /* several of them make one packet */
     uint32_t most = pieces ? UT_SEGMENTS_MAX : w->plan.segments_max;
     uint64_t least = (uint64_t)(burst->segments - 1) * burst->segment_bytes;
-    if (at != burst->bytes || at <= least || at > least + burst->segment_bytes ||
+    if (burst->bytes <= least || burst->bytes > least + burst->segment_bytes || burst->bytes > UT_BURST_BYTES ||
         (burst->segments > 1 && burst->segment_bytes > w->plan.packet_bytes) || burst->segments > most)
-        sim_fail(w, "burst", h->index, "%u segments of %u bytes from %zu bytes in iovs, %u named", burst->segments,
-                 burst->segment_bytes, at, burst->bytes);
-    for (at = 0; at < burst->bytes; at += burst->segment_bytes) {
+        sim_fail(w, "burst", h->index, "%u segments of %u bytes in %u bytes", burst->segments, burst->segment_bytes,
+                 burst->bytes);
+    for (uint32_t at = 0; at < burst->bytes; at += burst->segment_bytes) {
         uint32_t len = (uint32_t)UT_MIN2(burst->segment_bytes, burst->bytes - at);
         sim_packet *packet = sim_packet_make(w, h->index, burst->to.bytes[0], burst->port, len);
-        memcpy(packet->bytes, whole + at, len);
+        memcpy(packet->bytes, burst->memory + at, len);
         if (burst->port == UT_PORT_DATA)
             h->sent_data++;
         else
@@ -222,7 +214,6 @@ static void put_on_wire(sim_world *w, sim_host *h, const ut_burst *burst)
         sim_net_send(w, sim_lie(w, packet));
     }
     h->busy_until += w->plan.batch_cost + burst->segments * w->plan.sent_cost;
-    free(whole);
 }
 
 /* Bytes in the up-link at which a send blocks. */

@@ -349,7 +349,7 @@ static void lie_in_piece(sim_rng *rng, uint8_t *bytes, uint32_t len, enum ut_che
     default:
         LIE(rng, p.pn);
     }
-    ut_piece_encode(bytes, &p, p.bytes, p.len, NULL, 0);
+    ut_piece_encode(bytes, &p, p.bytes, p.len);
 }
 
 /* ---- the whole ---- */

@@ -209,11 +209,11 @@ static void seal_as(sim_world *w, uint32_t host, const sim_sealing *how, uint8_t
     const ut_seal seal = {.cipher = &ut_cipher_sealed, .keys_out = how->keys};
     b->seal = &seal;
     b->number = how->number;
-    b->segments = b->iovs = 1;
+    b->segments = 1;
     b->bytes = b->segment_bytes = len + UT_TAG_BYTES;
-    b->iov[0] = (ut_iov){bytes, len};
+    memcpy(b->memory, bytes, len);
     ut_seal_burst(b, sim_local(w, &w->host[host]));
-    memcpy(bytes, b->sealed, b->bytes);
+    memcpy(bytes, b->memory, b->bytes);
 }
 
 sim_sealing sim_seal_truth(sim_world *w, sim_packet *packet)
