@@ -10,49 +10,16 @@
  * Where all paths are one hop (TAR, parameter server) only the owner sums, nobody forwards, and the slots of other
  * chunks need no state at all: the bits of the transfers say everything.
  */
-#include "core/fold/fold.h"
-
 #include "core/base/bits.h"
 #include "core/base/digest.h"
 #include "core/base/plant.h"
+#include "core/base/prefetch.h"
+#include "core/fold/slots_impl.h"
 
 #include "kernels/kernels.h"
 
 enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state; FOLDS: contributions folded */
 _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
-
-static uint32_t slots_of(const ut_op_fold *f, uint32_t chunk)
-{
-    return f->first[chunk + 1] - f->first[chunk];
-}
-
-static uint64_t offset_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
-{
-    return f->plan->schedule.from[chunk] + (uint64_t)slot * f->payload;
-}
-
-static size_t elements_of(const ut_op_fold *f, uint32_t chunk, uint32_t slot)
-{
-    return UT_MIN2(f->plan->schedule.from[chunk + 1] - offset_of(f, chunk, slot), f->payload) / f->what->element;
-}
-
-/* This host's contribution, and its result, of what lies |at| bytes into the bucket. */
-static const uint8_t *src_at(const ut_op_fold *f, uint64_t at)
-{
-    return f->memory->src + (at - f->memory->src_from);
-}
-
-static uint8_t *dst_at(const ut_op_fold *f, uint64_t at)
-{
-    return f->memory->dst + (at - f->memory->dst_from);
-}
-
-/* The accumulator of what lies |at| bytes into the bucket. */
-static uint8_t *acc_at(const ut_op_fold *f, uint64_t at)
-{
-    uint64_t into = at - f->memory->held_from;
-    return f->memory->acc + (f->what->acc_element == f->what->element ? into : 2 * into);
-}
 
 static uint32_t divisor_of(const ut_op_fold *f, uint32_t g)
 {
@@ -203,6 +170,12 @@ static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const ui
         close_receives(f, chunk);
 }
 
+/* There are slots of |chunk| as far ahead of |at| as memory is asked for. */
+static bool more_follows(const ut_op_fold *f, uint32_t chunk, uint64_t at)
+{
+    return at + UT_PREFETCH_AHEAD < f->plan->schedule.from[chunk + 1];
+}
+
 void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
     if (f->rule) {
@@ -215,10 +188,16 @@ void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *
     bool first = (f->state[g] & FOLDS) == 0;
     bool last = (++f->state[g] & FOLDS) == f->due[chunk];
     f->weight[g] = (uint16_t)(f->weight[g] + ranks);
-    uint8_t *acc = acc_at(f, at);
+    uint8_t *acc = acc_at(f, at), *out = last ? dst_at(f, at) : acc;
+    const uint8_t *in = first ? src_at(f, at) : acc;
+    if (more_follows(f, chunk, at)) {
+        ut_prefetch_ahead(in, len);
+        if (out != in)
+            ut_prefetch_ahead(out, len);
+    }
     size_t bad = ut_fold(f->what->dtype, own ? f->what->redop : redop_on_the_way(f),
-                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), last ? dst_at(f, at) : acc,
-                         first ? src_at(f, at) : acc, payload, len / f->what->element, divisor_of(f, g));
+                         (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), out, in, payload,
+                         len / f->what->element, divisor_of(f, g));
     if (!last)
         return;
     if (own) {
@@ -233,6 +212,8 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
                    uint32_t crc)
 {
     uint64_t at = s->offset + (uint64_t)slot * f->payload;
+    if (more_follows(f, s->chunk, at))
+        ut_prefetch_ahead(dst_at(f, at), len);
     f->result.nonfinite += f->rule && f->rule->place
                                ? f->rule->place(f, s)
                                : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
@@ -460,41 +441,5 @@ bool ut_fold_settle(ut_op_fold *f, bool ending)
             !fill(f, c))
             return false;
     }
-    return true;
-}
-
-bool ut_fold_keep(const ut_op_fold *f, ut_progress *way)
-{
-    uint32_t first[UT_HOSTS_MAX]; /* per chunk: the first slot that somebody may still want */
-    if (ut_op_in_job_memory(f->memory))
-        return true;
-    memset(first, 0xff, sizeof first);
-    for (uint32_t i = 0; i < f->plan->schedule.steps; i++) {
-        const ut_step *s = &f->plan->schedule.step[i];
-        const ut_transfer *t = &f->plan->transfer[i];
-        if (s->kind != UT_STEP_SEND || s->stage != 2 || ut_transfer_over(t))
-            continue;
-        uint32_t w = 0, most = UT_MIN2(first[s->chunk], t->slots);
-        while (w < most / 64 && t->bits[w] == UINT64_MAX)
-            w++;
-        first[s->chunk] = UT_MIN2(most, w * 64);
-    }
-    for (; way->index < f->plan->schedule.chunks; way->index++, way->at = 0) {
-        uint32_t c = way->index;
-        if (first[c] >= slots_of(f, c))
-            continue;
-        uint64_t at = UT_MAX2(way->at, offset_of(f, c, first[c])), end = f->plan->schedule.from[c + 1];
-        while (at < end) {
-            uint64_t some = ut_work_take(f->turn, f->what->bytes, end - at);
-            if (some == 0) {
-                way->at = at;
-                return false;
-            }
-            memcpy(f->memory->held + (at - f->memory->held_from), dst_at(f, at), some);
-            at += some;
-        }
-    }
-    f->memory->out = f->memory->held;
-    f->memory->out_from = f->memory->held_from;
     return true;
 }

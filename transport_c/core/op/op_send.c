@@ -4,6 +4,7 @@
  * replicas differ), then repairs of stage 1, then fresh slots by op and schedule.
  */
 #include "core/base/digest.h"
+#include "core/base/prefetch.h"
 #include "core/op/op.h"
 #include "core/wire/pieces.h"
 
@@ -44,6 +45,8 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
     unsigned ranks;
     const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
     unsigned missing = j->world - UT_MIN2(j->world, ranks);
+    if (slot + UT_PREFETCH_AHEAD / j->payload < t->slots)
+        ut_prefetch_ahead(payload, len);
     op->account.wire_sent += len;
     uint8_t last = last_percentile(t, slot);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
