@@ -92,6 +92,7 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     fresh();
     send_slots(0, 4, true);
     feedback();
+    const ut_ns sent = now;
     uint64_t late = ut_conn_sending(&tx, 7, 1 << 6, 100, PACKET, false, now);
     now += tx.tx.srtt / 4 - 5 * UT_US;
     ut_ns at = now;
@@ -106,7 +107,39 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     ut_conn_received(&rx, late, 1, PACKET, 0, false, false, now);
     feedback();
     CHECK_EQ(tx.tx.spurious_losses, 1);
-    CHECK(tx.tx.reorder > 0);
+    CHECK_GE(tx.tx.reorder, at + 10 * UT_US - sent); /* when what overtook it was sent, no sooner */
+    CHECK_LE(tx.tx.reorder, 2 * tx.tx.srtt);
+    ut_ns seen = tx.tx.reorder;
+    for (uint32_t i = 0; i < 48; i++) { /* losses that were some: the path does not reorder any more */
+        send_slots(200, 1, false);
+        send_slots(300, UT_REORDER_PACKETS, true);
+        feedback();
+    }
+    CHECK_EQ(lost_slots, 49);
+    CHECK_LE(tx.tx.reorder, seen / 10);
+}
+
+/* A peer that was late answered a probe and what the probe stood for. Nothing overtook it, so nothing was learnt of the
+ * order in which packets come: on a busy host real losses would be found a round trip or two later for ever. */
+static void ut_conn__a_late_answer_is_no_reordering(void)
+{
+    fresh();
+    send_slots(0, 4, true);
+    feedback();
+    for (unsigned silent = 1; silent <= 4; silent += 3) { /* one probe; probes until all that flies is given up */
+        uint64_t first = tx.tx.next, spurious = tx.tx.spurious_losses;
+        for (uint32_t i = 0; i < 6; i++)
+            send_slots(100 + i, 1, false);
+        for (unsigned k = 0; k < silent; k++) {
+            now = UT_MAX2(now, tx.tx.last + ut_conn_pto(&tx));
+            CHECK(ut_conn_tick(&tx, now, fate, NULL));
+        }
+        for (uint64_t pn = first; pn < first + 6; pn++)
+            ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+        feedback();
+        CHECK_GE(tx.tx.spurious_losses, spurious + (silent == 1 ? 1 : 6));
+        CHECK_EQ(tx.tx.reorder, 0);
+    }
 }
 
 /* A short queue drops what follows each other closely: then bursts to that peer are short for a while, and the peers
@@ -280,6 +313,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
     RUN(ut_conn__lost_when_overtaken);
     RUN(ut_conn__lost_when_overtaken_by_a_later_one);
+    RUN(ut_conn__a_late_answer_is_no_reordering);
     RUN(ut_conn__bursts_are_short_after_losses_in_a_row);
     RUN(ut_conn__the_tail_is_probed_sooner);
     RUN(ut_conn__lost_by_time);

@@ -5,8 +5,8 @@
  * at the end of a page, so they are late for the half of a slot of 1,440 bytes, and each slot waits for memory anew. We
  * know what comes next: the slots of a transfer follow each other.
  *
- * It asks for the second-level cache. The first level has room for few requests at a time, and the memory that is worked
- * on now needs them.
+ * It asks for the second-level cache. The first level has room for few requests at a time, and the memory that is
+ * worked on now needs them.
  */
 #ifndef UT_PREFETCH_H
 #define UT_PREFETCH_H

@@ -125,8 +125,8 @@ void ut_engine_waited(ut_engine *engine, ut_ns waited);
 void ut_engine_tick(ut_engine *engine, ut_ns now);
 /* Bursts hold at most |packets| from here on, but at least one and no more than segments_max. */
 void ut_engine_limit_bursts(ut_engine *engine, uint64_t packets);
-/* Fills |burst| and returns true, or returns false when there is nothing to send now. The shell sends the burst or throws
- * it away; in that case it is repaired like any loss. */
+/* Fills |burst| and returns true, or returns false when there is nothing to send now. The shell sends the burst or
+ * throws it away; in that case it is repaired like any loss. */
 bool ut_engine_output(ut_engine *engine, ut_ns now, ut_burst *burst);
 /* The same for feedback only, for a shell whose data socket is blocked. */
 bool ut_engine_output_feedback(ut_engine *engine, ut_ns now, ut_burst *burst);

@@ -42,7 +42,12 @@ typedef struct ut_sent {
     uint8_t state : 2;  /* enum ut_sent_state */
     uint8_t pieces : 1; /* the packet went in pieces */
 } ut_sent;
-enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST };
+enum ut_sent_state {
+    UT_SENT_NONE,
+    UT_SENT_FLYING,
+    UT_SENT_LOST,   /* others that were sent later came before it */
+    UT_SENT_SILENT, /* no answer came in time, and none of what was sent later came either */
+};
 
 /* Called for each packet whose fate is decided. |acked|: the packet came; otherwise it is lost. */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
@@ -62,7 +67,7 @@ typedef struct ut_conn_tx {
     uint64_t ce_packets; /* packets that arrived marked (ECN), in all */
     uint64_t urgent;     /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
     uint64_t short_to;   /* packets below this number go in short bursts */
-    ut_ns reorder;       /* how much later than its followers a packet may come, as far as was seen */
+    ut_ns reorder;       /* how much later than its followers a packet may come, as far as was seen lately */
     ut_ns srtt, rttvar;  /* smoothed round trip and its variance; 0 before the first sample */
     ut_ns last;          /* when data was last sent or acknowledged: the tail timer counts from here */
     ut_ns loss_at;       /* when the oldest overtaken packet counts as lost; UT_NEVER if there is none */

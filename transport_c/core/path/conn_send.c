@@ -11,6 +11,7 @@ enum {
     PROBE_PACKETS = 2,
     SILENT_PROBES = 3, /* without an answer, after which all that flew is taken for lost */
     SENT_FOR_PROBES = SILENT_PROBES * PROBE_PACKETS, /* memory for what was sent that is kept free for them */
+    REORDER_FADES = 16, /* RFC 8985 forgets what it saw of reordering after 16 losses without more of it */
 };
 
 static ut_sent *sent_at(ut_conn *c, uint64_t pn)
@@ -66,25 +67,29 @@ ut_ns ut_conn_pto(const ut_conn *c)
     return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->tx.pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
 }
 
-static void acknowledge(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
+/* |newest_us|: when the newest packet was sent that had come by then. */
+static void acknowledge(ut_conn *c, ut_sent *s, uint32_t newest_us, ut_sent_fn *fate, void *context)
 {
     if (s->state == UT_SENT_FLYING) {
         c->tx.flying--;
         c->tx.flying_bytes -= s->bytes;
     } else {
-        /* It was only late: take its credit back, the receiver counts it too. */
+        /* It was only late: take its credit back, the receiver counts it too. One that was overtaken says that the path
+         * reorders. One that nobody overtook says that the peer was late, and that is in the round trips. */
         c->tx.lost_bytes -= s->bytes;
         c->tx.spurious_losses++;
-        c->tx.reorder = UT_MIN2(2 * c->tx.reorder + c->tx.srtt / 8, 2 * c->tx.srtt);
+        ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
+        if (s->state == UT_SENT_LOST)
+            c->tx.reorder = UT_MIN2(UT_MAX2(overtaken, c->tx.reorder), 2 * c->tx.srtt);
     }
     s->state = UT_SENT_NONE;
     c->tx.acked_packets++;
     fate(context, s, true);
 }
 
-static void lose(ut_conn *c, ut_sent *s, ut_sent_fn *fate, void *context)
+static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_sent_fn *fate, void *context)
 {
-    s->state = UT_SENT_LOST;
+    s->state = (uint8_t)as & 3;
     c->tx.flying--;
     c->tx.flying_bytes -= s->bytes;
     c->tx.lost_bytes += s->bytes;
@@ -113,7 +118,8 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
 }
 
 /* Declares lost what was overtaken by UT_REORDER_PACKETS, by a packet that was sent a reordering time later, or at all
- * and a round trip and that time ago (RACK, RFC 8985). The reordering time grows when a loss turns out to be none. */
+ * and a round trip and that time ago (RACK, RFC 8985). The reordering time is that by which one was overtaken that came
+ * all the same, and fades with each loss. */
 static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     uint32_t now_us = (uint32_t)(now / UT_US);
@@ -127,7 +133,8 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
         ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
         if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience) {
-            lose(c, s, fate, context);
+            lose(c, s, UT_SENT_LOST, fate, context);
+            c->tx.reorder -= c->tx.reorder / REORDER_FADES;
             if (pn && sent_at(c, pn - 1)->state == UT_SENT_LOST)
                 c->tx.short_to = c->tx.next + UT_BURST_SPAN;
         } else {
@@ -199,6 +206,7 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
                            .packets = (uint32_t)c->tx.acked_packets,
                            .lost = (uint32_t)c->tx.lost_packets};
     bool progress = false;
+    const uint32_t newest_us = sent_at(c, highest)->time_us;
     for (unsigned w = 0; w < f->ack_words; w++) {
         uint64_t bits = f->ack[w];
         while (bits) {
@@ -209,7 +217,7 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
             ut_sent *s = sent_at(c, highest - back);
             if (s->state == UT_SENT_NONE)
                 continue;
-            acknowledge(c, s, fate, context);
+            acknowledge(c, s, newest_us, fate, context);
             progress = true;
         }
     }
@@ -243,7 +251,7 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
          * if need be its memory are free to try again. */
         for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
-                lose(c, sent_at(c, old), fate, context);
+                lose(c, sent_at(c, old), UT_SENT_SILENT, fate, context);
         c->tx.base = c->tx.next - c->tx.base > UT_SENT_MAX / 2 ? c->tx.next : c->tx.base;
         c->tx.last = now;
         c->tx.pto_doublings += c->tx.pto_doublings < 10;
@@ -252,7 +260,7 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     uint64_t pn = c->tx.next;
     while (sent_at(c, --pn)->state != UT_SENT_FLYING)
         assert(pn > c->tx.base);
-    lose(c, sent_at(c, pn), fate, context);
+    lose(c, sent_at(c, pn), UT_SENT_SILENT, fate, context);
     c->tx.last = now;
     c->tx.pto_doublings += c->tx.pto_doublings < 10;
     return true;
