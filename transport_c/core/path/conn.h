@@ -42,12 +42,8 @@ typedef struct ut_sent {
     uint8_t state : 2;  /* enum ut_sent_state */
     uint8_t pieces : 1; /* the packet went in pieces */
 } ut_sent;
-enum ut_sent_state {
-    UT_SENT_NONE,
-    UT_SENT_FLYING,
-    UT_SENT_LOST,   /* others that were sent later came before it */
-    UT_SENT_SILENT, /* no answer came in time, and none of what was sent later came either */
-};
+/* LOST: others that were sent later came before it. SILENT: no answer came in time, to none of them. */
+enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT };
 
 /* Called for each packet whose fate is decided. |acked|: the packet came; otherwise it is lost. */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
