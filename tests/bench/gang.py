@@ -31,15 +31,13 @@ class GangError(RuntimeError):
 
 
 @dataclass
-class Answer:
-    """What a gang measured: of each iteration the slowest rank's microseconds, and each rank's own answer."""
+class Account:
+    """What the ranks of a gang say of the ops that they measured last."""
 
-    us: list[float]
-    ranks: list[dict[str, Any]]
-
-    @property
-    def wrong(self) -> int:
-        return sum(int(rank["wrong"]) for rank in self.ranks)
+    wrong: int
+    """Elements of complete results, of those that were looked at."""
+    receipts: list[list[dict[str, Any]]]
+    """Ultima's: of each op one of each rank."""
 
 
 class Gang:
@@ -80,14 +78,21 @@ class Gang:
         self._lines(START_S, "start")
 
     def run(self, size: int, iterations: int, seconds: float, mode: str = "bounded", deadline: float | None = None,
-            patience: float = 300.0) -> Answer:  # fmt: skip
+            patience: float = 300.0) -> list[float]:  # fmt: skip
         """Measures up to |iterations| ops of |size| bytes, and none more once |seconds| have passed (one at least).
+        Returns of each the slowest rank's microseconds.
 
         Raises GangError when a rank fails, or has said nothing for |patience| seconds beyond that.
         """
         request = {"bytes": size, "iterations": iterations, "seconds": seconds, "mode": mode, "deadline": deadline}
         ranks = self.ask(request, seconds + patience)
-        return Answer([max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)], ranks)
+        return [max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)]
+
+    def account(self, patience: float = 300.0) -> Account:
+        """What came of the ops of the last `run`. To work that out takes CPU, so meters are read before."""
+        ranks = self.ask({"account": True}, patience)
+        receipts = [list(op) for op in zip(*(rank["receipts"] for rank in ranks), strict=True)]
+        return Account(sum(int(rank["wrong"]) for rank in ranks), receipts)
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
         """Puts a request to all ranks and returns the answer of each. Raises GangError when one fails, or all is quiet

@@ -7,8 +7,9 @@ own result is there; whoever asked takes the slowest. The barrier is an all-redu
 carries whether somebody's time is up, so that all ranks stop after the same iteration.
 
 A request: bytes, iterations, seconds (of all iterations together), and for Ultima mode and deadline (seconds or null).
-An answer: us (of each iteration), wrong (elements of complete results that were looked at), and for Ultima the receipts
-in short.
+The answer: us (of each iteration). What is worked out of each op comes in a second answer, to the request "account",
+for the CPU that it takes is the benchmark's own: wrong (elements of complete results that were looked at), and for
+Ultima the receipts in short.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 class Contender(Protocol):
     """What is measured. `reduce` sums the first |count| elements of the bucket, which `fill` has set to one. `told`
-    says what it returned in short; that is not timed.
+    says what it returned in short, once all ops have been measured.
     """
 
     world: int
@@ -144,27 +146,38 @@ class Coded(Ultima):
         super().close()
 
 
-def measure(contender: Contender, request: dict[str, Any]) -> dict[str, Any]:
-    """Answers one request; see the head of this file."""
+@dataclass
+class Measured:
+    """Of each op: microseconds, what it returned, and wrong elements of those that were looked at."""
+
+    us: list[float] = field(default_factory=list)
+    returned: list[Any] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+
+    def account(self, contender: Contender) -> dict[str, Any]:
+        """The second answer; see the head of this file."""
+        receipts = [contender.told(returned) for returned in self.returned]
+        complete = [receipt is None or receipt["status"] == "COMPLETE" for receipt in receipts]
+        wrong = sum(wrong for wrong, counts in zip(self.wrong, complete, strict=True) if counts)
+        return {"wrong": wrong, "receipts": [receipt for receipt in receipts if receipt is not None]}
+
+
+def measure(contender: Contender, request: dict[str, Any]) -> Measured:
+    """Does what one request asks for; see the head of this file."""
     count = request["bytes"] // 4
-    times: list[float] = []
-    receipts: list[dict[str, Any]] = []
-    wrong = 0
+    found = Measured()
     end = time.monotonic() + request["seconds"]
-    while len(times) < request["iterations"]:
+    while len(found.us) < request["iterations"]:
         contender.fill(count)
-        if contender.meet(bool(times) and time.monotonic() > end):
+        if contender.meet(bool(found.us) and time.monotonic() > end):
             break
         start = time.perf_counter_ns()
-        answer = contender.reduce(count, request)
-        times.append((time.perf_counter_ns() - start) / 1e3)
-        receipt = contender.told(answer)
-        if receipt is not None:
-            receipts.append(receipt)
-        if receipt is None or receipt["status"] == "COMPLETE":
-            # All elements of the first op; of the others some, for looking costs as much as a small op.
-            wrong += contender.wrong(count, 1 if len(times) == 1 else 997)
-    return {"us": times, "wrong": wrong, "receipts": receipts}
+        returned = contender.reduce(count, request)
+        found.us.append((time.perf_counter_ns() - start) / 1e3)
+        found.returned.append(returned)
+        # All elements of the first op; of the others some, for looking costs as much as a small op.
+        found.wrong.append(contender.wrong(count, 1 if len(found.us) == 1 else 997))
+    return found
 
 
 def main() -> None:
@@ -182,8 +195,15 @@ def main() -> None:
     else:
         contender = {"gloo": Gloo, "ultima": Ultima}[options.contender](options.bytes_max)
     print("ready", file=answers, flush=True)
+    found = Measured()
     for line in sys.stdin:
-        print(json.dumps(measure(contender, json.loads(line))), file=answers, flush=True)
+        request = json.loads(line)
+        if "account" in request:
+            answer = found.account(contender)
+        else:
+            found = measure(contender, request)
+            answer = {"us": found.us}
+        print(json.dumps(answer), file=answers, flush=True)
     contender.close()
 
 

@@ -207,12 +207,13 @@ class Rig:
                 self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")
                 its_mode = mode if isinstance(mode, str) else mode.get(name, "bounded")
                 meter = self.meter(name)
-                answer = self.gang(name).run(size, due, time_s, its_mode, deadline)
+                us = self.gang(name).run(size, due, time_s, its_mode, deadline)
                 series.usage += meter.used()
-                series.us += answer.us
-                series.wrong += answer.wrong
-                series.receipts += [list(op) for op in zip(*(rank["receipts"] for rank in answer.ranks), strict=True)]
-                spent[name] += sum(answer.us) / 1e6
+                account = self.gang(name).account()
+                series.us += us
+                series.wrong += account.wrong
+                series.receipts += account.receipts
+                spent[name] += sum(us) / 1e6
         if OWN in found:
             found[OWN].counters = {name: value - start.get(name, 0) for name, value in self.counters().items()}
         return found

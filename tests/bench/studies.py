@@ -215,10 +215,11 @@ def fair(effort: Effort, note: Note) -> Table:
             time.sleep(1.0)  # past slow start
             begun, before = time.monotonic(), flow.received()
             meter = rig.meter(OWN)
-            answer = rig.gang(OWN).run(MB25, 10_000, seconds)
+            us = rig.gang(OWN).run(MB25, 10_000, seconds)
             usage = meter.used()
             theirs, lasted = flow.received() - before, time.monotonic() - begun
-    series = Series(OWN, answer.us, answer.wrong, usage=usage)
+        account = rig.gang(OWN).account()
+    series = Series(OWN, us, account.wrong, account.receipts, usage=usage)
     own = moved_bytes(MB25, 2) * series.ops
     table.cases["beside TCP"] = {OWN: series}
     table.checks = criteria.fair_checks(own / (own + theirs) if own + theirs else math.nan)

@@ -261,11 +261,12 @@ class _Fake:
 def test_rank__stops_with_the_others_and_looks_only_at_complete_results(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = _Fake(3)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: fake.clock_ns)
-    answer = measure(fake, {"bytes": 4000, "iterations": 10, "seconds": 60})
-    assert len(answer["us"]) == len(answer["receipts"]) == 3
+    found = measure(fake, {"bytes": 4000, "iterations": 10, "seconds": 60})
+    answer = found.account(fake)
+    assert len(found.us) == len(answer["receipts"]) == 3
     assert answer["wrong"] == 1 + 997  # all of the first, some of the second, none of the third
     assert fake.calls == ["fill", "reduce"] * 3 + ["fill"]
-    assert answer["us"] == [7.0] * 3, "what is said of an op afterwards is not timed"
+    assert found.us == [7.0] * 3, "what is said of an op afterwards is not timed"
 
 
 def test_overhead__is_what_is_not_the_engines() -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.bench import criteria, main
-from tests.bench.gang import Answer
+from tests.bench.gang import Account
 from tests.bench.rig import CONTENDERS, OWN, Rig
 from tests.bench.studies import CASED, LONG, Effort
 from tests.bench.usage import Usage
@@ -19,9 +19,14 @@ class _Gang:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def run(self, size: int, ops: int, seconds: float, mode: str = "bounded", deadline: float | None = None) -> Answer:
+    def run(
+        self, size: int, ops: int, seconds: float, mode: str = "bounded", deadline: float | None = None
+    ) -> list[float]:
         self.asked.append(ops)
-        return Answer([1000.0] * ops, [{"wrong": 0, "receipts": []}])
+        return [1000.0] * ops
+
+    def account(self) -> Account:
+        return Account(0, [])
 
 
 class _Meter:
