@@ -144,7 +144,7 @@ int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, vo
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
 /* Returns 1 and an event, or 0 if there is none. The event_fd tells when to ask (events.h): it becomes readable at
- * once, but for ops that have ended within 20 ms, and stays so until nothing is left; it need not be read. */
+ * once, but for the ends of ops, which gather, and stays so until nothing is left; it need not be read. */
 int ut_driver_poll_event(ut_driver *driver, ut_event *ret);
 
 /* CLOCK_MONOTONIC in nanoseconds, the clock of every deadline. */

@@ -2,9 +2,9 @@
  *
  * Events on their way from the engine's thread to the daemon, which sleeps on a descriptor. Most of them tell that an
  * op has ended, which the daemon only counts and keeps. Waking it for each would take CPU at the very moment at which
- * the trainers want theirs, for they have just got their results. So such events *gather*, and wake it a few tens of
- * times a second at most; all others, and those of jobs in which the daemon has a say in when an op begins, wake it at
- * once. Whoever asks is given what is there, gathered or not.
+ * the trainers want theirs, for they have just got their results. So such events *gather*, and wake it when there are
+ * a few tens of them, or ten times a second; all others, and those of jobs in which the daemon has a say in when an op
+ * begins, wake it at once. Whoever asks is given what is there, gathered or not.
  */
 #ifndef UT_UDP_EVENTS_H
 #define UT_UDP_EVENTS_H
@@ -13,7 +13,10 @@
 
 #include <pthread.h>
 
-enum { UT_EVENTS_GATHER_NS = 20 * 1000 * 1000 }; /* what people and scrapes look at may be so old */
+enum {
+    UT_EVENTS_GATHER_NS = 100 * 1000 * 1000, /* a wake-up for one event costs the daemon as much as ten events */
+    UT_EVENTS_GATHER = 16,                   /* half a millisecond of Python, and no op is to wait for more */
+};
 
 /* It has a lock of its own: reading events must not wait for a burst to be sent. */
 typedef struct ut_event_queue {
