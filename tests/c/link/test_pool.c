@@ -133,6 +133,19 @@ static void pool__grows_when_the_link_starves(void)
     CHECK(near(pool.bytes, before));
 }
 
+/* Lateness, or growth, may ask for more than a cache holds; what the link itself needs is never cut. */
+static void pool__beyond_what_the_link_needs_stays_warm(void)
+{
+    fresh();
+    samples(60, 3000000000, 0, 50 * UT_US, 2 * UT_MS, true);
+    CHECK_EQ(pool.bytes, UT_POOL_WARM);
+    samples(400, 2000000000, 0, 50 * UT_US, 2 * UT_MS, true);
+    CHECK_EQ(pool.bytes, UT_POOL_WARM);
+    fresh();
+    samples(60, 3000000000, 0, UT_MS, 2 * UT_MS, true);
+    CHECK(near(pool.bytes, 6000000 + UT_POOL_PACKETS * PACKET)); /* two round trips of it */
+}
+
 static void pool__is_not_larger_than_the_host_has_room_for(void)
 {
     fresh();
@@ -298,6 +311,7 @@ int main(int argc, char **argv)
     RUN(pool__never_grows_while_it_loses);
     RUN(pool__takes_single_losses_for_the_networks_own);
     RUN(pool__grows_when_the_link_starves);
+    RUN(pool__beyond_what_the_link_needs_stays_warm);
     RUN(pool__is_not_larger_than_the_host_has_room_for);
     RUN(pool__gives_standing_credit_unasked_and_no_more);
     RUN(pool__small_transfers_may_come_unasked_as_a_whole);

@@ -104,7 +104,9 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     p->squeeze += p->lossy ? 0 : (WHOLE - p->squeeze + 63) / 64;
     bool ours = judge_loss(p, count);
     unsigned times = look_for_the_top(p, rate, ours);
-    uint64_t rest = carried(p, times * (round + LATE * late)) + slack_of(p, peers) * p->packet;
+    uint64_t slack = slack_of(p, peers) * p->packet;
+    uint64_t warm = UT_MAX2(carried(p, 2 * round) + slack, (uint64_t)UT_POOL_WARM);
+    uint64_t rest = UT_MIN2(carried(p, times * (round + LATE * late)) + slack, warm);
     uint64_t bytes = p->bytes;
     if (ours)
         bytes = rest;
@@ -114,7 +116,7 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
         bytes -= (bytes - UT_MIN2(bytes, rest)) / 16;
     if (ut_planted(UT_PLANT_JUDGED_POOL_GROWS) && count->numbers - p->from.numbers > packets)
         rest = p->bytes + p->bytes / 4;
-    set_bytes(p, UT_MAX2(UT_MIN2(bytes, TALL * rest), rest), peers);
+    set_bytes(p, UT_MIN2(UT_MAX2(UT_MIN2(bytes, TALL * rest), rest), warm), peers);
     begin(p, count, now);
 }
 

@@ -17,6 +17,10 @@
  * many senders as receivers. It grows while grants are held back and less comes than the link has
  * been seen to bring, and shrinks when packets are lost in runs, as a full queue drops them.
  *
+ * Where links are faster than memory, what is on the way waits in this host, and is read while it is still warm if a
+ * cache holds it. So whatever lateness and growth ask for, the pool has at most UT_POOL_WARM bytes, unless the link
+ * brings more in two round trips.
+ *
  * The pool knows no jobs and no paths. All its functions are pure: what they return follows from what they are given.
  */
 #ifndef UT_POOL_H
@@ -27,6 +31,7 @@
 enum {
     UT_POOL_PACKETS = 48,         /* of the pool at rest, beyond what is on the way in a round trip */
     UT_POOL_SAMPLE_PACKETS = 256, /* a sample of the link has at least so many packets */
+    UT_POOL_WARM = 2 << 20,       /* bytes: a core's second-level cache, or a few of the small ones */
     UT_POOL_STANDING_MIN = 8,     /* packets of standing credit, at least ... */
     UT_POOL_STANDING_MAX = 64,    /* ... and at most, but for transfers that fit the pool side by side */
 };
