@@ -196,6 +196,9 @@ async def test_news__of_a_host_counts_only_from_its_own_place(house: House) -> N
     await house.job(daemons)
     jobs = [daemon.jobs.all()[0] for daemon in daemons]
     link = jobs[0].links[2]  # type: ignore[index]
+    record = daemons[0]._coordinator.record("job")
+    assert record is not None
+    await eventually(lambda: record.states[2] == types_pb2.HOST_STATE_UP, "the coordinator knows that host 2 is up")
     news = peer_pb2.WatchResponse(
         job="job",
         generation=jobs[0].generation,
