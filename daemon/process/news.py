@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the engines tell, brought to those who count it, keep it, log it and act on it.
 
-The engines wake the daemon for ops that have ended ten times a second, or when a few tens of them wait, and at once
+The engines wake the daemon for ops that have ended ten times a second, or when sixteen of them wait, and at once
 for all else (udp/events.h). Whoever answers a question settles first: takes what has been told by then.
 """
 

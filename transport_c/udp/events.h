@@ -3,7 +3,7 @@
  * Events on their way from the engine's thread to the daemon, which sleeps on a descriptor. Most of them tell that an
  * op has ended, which the daemon only counts and keeps. Waking it for each would take CPU at the very moment at which
  * the trainers want theirs, for they have just got their results. So such events *gather*, and wake it when there are
- * a few tens of them, or ten times a second; all others, and those of jobs in which the daemon has a say in when an op
+ * sixteen of them, or ten times a second; all others, and those of jobs in which the daemon has a say in when an op
  * begins, wake it at once. Whoever asks is given what is there, gathered or not.
  */
 #ifndef UT_UDP_EVENTS_H
