@@ -22,6 +22,13 @@ from ultima.admin.operate import open_page
 
 JOB = '<script>document.title="taken"</script><img src=x onerror=alert(1)>'
 WAIT_MS = 20_000
+#: Resolves with when the page was first painted. The text stands in the document before a frame shows it.
+FIRST_PAINT = f"""() => new Promise((painted, never) => {{
+    setTimeout(() => never(new Error("nothing was painted in {WAIT_MS} ms")), {WAIT_MS});
+    new PerformanceObserver((list) => {{
+        for (const paint of list.getEntriesByName("first-contentful-paint")) painted(paint.startTime);
+    }}).observe({{type: "paint", buffered: true}});
+}})"""
 
 expect.set_options(timeout=WAIT_MS)
 pytestmark = [pytest.mark.check, pytest.mark.timeout(120)]
@@ -102,8 +109,7 @@ def test_page__paints_jobs_as_text_and_asks_nobody_else(browser: Browser, hosts:
         page.reload()
         expect(page.locator("article.job h3")).to_have_text(JOB, timeout=WAIT_MS)
         assert {url.rpartition("/")[2] for url in asked} == {"", "feed"} and said == []
-        (paint,) = page.evaluate("performance.getEntriesByName('first-contentful-paint').map((e) => e.startTime)")
-        print(f"first paint after {paint:.0f} ms")
+        print(f"first paint after {page.evaluate(FIRST_PAINT):.0f} ms")
         size = page.evaluate("performance.getEntriesByType('navigation')[0].transferSize")
         assert 5_000 < size < 100_000
 
