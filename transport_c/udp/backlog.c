@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backlog.h"
 
-/* About what may stand: the mean. */
-static uint64_t mean(const ut_backlog *b)
+uint64_t ut_backlog_mean(const ut_backlog *b)
 {
     const uint64_t worth = UT_MIN2(b->rate / (UT_SECOND / UT_BACKLOG_WORTH_NS), (uint64_t)UT_BACKLOG_WORTH_BYTES);
     return UT_MAX2(UT_MAX2(b->rate / (UT_SECOND / UT_BACKLOG_NS), (uint64_t)UT_BACKLOG_BYTES), worth);
@@ -10,18 +9,18 @@ static uint64_t mean(const ut_backlog *b)
 
 static uint64_t high(const ut_backlog *b)
 {
-    return mean(b) * 3 / 2;
+    return ut_backlog_mean(b) * 3 / 2;
 }
 
 static uint64_t low(const ut_backlog *b)
 {
-    return mean(b) / 2;
+    return ut_backlog_mean(b) / 2;
 }
 
 /* What is worth a system call. */
 static uint64_t least(const ut_backlog *b)
 {
-    return mean(b) / 4;
+    return ut_backlog_mean(b) / 4;
 }
 
 bool ut_backlog_due(ut_backlog *b, bool sent, ut_ns now)

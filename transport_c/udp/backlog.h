@@ -57,6 +57,8 @@ void ut_backlog_look(ut_backlog *b, uint64_t queued, bool sent, ut_ns now);
 /* The largest burst that may be sent after |sent| bytes since the last look; UINT64_MAX if there is no bound, and 0 if
  * the queue is full, or so nearly that what fits is not worth a system call. */
 uint64_t ut_backlog_burst(const ut_backlog *b, uint64_t sent);
+/* About how many bytes may stand. */
+uint64_t ut_backlog_mean(const ut_backlog *b);
 /* When a full queue will have room; UT_NEVER if it is not full. */
 ut_ns ut_backlog_wake(const ut_backlog *b);
 

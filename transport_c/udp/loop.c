@@ -206,7 +206,7 @@ static ut_ns sleep_until(ut_driver *d, bool busy)
     ut_ns wake = UT_MIN2(ut_engine_next_wake(d->engine), ut_events_due(&d->events));
     UT_FOR_BITS (i, d->unrung)
         wake = UT_MIN2(wake, d->sessions[i].complete.at);
-    const ut_ns now = ut_driver_now(), room = ut_backlog_wake(&d->sender.backlog);
+    const ut_ns now = ut_driver_now(), room = ut_sender_wake(&d->sender);
     if (!ut_sender_wants(&d->sender, UT_PORT_FEEDBACK) || (d->sender.queues[UT_PORT_DATA].blocked && wake <= now))
         return UT_MAX2(wake, now + BLOCKED_SLEEP_NS);
     return wake <= now && room != UT_NEVER ? room : UT_MIN2(wake, room);

@@ -26,16 +26,26 @@ bool ut_sender_wants(const ut_sender *s, unsigned port)
 
 uint64_t ut_sender_burst(const ut_sender *s)
 {
-    return ut_backlog_burst(&s->backlog, s->pushed);
+    return UT_MIN2(ut_backlog_burst(&s->backlog, s->pushed), ut_pace_room(&s->pace));
+}
+
+ut_ns ut_sender_wake(const ut_sender *s)
+{
+    const ut_ns drained = ut_backlog_wake(&s->backlog);
+    const ut_ns due = ut_pace_wake(&s->pace, &s->backlog);
+    return drained == UT_NEVER ? due : due == UT_NEVER ? drained : UT_MAX2(drained, due);
 }
 
 void ut_sender_look(ut_sender *s, ut_ns now)
 {
     int queued;
-    if (ut_backlog_due(&s->backlog, s->sent, now) &&
+    const bool full = s->backlog.full, refill = ut_pace_count(&s->pace, &s->backlog, now);
+    if ((refill || ut_backlog_due(&s->backlog, s->sent, now)) &&
         ioctl(s->queues[UT_PORT_DATA].socket->fd, SIOCOUTQ, &queued) == 0 && queued >= 0) {
         ut_backlog_look(&s->backlog, (uint64_t)queued, s->sent, now);
         s->looks++;
+        if (refill || (s->backlog.full && !full))
+            ut_pace_step(&s->pace, &s->backlog);
     }
     s->pushed = 0;
     s->sent = false;
@@ -58,7 +68,10 @@ void ut_sender_push(ut_sender *s)
     assert(q->count < UT_SEND_QUEUE);
     slot->sent = 0;
     slot->plain = false;
-    s->pushed += slot->burst.port == UT_PORT_DATA ? slot->burst.bytes : 0;
+    if (slot->burst.port == UT_PORT_DATA) {
+        s->pushed += slot->burst.bytes;
+        ut_pace_sent(&s->pace, slot->burst.bytes);
+    }
     s->free &= ~(UINT32_C(1) << s->filling);
     q->slots[(q->first + q->count++) % UT_SEND_QUEUE] = (uint8_t)s->filling;
 }

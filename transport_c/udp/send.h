@@ -7,7 +7,8 @@
  * that, the same burst goes out as separate datagrams, and so do all later bursts; the core never learns of it. GSO is
  * only blamed when the separate datagram gets through, since the kernel says EINVAL for a bad address too.
  *
- * Data is only asked for while little of it stands in the host's own queue (backlog.h).
+ * Data is only asked for while little of it stands in the host's own queue (backlog.h), and as fast as the host's link
+ * carries it (pace.h).
  *
  * A datagram that the kernel refuses for any other reason counts as lost in the network, and is repaired by the same
  * means.
@@ -18,6 +19,7 @@
 #include <sys/socket.h>
 
 #include "backlog.h"
+#include "pace.h"
 #include "socket.h"
 
 enum {
@@ -46,6 +48,7 @@ typedef struct ut_sender {
     unsigned filling;
     ut_send_queue queues[2]; /* by enum ut_port */
     ut_backlog backlog;      /* of the data socket */
+    ut_pace pace;            /* likewise */
     uint64_t pushed;         /* bytes of data since the last look at it */
     bool sent;               /* some of it has gone */
     struct mmsghdr messages[UT_SEND_MESSAGES];
@@ -59,8 +62,10 @@ void ut_sender_init(ut_sender *s, ut_socket *sockets);
 /* Whether the core may be asked for a burst of |port|: there is room, and nothing waits for the socket or its link. A
  * burst that was asked for early would only grow old here, while the core still knows what is most urgent. */
 bool ut_sender_wants(const ut_sender *s, unsigned port);
-/* The most bytes that the next burst of data should have; UINT64_MAX if there is no bound. */
+/* The most bytes that the next burst of data should have; UINT64_MAX if there is no bound, 0 if none may go now. */
 uint64_t ut_sender_burst(const ut_sender *s);
+/* When data may go that may not go now; UT_NEVER if it may. */
+ut_ns ut_sender_wake(const ut_sender *s);
 /* Looks at what stands in the queue of the data socket, if that is due: to be called before data is asked for, and
  * after it was sent. |now| is right now. */
 void ut_sender_look(ut_sender *s, ut_ns now);
