@@ -186,16 +186,21 @@ def test_coded__gifts_of_another_size_or_type_get_into_no_sum(four: Hosts) -> No
 
 
 def test_coded__a_gift_of_another_step_gets_into_no_sum(four: Hosts) -> None:
-    """Rank 3 is at step 5, the others are at step 0. Step 0 is exact without it, and it waits for its own in vain."""
+    """Rank 3 is at step 5, the others have step 0. It waits for its own in vain, and then all go on together.
+
+    Then it is ahead at the same time as the others give. Whose host hears of it before it has begun the step itself
+    believes that one host, and tells its rank that the step is over; all others have the exact sum without it.
+    """
     with ranks(four, options=Options(**PLAN.options())) as jobs:
-
-        def act(rank: int, job: Job) -> Any:
-            return give(job, 5, deadline=1) if rank == 3 else patient(job, 0)
-
-        *good, told = everywhere(jobs, act)
-        outcomes(good)
-        assert isinstance(told, (DeadlineExceeded, RanksGone)) and "coded, step 5" in str(told), told
+        assert not any(outcomes(everywhere(jobs[:3], lambda _, job: patient(job, 0))))
+        with pytest.raises((DeadlineExceeded, RanksGone), match="coded, step 5"):
+            give(jobs[3], 5, deadline=1)
         outcomes(everywhere(jobs, lambda _, job: give(job, 6)))
+
+        *found, told = everywhere(jobs, lambda rank, job: give(job, 12, deadline=1) if rank == 3 else patient(job, 7))
+        assert isinstance(told, (DeadlineExceeded, RanksGone)) and "coded" in str(told), told
+        outcomes([each for each in found if not isinstance(each, ultima.Behind)])
+        outcomes(everywhere(jobs, lambda _, job: give(job, 13)))
 
 
 def test_coded__a_linear_code_over_three_hosts(four: Hosts) -> None:
