@@ -2,8 +2,8 @@
  *
  * How fast data goes to the host's own link. A host that hands over as much as fits keeps a queue there, and when it
  * has rested, what the link has saved up leaves in a burst. A port of the switch to which several hosts send gets such
- * bursts at once, and hardly ever runs dry again. A host that sends just as fast as its link carries keeps neither
- * queue.
+ * bursts at once, and hardly ever runs dry again. A host that sends just as fast as its link carries lets both drain
+ * again and again.
  *
  * How fast that is, is found by trying. The first rate is the one at which a full queue was seen to drain (backlog.h).
  * Data then goes in refills, each when the rate allows it. If the last one has left by then, the rate rises by a step;
