@@ -376,6 +376,7 @@ typedef struct ut_peer_stats {
     uint64_t sent_packets;
     uint64_t feedbacks_sent;
     uint64_t feedbacks_heard;
+    uint64_t feedbacks_beside;
 } ut_peer_stats;
 
 /* ---- udp/driver.h ---- */

@@ -126,7 +126,9 @@ class PeerStats:
     """Data packets since the path was made."""
     feedbacks_sent: int = 0
     feedbacks_heard: int = 0
-    """The number of the newest that came; 0: none came."""
+    """At the feedback port."""
+    feedbacks_beside: int = 0
+    """That came at the data port, with data."""
 
 
 PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)

@@ -95,6 +95,7 @@ class Hearing:
                 data_heard=each.data_heard,
                 feedback_sent=each.feedback_sent,
                 feedback_heard=each.feedback_heard,
+                feedback_beside=each.feedback_beside,
             )
             for each in _counts(self._engine.snapshot().paths(job.number, index))
         ]
@@ -162,7 +163,8 @@ class Hearing:
         if answer.incarnation != link.host.incarnation or len(answer.lanes) != len(path.last) or job.over:
             return
         theirs = tuple(
-            Counts(each.data_sent, each.data_heard, each.feedback_sent, each.feedback_heard) for each in answer.lanes
+            Counts(each.data_sent, each.data_heard, each.feedback_sent, each.feedback_heard, each.feedback_beside)
+            for each in answer.lanes
         )
         path.samples.append(Sample(tuple(_counts(now.paths(job.number, there))), theirs))
         lost, came = proved(path.samples, here, there)
@@ -205,7 +207,10 @@ def seems_ill(before: tuple[PeerStats, ...], now: tuple[PeerStats, ...]) -> bool
 
 
 def _counts(paths: Iterable[PeerStats]) -> list[Counts]:
-    return [Counts(each.sent_packets, each.received_bytes, each.feedbacks_sent, each.feedbacks_heard) for each in paths]
+    return [
+        Counts(each.sent_packets, each.received_bytes, each.feedbacks_sent, each.feedbacks_heard, each.feedbacks_beside)
+        for each in paths
+    ]
 
 
 def job_of(jobs: Iterable[Job], request: peer_pb2.HearRequest) -> Job:

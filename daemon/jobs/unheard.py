@@ -31,12 +31,14 @@ class Unheard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one end of a path since it was made: data packets sent, data bytes heard, feedbacks sent and heard."""
+    """Of one end of a path since it was made: data packets sent, data bytes heard, feedbacks sent to either port, and
+    heard at the feedback port and, beside data, at the data port."""
 
     data_sent: int = 0
     data_heard: int = 0
     feedback_sent: int = 0
     feedback_heard: int = 0
+    feedback_beside: int = 0
 
     def sent(self, feedback: bool) -> int:
         """Packets of that kind that went out."""
@@ -75,7 +77,10 @@ def proved(samples: Sequence[Sample], here: int, there: int) -> tuple[set[Unhear
                 first = len(heard) - 1
                 while first and heard[first - 1] == heard[-1]:
                     first -= 1
-                if sent[-2] - sent[min(first, len(sent) - 2)] >= PROOF_PACKETS:
+                first = min(first, len(sent) - 2)
+                ends = [_end(sample, not outward)[lane] for sample in (samples[first], samples[-1])]
+                elsewhere = ends[1].feedback_beside - ends[0].feedback_beside if feedback else 0
+                if sent[-2] - sent[first] - elsewhere >= PROOF_PACKETS:
                     lost.add(what)
                 if heard[-1] > heard[-2]:
                     came.add(what)

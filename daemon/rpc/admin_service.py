@@ -37,6 +37,7 @@ COUNTS = (
     "sent_packets",
     "feedbacks_sent",
     "feedbacks_heard",
+    "feedbacks_beside",
 )
 
 

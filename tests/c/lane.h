@@ -63,6 +63,7 @@ __attribute__((unused)) static void push_burst(unsigned port, const uint8_t *dat
 {
     ut_burst *b = ut_sender_slot(&lane.sender);
     b->to = lane.address[port];
+    b->beside = (ut_addr){0};
     b->port = port;
     b->segment_bytes = segment_bytes;
     b->segments = bytes <= segment_bytes ? 1 : (bytes + segment_bytes - 1) / segment_bytes;

@@ -23,28 +23,28 @@ class Golden(NamedTuple):
 PACKETS = [
     Golden(
         "data__scatter_of_two_floats",
-        "21 00 40 01 0a0b0c0d 00000007 c41e5762 0005 0006 abcdef  1234 89abcdc0 0102 02",
+        "31 00 40 01 0a0b0c0d 00000007 25211f6f 0005 0006 abcdef  1234 89abcdc0 0102 02",
         dict(kind=1, flags=0, stage=1, coverage=1, connection=0x0A0B0C0D, number=7, op_high=5, view=6,
              sent_us=0xABCDEF, checksum=0xC41E5762, bucket=0x1234, offset=0x89ABCDC0, timeout=0x0102, last=0, incast=2),
         payload="0000803f 00000040",
     ),
     Golden(
         "data__broadcast_repair_with_all_saturated",
-        "21 01 bf ff ffffffff fffffffe b4cd2265 0000 0000 000000  0000 00000000 ffff ff",
+        "31 01 bf ff ffffffff fffffffe 05023da0 0000 0000 000000  0000 00000000 ffff ff",
         dict(kind=1, flags=1, stage=2, coverage=2**14 - 1, connection=2**32 - 1, number=2**32 - 2, op_high=0, view=0,
              sent_us=0, checksum=0xB4CD2265, bucket=0, offset=0, timeout=0xFFFF, last=15, incast=15),
         payload="00",
     ),
     Golden(
         "data__many_missing_and_highest_bucket",
-        "21 00 bf 00 00000001 00000000 a50af6bc 0001 ffff 123456  ffff fffffff8 0000 10",
+        "31 00 bf 00 00000001 00000000 4435beb1 0001 ffff 123456  ffff fffffff8 0000 10",
         dict(kind=1, flags=0, stage=2, coverage=0x3F00, connection=1, number=0, op_high=1, view=0xFFFF,
              sent_us=0x123456, checksum=0xA50AF6BC, bucket=0xFFFF, offset=0xFFFFFFF8, timeout=0, last=1, incast=0),
         payload="0100000000000000",
     ),
     Golden(
         "feedback__first_grant_and_question",
-        "22 01 00 00 00000009 00000001 46a795ec 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
+        "32 01 00 00 00000009 00000001 e0eebb0e 0000000000010000 0000000000000000 0000000000000000 0000000000000000"
         " 00000000 00000000 00000000 ffffffff 00000000 ff 00 0000 0000000000000000"
         " 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
         dict(kind=2, flags=1, record_count=0, incast=0, connection=9, number=1, checksum=0x46A795EC, grant=65536,
@@ -55,7 +55,7 @@ PACKETS = [
     ),
     Golden(
         "feedback__two_ops_and_two_words",
-        "22 00 02 03 deadbeef 80000000 067d26c7 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
+        "32 00 02 03 deadbeef 80000000 075e7f78 0123456789abcdef 0000000100000002 0000000000000005 0000000000000004"
         " 00000041 00000011 00000022 00abcdef 000003e8 03 02 1234 0000000000000010"
         " 000000000000000f 0000 0000 0000 0000 000000000000000d 0001 0000 0000 0000"
         "  0000000000000005 0000000000640000 01 02 01 31 0004 0011 0003d090 cafe0123 0000000000000007 000000000000000f"
@@ -80,7 +80,7 @@ PACKETS = [
     ),
     Golden(
         "feedback__a_broadcast_and_an_all_gather_that_failed",
-        "22 00 02 01 00000011 00000002 6048dfd6 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        "32 00 02 01 00000011 00000002 96616f2b 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
         " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
         " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
         "  0000000000000009 00000000000003e9 07 05 03 01 0001 0016 ffffffff 00000000 0000000000000000 0000000000000000"
@@ -101,7 +101,7 @@ PACKETS = [
     ),
     Golden(
         "feedback__an_op_of_a_partial_job_and_who_is_ready_for_the_next",
-        "22 00 02 02 00000012 00000003 723e2311 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
+        "32 00 02 02 00000012 00000003 841793ec 0000000000020000 0000000000000400 0000000000000009 0000000000000008"
         " 00000003 00000000 00000000 ffffffff 00000000 00 00 0000 0000000000000000"
         " 0000000000000007 0000000000000000 0000000000000007 0000000000000000"
         "  0000000000000008 0000000000100000 01 02 01 51 0003 0010 0000c350 00000000 0000000000000005 0000000000000007"
@@ -124,13 +124,13 @@ PACKETS = [
     ),
     Golden(
         "piece__second_of_a_full_packet",
-        "23 01 05c0 0a0b0c0d 00000007 adf10358",
+        "33 01 05c0 0a0b0c0d 00000007 285a0723",
         dict(kind=3, index=1, whole=1472, connection=0x0A0B0C0D, number=7, checksum=0xADF10358),
         payload="0000803f 00000040",
     ),
     Golden(
         "grant__five_gigabytes_in_all",
-        "24 00 0000 0a0b0c0d 00000102 f089c381 000000012a05f200",
+        "34 00 0000 0a0b0c0d 00000102 7522c7fa 000000012a05f200",
         dict(kind=4, flags=0, reserved=0, connection=0x0A0B0C0D, number=258, checksum=0xF089C381, grant=5_000_000_000),
     ),
 ]  # fmt: skip

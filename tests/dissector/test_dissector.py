@@ -133,7 +133,7 @@ def test_problems__names_what_the_page_forbids(name: str, changes: dict[str, int
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x21", bytes(72), b"\x21" + bytes(31), b"\x22" + bytes(110), b"\x24" + bytes(24), b"\xff" * 1472]
+    "data", [b"", b"\x31", bytes(72), b"\x31" + bytes(31), b"\x32" + bytes(110), b"\x34" + bytes(24), b"\xff" * 1472]
 )
 def test_dissect__garbage_is_unknown(data: bytes) -> None:
     assert isinstance(dissect(data), UltimaUnknown)

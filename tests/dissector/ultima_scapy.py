@@ -27,7 +27,7 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
-VERSION = 2
+VERSION = 3
 KIND_DATA, KIND_FEEDBACK, KIND_PIECE, KIND_GRANT = 1, 2, 3, 4
 DATA_HEADER, FEEDBACK_HEADER, PIECE_HEADER, GRANT_BYTES, OP_RECORD = 32, 112, 16, 24, 72
 CHECKSUM_AT = 12

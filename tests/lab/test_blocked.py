@@ -75,6 +75,23 @@ def test_blocked__is_named_alike_on_all_hosts(
 
 
 @pytest.mark.check
+def test_blocked__the_feedback_port_of_a_job_that_runs() -> None:
+    """Feedback that goes with data still comes, so ops go on as they can; what goes alone is missed all the same."""
+    with Lab(2) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+        assert all(receipt.complete for _ in range(4) for receipt in reduce_once(jobs, 2.0))
+        for lane_port in (PORT + 2, PORT + 4):
+            lab.set_one_way([(0, 1)], protocol="udp", port=lane_port)
+            reduce_until_named(cluster, jobs)
+            found = [get_status(str(cluster.socket(rank))).jobs[0].ailments[0] for rank in range(2)]
+            assert {tuple(each.ports) for each in found} == {(lane_port,)} and set(found[0].hosts) == {1}, found
+            lab.set_one_way([])
+            limit = time.monotonic() + NAMED_S
+            while any(get_status(str(cluster.socket(rank))).jobs[0].ailments for rank in range(2)):
+                assert time.monotonic() < limit, "it is over, and nobody takes it back"
+                reduce_once(jobs, 0.4)
+
+
+@pytest.mark.check
 def test_blocked__heavy_loss_is_not_taken_for_it() -> None:
     with Lab(2, unit="packet") as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
         assert all(receipt.complete for receipt in reduce_once(jobs, 2.0))

@@ -25,7 +25,7 @@ static size_t garbage(uint8_t *out, uint32_t cid)
     const size_t len = r % 1473;
     memcpy(out, pool + (r >> 16) % POOL, len);
     if (len > 0 && r >> 60 & 1)
-        out[0] = (uint8_t)(0x21 + (r >> 62));
+        out[0] = (uint8_t)(0x31 + (r >> 62));
     if (len >= 8 && (r >> 56 & 3) == 0)
         for (unsigned i = 0; i < 4; i++)
             out[4 + i] = (uint8_t)(cid >> (24 - 8 * i));

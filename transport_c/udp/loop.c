@@ -103,14 +103,17 @@ static void receive(ut_driver *d, unsigned port, bool *more)
     d->clear_at = port == UT_PORT_DATA ? now : d->clear_at;
     if (s->drops != drops)
         ut_engine_kernel_drops(d->engine, d->sockets[UT_PORT_DATA].drops + d->sockets[UT_PORT_FEEDBACK].drops);
-    uint64_t packets = 0;
+    uint64_t packets = 0, messages = 0;
     for (unsigned i = 0; i < n; i++) {
         const ut_datagrams *g = &d->receiver.got[i];
-        packets += g->stride ? (g->len + g->stride - 1) / g->stride : 1;
+        if (!ut_wire_is_feedback(ut_wire_kind(g->data, g->len))) { /* which says nothing of how data comes */
+            packets += g->stride ? (g->len + g->stride - 1) / g->stride : 1;
+            messages++;
+        }
         ut_engine_input(d->engine, port, g->data, g->len, g->stride, g->ce, now);
     }
     if (port == UT_PORT_DATA)
-        ut_coalesce_came(&d->coalesce, packets, n, now);
+        ut_coalesce_came(&d->coalesce, packets, messages, now);
 }
 
 /* The next burst for a socket that wants one. While data is blocked, feedback goes on; while feedback is, nothing does,

@@ -203,8 +203,49 @@ static void flush_queue(ut_sender *s, ut_send_queue *q)
     }
 }
 
+/* The place behind the last burst of data to |to|; 0 if there is none. */
+static unsigned behind_data(ut_sender *s, const ut_addr *to)
+{
+    const ut_send_queue *data = &s->queues[UT_PORT_DATA];
+    unsigned place = 0;
+    for (unsigned i = 0; i < data->count && to->len > 0; i++) {
+        const ut_addr *a = &queue_at(s, data, i)->burst.to;
+        if (a->len == to->len && memcmp(a->bytes, to->bytes, to->len) == 0)
+            place = i + 1;
+    }
+    return place;
+}
+
+/* Puts |slot| at |place| in the queue, before what is there. */
+static void queue_insert(ut_send_queue *q, unsigned place, uint8_t slot)
+{
+    assert(q->count < UT_SEND_QUEUE && place <= q->count);
+    for (unsigned i = q->count++; i > place; i--)
+        q->slots[(q->first + i) % UT_SEND_QUEUE] = q->slots[(q->first + i - 1) % UT_SEND_QUEUE];
+    q->slots[(q->first + place) % UT_SEND_QUEUE] = slot;
+}
+
+/* Feedback goes with the data to the same host where nothing stands before the link. */
+static void take_along(ut_sender *s)
+{
+    ut_send_queue *data = &s->queues[UT_PORT_DATA], *feedback = &s->queues[UT_PORT_FEEDBACK];
+    if (data->blocked || s->backlog.queued > 0)
+        return;
+    for (unsigned n = feedback->count; n > 0; n--) {
+        const uint8_t slot = feedback->slots[feedback->first];
+        ut_burst *b = &s->slots[slot].burst;
+        const unsigned place = data->count < UT_SEND_QUEUE ? behind_data(s, &b->beside) : 0;
+        feedback->first = (feedback->first + 1) % UT_SEND_QUEUE;
+        feedback->count--;
+        if (place)
+            b->to = b->beside;
+        queue_insert(place ? data : feedback, place ? place : feedback->count, slot);
+    }
+}
+
 void ut_sender_flush(ut_sender *s)
 {
+    take_along(s);
     /* Feedback first: it is short, and somebody's window waits for it. */
     flush_queue(s, &s->queues[UT_PORT_FEEDBACK]);
     flush_queue(s, &s->queues[UT_PORT_DATA]);

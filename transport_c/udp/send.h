@@ -3,6 +3,9 @@
  * Sending: bursts wait here in two short queues, data and feedback, until one sendmmsg each takes them. A socket that
  * is full keeps its queue; the other socket goes on, because an acknowledgement must not wait behind data.
  *
+ * Where nothing stands before the link there is no such wait. Then feedback goes right behind data to the same host,
+ * through the data socket: one system call here, and one wake-up there.
+ *
  * With GSO (segmentation offload) a burst is one message, and the kernel cuts it into datagrams. Where a path refuses
  * that, the same burst goes out as separate datagrams, and so do all later bursts; the core never learns of it. GSO is
  * only blamed when the separate datagram gets through, since the kernel says EINVAL for a bad address too.

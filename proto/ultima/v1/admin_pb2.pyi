@@ -828,6 +828,7 @@ class JobHostStatus(_message.Message):
     SENT_PACKETS_FIELD_NUMBER: _builtins.int
     FEEDBACKS_SENT_FIELD_NUMBER: _builtins.int
     FEEDBACKS_HEARD_FIELD_NUMBER: _builtins.int
+    FEEDBACKS_BESIDE_FIELD_NUMBER: _builtins.int
     VIOLATIONS_COUNT_FIELD_NUMBER: _builtins.int
     QUARANTINE_S_FIELD_NUMBER: _builtins.int
     SECRETS_RENEWED_COUNT_FIELD_NUMBER: _builtins.int
@@ -844,9 +845,12 @@ class JobHostStatus(_message.Message):
     """How often the congestion control has reduced its window; and how many packets to this host arrived marked (ECN)."""
     ce_packets: _builtins.int
     sent_packets: _builtins.int
-    """Since the path was made: data packets sent, feedbacks sent, and the number of the newest feedback that came."""
+    """Since the path was made: data packets sent, feedbacks sent, and those that came, at the feedback port and, beside
+    data, at the data port.
+    """
     feedbacks_sent: _builtins.int
     feedbacks_heard: _builtins.int
+    feedbacks_beside: _builtins.int
     violations_count: _builtins.int
     """How often its packets broke the protocol, and for how many seconds more no path to it is made because of that."""
     quarantine_s: _builtins.float
@@ -870,13 +874,14 @@ class JobHostStatus(_message.Message):
         sent_packets: _builtins.int = ...,
         feedbacks_sent: _builtins.int = ...,
         feedbacks_heard: _builtins.int = ...,
+        feedbacks_beside: _builtins.int = ...,
         violations_count: _builtins.int = ...,
         quarantine_s: _builtins.float = ...,
         secrets_renewed_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_beside", b"feedbacks_beside", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -505,7 +505,9 @@ Global___HearResponse: _TypeAlias = HearResponse  # noqa: Y015
 
 @_typing.final
 class PathCounts(_message.Message):
-    """Of one path since it was made. Data sent are packets, data heard are bytes."""
+    """Of one path since it was made. Data sent are packets, data heard are bytes. Feedbacks are sent to either port: heard
+    are those that came at the feedback port, beside those that came at the data port.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,10 +515,12 @@ class PathCounts(_message.Message):
     DATA_HEARD_FIELD_NUMBER: _builtins.int
     FEEDBACK_SENT_FIELD_NUMBER: _builtins.int
     FEEDBACK_HEARD_FIELD_NUMBER: _builtins.int
+    FEEDBACK_BESIDE_FIELD_NUMBER: _builtins.int
     data_sent: _builtins.int
     data_heard: _builtins.int
     feedback_sent: _builtins.int
     feedback_heard: _builtins.int
+    feedback_beside: _builtins.int
     def __init__(
         self,
         *,
@@ -524,10 +528,11 @@ class PathCounts(_message.Message):
         data_heard: _builtins.int = ...,
         feedback_sent: _builtins.int = ...,
         feedback_heard: _builtins.int = ...,
+        feedback_beside: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_heard", b"data_heard", "data_sent", b"data_sent", "feedback_heard", b"feedback_heard", "feedback_sent", b"feedback_sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_heard", b"data_heard", "data_sent", b"data_sent", "feedback_beside", b"feedback_beside", "feedback_heard", b"feedback_heard", "feedback_sent", b"feedback_sent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

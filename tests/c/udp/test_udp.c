@@ -173,6 +173,62 @@ static void bursts__are_gathered(void)
     lane_close();
 }
 
+/* What goes out: 'd' data and 'f' feedback to the one host, 'o' feedback to another one, each with a byte that counts.
+ */
+static void push_all(const char *what)
+{
+    for (unsigned i = 0; what[i]; i++) {
+        const bool data = what[i] == 'd';
+        ut_burst *b = ut_sender_slot(&lane.sender);
+        const uint8_t bytes[2] = {(uint8_t)what[i], (uint8_t)i};
+        b->port = data ? UT_PORT_DATA : UT_PORT_FEEDBACK;
+        b->to = lane.address[b->port];
+        b->beside = data ? (ut_addr){0} : lane.address[UT_PORT_DATA];
+        b->beside.bytes[2] ^= what[i] == 'o'; /* another port: hosts may share an address */
+        b->segment_bytes = b->bytes = sizeof(bytes);
+        b->segments = 1;
+        memcpy(b->memory, bytes, sizeof(bytes));
+        ut_sender_push(&lane.sender);
+    }
+}
+
+/* Feedback goes behind the last data to its host, through the data socket, unless data has to wait there. */
+static void feedback__goes_behind_data_to_the_same_host(void)
+{
+    static const struct {
+        const char *what, *at_data, *at_feedback;
+        bool stands, blocked;
+    } rows[] = {
+        {"fdd", "d1d2f0", "", false, false},
+        {"dfd", "d0d2f1", "", false, false},
+        {"fodf", "d2f0f3", "o1", false, false}, /* in order */
+        {"ofo", "", "o0f1o2", false, false},
+        {"fdddddddf", "d1d2d3d4d5d6d7f0", "f8", false, false}, /* as many as there is room for */
+        {"fd", "d1", "f0", true, false},
+        {"fd", "", "f0", false, true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        lane_open(i % 2 ? "::1" : "127.0.0.1", options_default, options_default);
+        push_all(rows[i].what);
+        lane.sender.backlog.queued = rows[i].stands;
+        lane.sender.queues[UT_PORT_DATA].blocked = rows[i].blocked;
+        ut_sender_flush(&lane.sender);
+        for (unsigned port = 0; port < 2; port++) {
+            const char *want = port == UT_PORT_DATA ? rows[i].at_data : rows[i].at_feedback;
+            char found[2 * 16 + 1] = "";
+            drain(port, &got);
+            for (size_t k = 0; k + 1 < got.len && k < 32; k += 2) {
+                found[k] = (char)got.bytes[k];
+                found[k + 1] = (char)('0' + got.bytes[k + 1]);
+            }
+            CHECK_MSG(strcmp(found, want) == 0, "row %zu, port %u: \"%s\"", i, port, found);
+        }
+        const bool both = rows[i].at_data[0] && rows[i].at_feedback[0];
+        CHECK_MSG(lane.sender.calls == 1u + both, "row %zu: %zu calls", i, (size_t)lane.sender.calls);
+        lane_close();
+    }
+}
+
 /* Where aggregates come, few messages are read at once: what lies in the buffers is to be in the cache when it is
  * folded. Neither single datagrams between them nor feedback, which always comes singly, change that. */
 static void receive__reads_few_aggregates_at_once(void)
@@ -271,6 +327,7 @@ int main(int argc, char **argv)
     RUN(burst__arrives_whole);
     RUN(burst__is_cut_anywhere);
     RUN(bursts__are_gathered);
+    RUN(feedback__goes_behind_data_to_the_same_host);
     RUN(receive__reads_few_aggregates_at_once);
     RUN(gso__is_given_up_when_refused);
     RUN(gso__is_not_blamed_for_a_bad_address);

@@ -69,7 +69,7 @@ static void ut_data__golden(void)
                  .view = 0x9876,
                  .time_us = 0x00abcdef,
                  .ultima = {0x1234, 0x89abcdef, 0x0102, 3, 2}};
-    static const uint8_t want[UT_DATA_HEADER] = {0x21, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
+    static const uint8_t want[UT_DATA_HEADER] = {0x31, 0x01, 0x85, 0x07, 0xa1, 0xb2, 0xc3, 0xd4, 0x01, 0x02, 0x03,
                                                  0x04, 0,    0,    0,    0,    0x00, 0x05, 0x98, 0x76, 0xab, 0xcd,
                                                  0xef, 0x12, 0x34, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x02, 0x32};
     h.payload_crc = ut_crc32c(0, payload, 4);
@@ -266,8 +266,8 @@ static void ut_feedback__counts_that_lie(void)
 /* Credit alone: what the page says byte for byte, and nothing damaged is let through. */
 static void ut_grant__golden_round_trip_and_damage(void)
 {
-    static const uint8_t want[UT_GRANT_BYTES] = {0x24, 0,    0,    0,    0xa1, 0xb2, 0xc3, 0xd4,
-                                                 0x01, 0x02, 0x03, 0x04, 0x90, 0x59, 0x33, 0xc2,
+    static const uint8_t want[UT_GRANT_BYTES] = {0x34, 0,    0,    0,    0xa1, 0xb2, 0xc3, 0xd4,
+                                                 0x01, 0x02, 0x03, 0x04, 0x15, 0xf2, 0x37, 0xb9,
                                                  0,    0,    0,    0x01, 0x2a, 0x05, 0xf2, 0x00};
     ut_grant g = {.cid = 0xa1b2c3d4, .number = 0x5501020304, .grant = 5000000000}, back;
     uint8_t packet[UT_GRANT_BYTES + 1] = {0};

@@ -47,6 +47,13 @@ def test_proved__each_direction_and_kind(mine: bool, feedback: bool) -> None:
     assert lost == {Unheard(*((HERE, THERE) if mine else (THERE, HERE)), 0, feedback)}
 
 
+@pytest.mark.parametrize(("beside", "proof"), [(20, False), (10, False), (9, True), (0, True)])
+def test_proved__feedback_that_came_with_data_was_not_for_the_other_port(beside: int, proof: bool) -> None:
+    """60 are sent, of which 20 may be on their way; 40 less 3 times 9 are 13."""
+    rows = [(growing(i, feedback_sent=20), growing(i, feedback_beside=beside)) for i in range(4)]
+    assert proved(samples(rows), HERE, THERE)[0] == ({Unheard(HERE, THERE, 0, True)} if proof else set())
+
+
 def test_proved__too_few_packets_or_one_sample_prove_nothing() -> None:
     few = [(growing(i, data_sent=5), Counts()) for i in range(3)]
     assert proved(samples(few), HERE, THERE)[0] == set()

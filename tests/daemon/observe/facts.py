@@ -34,7 +34,7 @@ def some_facts(jobs: int = 2, peers: int = 3, **changed: Any) -> Facts:
     )
     values = dict(
         version="1.2.3",
-        wire_version=2,
+        wire_version=3,
         simd="avx2",
         start_s=1.7e9,
         healthy=True,

@@ -64,7 +64,7 @@ def test_render__values() -> None:
     assert found["ultima_kernel_drops_total", (("lane", "3"),)] == 4
     assert found["ultima_insecure", ()] == found["ultima_certificate_warning", ()] == 1
     assert found["ultima_certificate_not_after_seconds", (("kind", "authority"),)] == 2e9
-    assert found["ultima_build_info", (("simd", "avx2"), ("version", "1.2.3"), ("wire_version", "2"))] == 1
+    assert found["ultima_build_info", (("simd", "avx2"), ("version", "1.2.3"), ("wire_version", "3"))] == 1
 
 
 def test_totals__count_on_where_a_path_begins_anew() -> None:

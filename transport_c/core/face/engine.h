@@ -57,9 +57,10 @@ typedef struct ut_peer_stats {
     uint64_t base_rtt_ns;  /* least round trip of the last seconds; 0: not known */
     uint64_t ce_packets;   /* packets sent that were marked on the way (ECN) */
     uint64_t window_cuts;
-    uint64_t sent_packets;    /* data packets sent since the path was made */
-    uint64_t feedbacks_sent;  /* feedbacks and grants sent since then */
-    uint64_t feedbacks_heard; /* the number of the newest that came; 0: none came */
+    uint64_t sent_packets;     /* data packets sent since the path was made */
+    uint64_t feedbacks_sent;   /* feedbacks and grants sent since then */
+    uint64_t feedbacks_heard;  /* those that came at the feedback port, */
+    uint64_t feedbacks_beside; /* and at the data port */
 } ut_peer_stats;
 
 /* Bytes of memory for an engine, or for a job, with this configuration; 0 if a value of it is out of range. */
@@ -115,7 +116,8 @@ void ut_engine_session_remove(ut_engine *engine, uint32_t session, ut_ns now);
 void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 
 /* Takes one datagram, or several of |stride| bytes each as GRO hands them over (the last may be shorter; stride 0 or
- * >= len: it is one). Empty datagrams and garbage are only counted. A cipher opens |data| in place, and so writes to
+ * >= len: it is one). The data port takes all kinds, for feedback may come with data; the feedback port takes feedback
+ * and grants alone. Empty datagrams and garbage are only counted. A cipher opens |data| in place, and so writes to
  * it. |ce|: the kernel saw congestion marked. */
 void ut_engine_input(ut_engine *engine, uint32_t port, uint8_t *data, size_t len, size_t stride, bool ce, ut_ns now);
 /* Takes the kernel's drop counter of this engine's sockets, which counts from the start. */

@@ -220,8 +220,14 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         take_data(e, j, host, &h, whole, p.whole, ce, now);
 }
 
+/* By its port: a firewall may drop what is for one of them. */
+static void note_port(ut_conn *c, uint32_t port)
+{
+    *(port == UT_PORT_DATA ? &c->peer.beside : &c->peer.alone) += 1;
+}
+
 /* Credit that did not wait for a feedback. */
-static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
+static void input_grant(ut_engine *e, uint32_t port, uint8_t *packet, size_t len, ut_ns now)
 {
     ut_grant g;
     ut_job *j;
@@ -234,6 +240,7 @@ static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
         count_undecodable(e, error);
         return;
     }
+    note_port(c, port);
     e->stats.feedback_received++;
     if (c->state != UT_CONN_UP)
         return; /* it speaks of what we sent in another life of the path */
@@ -246,7 +253,7 @@ static void input_grant(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
     ut_conn_on_grant(c, g.grant);
 }
 
-static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
+static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t len, ut_ns now)
 {
     ut_feedback *f = &e->feedback;
     ut_job *j;
@@ -259,6 +266,7 @@ static void input_feedback(ut_engine *e, uint8_t *packet, size_t len, ut_ns now)
         count_undecodable(e, error);
         return;
     }
+    note_port(c, port);
     f->number = ut_conn_feedback_number(c, (uint32_t)f->number);
     if (!ut_conn_feedback_is_newer(c, f->number)) {
         e->stats.feedback_old++;
@@ -297,17 +305,18 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
         size_t n = UT_MIN2(stride, len - at);
         e->stats.packets_received++;
         unsigned kind = ut_wire_kind(data + at, n);
-        if (port == UT_PORT_DATA && kind == UT_KIND_PIECE) {
-            take_run(e, &r, ce, now);
-            input_piece(e, data + at, n, ce, now);
-        } else if (port == UT_PORT_DATA) {
-            input_data(e, &r, data + at, n, ce, now);
-        } else if (kind == UT_KIND_GRANT) {
-            input_grant(e, data + at, n, now);
-        } else {
-            input_feedback(e, data + at, n, now);
-        }
         at += n;
+        if (port == UT_PORT_DATA && kind != UT_KIND_PIECE && !ut_wire_is_feedback(kind)) {
+            input_data(e, &r, data + at - n, n, ce, now);
+            continue;
+        }
+        take_run(e, &r, ce, now); /* what comes behind it may say that nothing more of it will be taken */
+        if (kind == UT_KIND_PIECE && port == UT_PORT_DATA)
+            input_piece(e, data + at - n, n, ce, now);
+        else if (kind == UT_KIND_GRANT)
+            input_grant(e, port, data + at - n, n, now);
+        else
+            input_feedback(e, port, data + at - n, n, now);
     } while (at < len);
     take_run(e, &r, ce, now);
     e->stats.progress++;
@@ -397,12 +406,18 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
     speak_together(e, now);
 }
 
+static void begin_feedback(const ut_conn *c, uint64_t number, ut_burst *b)
+{
+    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), number);
+    b->beside = c->data;
+}
+
 static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
 {
     ut_conn *c = &j->conn[host];
     ut_grant g;
     ut_conn_fill_grant(c, &g);
-    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), g.number);
+    begin_feedback(c, g.number, b);
     ut_grant_append(b, &g);
     ut_burst_finish(b, now);
     e->stats.grants_sent++;
@@ -416,7 +431,7 @@ static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut
     ut_conn_fill_feedback(c, f, now);
     ut_op_fill_feedback(j, host, f, now);
     f->kernel_drops = (uint32_t)e->stats.kernel_drops;
-    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), f->number);
+    begin_feedback(c, f->number, b);
     ut_feedback_append(b, f);
     ut_burst_finish(b, now);
     e->stats.feedback_sent++;

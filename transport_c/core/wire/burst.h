@@ -24,6 +24,9 @@ enum ut_port { UT_PORT_DATA = 0, UT_PORT_FEEDBACK = 1 };
 typedef struct ut_burst {
     ut_addr to;
     uint32_t port; /* enum ut_port: which of our sockets sends it, and which of theirs it is for */
+    /* Of feedback and grants: the data port of the same host, which takes them as well. The shell may send them there
+     * behind data, which then wakes that host once and not twice. */
+    ut_addr beside;
     uint32_t segment_bytes;
     uint32_t segments;
     uint32_t bytes; /* of all segments, with what a cipher adds */

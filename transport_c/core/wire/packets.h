@@ -10,7 +10,7 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_WIRE_VERSION = 2,
+    UT_WIRE_VERSION = 3,
     UT_KIND_DATA = 1,
     UT_KIND_FEEDBACK = 2,
     UT_KIND_PIECE = 3,
@@ -175,6 +175,11 @@ int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret
 static inline unsigned ut_wire_kind(const uint8_t *packet, size_t len)
 {
     return len ? packet[0] & 15 : 0;
+}
+/* Feedback or the half of it: both ports take it, the feedback port nothing else. */
+static inline bool ut_wire_is_feedback(unsigned kind)
+{
+    return kind == UT_KIND_FEEDBACK || kind == UT_KIND_GRANT;
 }
 
 /* The low 32 bits of the number of a datagram that ut_wire_peek has let through; they stand at the same offset in all
