@@ -415,6 +415,7 @@ typedef struct ut_driver_stats {
     uint64_t send_blocked;
     uint64_t send_looks;
     uint64_t send_drain_rate;
+    uint64_t send_pace;
     uint64_t send_queued_max;
     uint64_t send_errors;
     uint64_t send_errno;

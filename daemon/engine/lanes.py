@@ -40,7 +40,7 @@ from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 
 _LEAST = ("oldest_open_ns", "oldest_deadline_ns")
-_LARGEST = ("send_errno", "send_drain_rate", "send_queued_max")
+_LARGEST = ("send_errno", "send_drain_rate", "send_pace", "send_queued_max")
 LOOK_BACK = 16  # receipts of a lane that are looked at for one op, which has just ended
 
 

@@ -21,6 +21,7 @@ LANES = 2  # of a daemon, unless it is told otherwise
 FLOOR, LINK_S = 32 << 10, 100e-6  # the mean of what may stand: so many bytes, or so long on the link
 WORTH, WORTH_S = 64 << 10, 2e-3  # ... or this for the sake of larger bursts, if it leaves within that time
 ONE_BURST = 72_000  # the kernel's bytes of 64 KiB
+PACED_MBIT = 262  # a link on which the mean of what may stand leaves within that time
 SLACK = 1.75  # half as much again where the queue is filled up to, and a burst of small packets
 MISTAKEN = 4.0  # a shaper on a busy machine lets saved-up bytes pass late and all at once: the rate may read so high
 
@@ -72,6 +73,8 @@ def test_backlog__is_short_by_the_rate_of_the_link(mbit: int, size: str) -> None
         bound = SLACK * max(FLOOR, LINK_S * rate_most, min(WORTH, WORTH_S * rate_most))
         rate, most = _counter(cluster, "send_drain_rate"), _counter(cluster, "send_queued_max")
         assert rate > 0, "nothing ever stood there: the test is of no use"
+        pace = _counter(cluster, "send_pace")
+        assert (mbit < PACED_MBIT or pace > 0) and pace <= rate_most, f"pace {pace}, rate {rate}"
         assert 0 < most <= bound, f"{most} bytes stood, {bound:.0f} allowed; rate {rate}"
         # Some samples may be of the first moments, in which no rate is known yet.
         over = [bytes_ for bytes_ in seen if bytes_ > bound]

@@ -371,6 +371,7 @@ static void fill_stats(ut_driver *d, ut_driver_stats *ret)
     ret->send_blocked = d->sender.blocked;
     ret->send_looks = d->sender.looks;
     ret->send_drain_rate = d->sender.backlog.rate;
+    ret->send_pace = d->sender.pace.rate;
     ret->send_queued_max = d->sender.backlog.most;
     ret->send_errors = d->sender.errors;
     ret->send_errno = (uint64_t)d->sender.last_error;

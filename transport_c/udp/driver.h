@@ -42,6 +42,7 @@ typedef struct ut_driver_stats {
     uint64_t send_blocked;    /* times that a socket was full, and its bursts waited for room */
     uint64_t send_looks;      /* how often the data socket was asked what stands in the host's own queue */
     uint64_t send_drain_rate; /* kernel's bytes a second that leave that queue, as measured; 0: nothing stands there */
+    uint64_t send_pace;       /* bytes of data a second that are handed to it at most (pace.h); 0: it is not paced */
     uint64_t send_queued_max; /* the most that stood there after a sending, since a rate is known */
     uint64_t send_errors;     /* datagrams that the kernel refused; they count as lost in the network */
     uint64_t send_errno;      /* why the last of them was refused; 0 if none was */

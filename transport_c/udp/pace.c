@@ -42,7 +42,7 @@ void ut_pace_step(ut_pace *p, const ut_backlog *b)
     p->rises = 0;
     p->rate = UT_MAX2(p->rate - p->rate / UT_PACE_DOWN_PART, b->rate - b->rate / UT_PACE_FLOOR_PART);
     p->room -= (int64_t)b->queued; /* it was sent before, and goes first */
-    p->waits = p->room < refill_of(b) / 2;
+    p->waits = p->room < refill_of(b) / UT_PACE_WORTH_PART;
 }
 
 uint64_t ut_pace_room(const ut_pace *p)

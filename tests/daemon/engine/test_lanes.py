@@ -141,11 +141,12 @@ def test_peer_stats__of_several_lanes() -> None:
 
 
 def test_stats__sums_but_for_what_is_an_instant() -> None:
-    first = {"data_sent": 3, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 0, "send_queued_max": 6}
+    first = {"data_sent": 3, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 0, "send_queued_max": 6,
+             "send_pace": 4}  # fmt: skip
     second = {"data_sent": 4, "oldest_open_ns": NEVER, "oldest_deadline_ns": NEVER, "send_errno": 90,
-              "send_queued_max": 5}  # fmt: skip
+              "send_queued_max": 5, "send_pace": 8}  # fmt: skip
     together = {"data_sent": 7, "oldest_open_ns": 50, "oldest_deadline_ns": NEVER, "send_errno": 90,
-                "send_queued_max": 6}  # fmt: skip
+                "send_queued_max": 6, "send_pace": 8}  # fmt: skip
     assert add_up([first, second]) == together
 
 
