@@ -235,7 +235,7 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
         (changed(to_index=0), CODE.FAILED_PRECONDITION, "to_index = 0"),
         (changed(to_incarnation=9), CODE.FAILED_PRECONDITION, "to_incarnation = 9"),
         (changed(caller=stranger), CODE.FAILED_PRECONDITION, "caller.index = 5"),
-        (changed(caller=old), CODE.FAILED_PRECONDITION, "speaks wire version 1, this daemon 2"),
+        (changed(caller=old), CODE.FAILED_PRECONDITION, f"speaks wire version 1, this daemon {WIRE_VERSION}"),
         (changed(caller=newer), CODE.FAILED_PRECONDITION, "speaks wire version 3, this daemon 2"),
         (changed(offer=0), CODE.FAILED_PRECONDITION, "offer = 0: void"),
         (changed(connection_ids=[7]), CODE.FAILED_PRECONDITION, "offer = 1: void"),
