@@ -17,6 +17,7 @@ from ultima.daemon.hosts.membership import membership as checked
 from ultima.daemon.jobs import links
 from ultima.daemon.process.server import Daemon
 from ultima.v1 import peer_pb2, types_pb2
+from ultima.v1.limits import WIRE_VERSION
 
 LANE = types_pb2.Lane(data_port=2, feedback_port=3)
 
@@ -62,8 +63,8 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ({"hosts": changed(packet_bytes=31)}, "hosts[1].packet_bytes = 31: allowed: 96 to 9216"),
     ({"hosts": changed(packet_bytes=1473)}, "packet_bytes = 1473: allowed: a multiple of 8"),
     ({"hosts": changed(packet_bytes=-8)}, "packet_bytes = -8"),
-    ({"hosts": changed(wire_version=0)}, "host 1 (127.0.0.1:1) speaks wire version 1, this daemon 2"),
-    ({"hosts": changed(wire_version=-1)}, "host 1 (127.0.0.1:1) speaks wire version -1, this daemon 2"),
+    ({"hosts": changed(wire_version=0)}, f"host 1 (127.0.0.1:1) speaks wire version 1, this daemon {WIRE_VERSION}"),
+    ({"hosts": changed(wire_version=-1)}, f"host 1 (127.0.0.1:1) speaks wire version -1, this daemon {WIRE_VERSION}"),
     ({"hosts": changed(address="example.org")}, "hosts[1].address = 'example.org': allowed: the numeric address"),
     ({"hosts": changed(address="1" * 100_000)}, "hosts[1].address = '1111"),
     ({"hosts": changed(address="0.0.0.0")}, "hosts[1].address = '0.0.0.0'"),

@@ -229,14 +229,15 @@ async def test_peer__connect_of_strangers_changes_nothing(house: House) -> None:
     old.ClearField("wire_version")  # as version 1 says it
     newer.CopyFrom(other)
     newer.wire_version = WIRE_VERSION + 1
+    mine = f"this daemon {WIRE_VERSION}"
     rows = [
         (changed(generation=1), CODE.DEADLINE_EXCEEDED, "has not begun here"),
         (changed(job="other"), CODE.DEADLINE_EXCEEDED, "has not begun here"),
         (changed(to_index=0), CODE.FAILED_PRECONDITION, "to_index = 0"),
         (changed(to_incarnation=9), CODE.FAILED_PRECONDITION, "to_incarnation = 9"),
         (changed(caller=stranger), CODE.FAILED_PRECONDITION, "caller.index = 5"),
-        (changed(caller=old), CODE.FAILED_PRECONDITION, f"speaks wire version 1, this daemon {WIRE_VERSION}"),
-        (changed(caller=newer), CODE.FAILED_PRECONDITION, "speaks wire version 3, this daemon 2"),
+        (changed(caller=old), CODE.FAILED_PRECONDITION, f"speaks wire version 1, {mine}"),
+        (changed(caller=newer), CODE.FAILED_PRECONDITION, f"speaks wire version {WIRE_VERSION + 1}, {mine}"),
         (changed(offer=0), CODE.FAILED_PRECONDITION, "offer = 0: void"),
         (changed(connection_ids=[7]), CODE.FAILED_PRECONDITION, "offer = 1: void"),
         (changed(connection_ids=[7, 8]), CODE.FAILED_PRECONDITION, "2 connection_ids"),
