@@ -126,9 +126,8 @@ class PeerStats:
     """Data packets since the path was made."""
     feedbacks_sent: int = 0
     feedbacks_heard: int = 0
-    """At the feedback port."""
     feedbacks_beside: int = 0
-    """That came at the data port, with data."""
+    """At the data port, with data; those heard came at the feedback port."""
 
 
 PEER_FIELDS = tuple(PeerStats.__dataclass_fields__)

@@ -225,11 +225,11 @@ static void queue_insert(ut_send_queue *q, unsigned place, uint8_t slot)
     q->slots[(q->first + place) % UT_SEND_QUEUE] = slot;
 }
 
-/* Feedback goes with the data to the same host where nothing stands before the link. */
+/* Feedback goes with the data to the same host where nothing stands before the link, and this data will not either. */
 static void take_along(ut_sender *s)
 {
     ut_send_queue *data = &s->queues[UT_PORT_DATA], *feedback = &s->queues[UT_PORT_FEEDBACK];
-    if (data->blocked || s->backlog.queued > 0)
+    if (data->blocked || s->backlog.queued > 0 || ut_sender_burst(s) == 0)
         return;
     for (unsigned n = feedback->count; n > 0; n--) {
         const uint8_t slot = feedback->slots[feedback->first];

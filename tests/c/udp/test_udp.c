@@ -197,20 +197,22 @@ static void feedback__goes_behind_data_to_the_same_host(void)
 {
     static const struct {
         const char *what, *at_data, *at_feedback;
-        bool stands, blocked;
+        bool stands, full, blocked;
     } rows[] = {
-        {"fdd", "d1d2f0", "", false, false},
-        {"dfd", "d0d2f1", "", false, false},
-        {"fodf", "d2f0f3", "o1", false, false}, /* in order */
-        {"ofo", "", "o0f1o2", false, false},
-        {"fdddddddf", "d1d2d3d4d5d6d7f0", "f8", false, false}, /* as many as there is room for */
-        {"fd", "d1", "f0", true, false},
-        {"fd", "", "f0", false, true},
+        {"fdd", "d1d2f0", "", false, false, false},
+        {"dfd", "d0d2f1", "", false, false, false},
+        {"fodf", "d2f0f3", "o1", false, false, false}, /* in order */
+        {"ofo", "", "o0f1o2", false, false, false},
+        {"fdddddddf", "d1d2d3d4d5d6d7f0", "f8", false, false, false}, /* as many as there is room for */
+        {"fd", "d1", "f0", true, false, false},
+        {"fd", "d1", "f0", false, true, false},
+        {"fd", "", "f0", false, false, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         lane_open(i % 2 ? "::1" : "127.0.0.1", options_default, options_default);
         push_all(rows[i].what);
         lane.sender.backlog.queued = rows[i].stands;
+        lane.sender.pace = (ut_pace){.rate = rows[i].full, .waits = rows[i].full};
         lane.sender.queues[UT_PORT_DATA].blocked = rows[i].blocked;
         ut_sender_flush(&lane.sender);
         for (unsigned port = 0; port < 2; port++) {

@@ -316,8 +316,8 @@ int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_pee
                            .window_cuts = c->cc.reductions,
                            .sent_packets = c->tx.next,
                            .feedbacks_sent = c->say.number,
-                           .feedbacks_heard = c->peer.alone,
-                           .feedbacks_beside = c->peer.beside};
+                           .feedbacks_heard = c->peer.came[UT_PORT_FEEDBACK],
+                           .feedbacks_beside = c->peer.came[UT_PORT_DATA]};
     return UT_OK;
 }
 

@@ -220,12 +220,6 @@ static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_n
         take_data(e, j, host, &h, whole, p.whole, ce, now);
 }
 
-/* By its port: a firewall may drop what is for one of them. */
-static void note_port(ut_conn *c, uint32_t port)
-{
-    *(port == UT_PORT_DATA ? &c->peer.beside : &c->peer.alone) += 1;
-}
-
 /* Credit that did not wait for a feedback. */
 static void input_grant(ut_engine *e, uint32_t port, uint8_t *packet, size_t len, ut_ns now)
 {
@@ -240,7 +234,7 @@ static void input_grant(ut_engine *e, uint32_t port, uint8_t *packet, size_t len
         count_undecodable(e, error);
         return;
     }
-    note_port(c, port);
+    c->peer.came[port]++;
     e->stats.feedback_received++;
     if (c->state != UT_CONN_UP)
         return; /* it speaks of what we sent in another life of the path */
@@ -266,7 +260,7 @@ static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t 
         count_undecodable(e, error);
         return;
     }
-    note_port(c, port);
+    c->peer.came[port]++;
     f->number = ut_conn_feedback_number(c, (uint32_t)f->number);
     if (!ut_conn_feedback_is_newer(c, f->number)) {
         e->stats.feedback_old++;

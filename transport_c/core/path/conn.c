@@ -33,7 +33,7 @@ static void reset_receiving(ut_conn *c)
     c->rx.ce = 0;
     c->rx.time_us = UINT32_MAX;
     c->rx.time_at = 0;
-    c->peer.feedback = c->peer.alone = c->peer.beside = c->peer.overtaken = 0;
+    c->peer.feedback = c->peer.came[0] = c->peer.came[1] = c->peer.overtaken = 0;
     c->peer.control = 0;
     memset(c->peer.control_bits, 0, sizeof c->peer.control_bits);
     c->heard = c->peer.incast = c->shut = 0;

@@ -97,11 +97,11 @@ typedef struct ut_conn_rx {
 
 /* What the peer's feedbacks said about the peer. */
 typedef struct ut_conn_peer {
-    uint64_t feedback;      /* newest feedback number of the peer */
-    uint64_t alone, beside; /* feedbacks and grants that came at their own port, and with data */
-    uint32_t overtaken;     /* feedbacks that came since then with older, but rising numbers */
-    uint64_t overtaken_to;  /* the highest of those numbers */
-    ut_ns overtaken_since;  /* when the first of those feedbacks came */
+    uint64_t feedback;     /* newest feedback number of the peer */
+    uint64_t came[2];      /* feedbacks and grants, by the port that they came to */
+    uint32_t overtaken;    /* feedbacks that came since then with older, but rising numbers */
+    uint64_t overtaken_to; /* the highest of those numbers */
+    ut_ns overtaken_since; /* when the first of those feedbacks came */
     /* Sealed paths: the replay window of feedbacks and grants. Highest number that came plus one; bit n mod the window:
      * number n came. */
     uint64_t control;

@@ -411,7 +411,9 @@ static sim_packet *made_up(sim_world *w, uint32_t kind)
             packet->to = (uint16_t)((old->to + 1 + sim_below(rng, hosts - 1)) % hosts);
         else
             packet->port ^= 1;
-        packet->flags |= SIM_STRAY;
+        /* The data port takes feedback as well. */
+        const bool home = packet->to == old->to && packet->port == UT_PORT_DATA;
+        packet->flags |= home ? SIM_AGAIN : SIM_STRAY;
     } else {
         packet = copy_of(w, old);
         packet->flags |= SIM_AGAIN;
