@@ -154,8 +154,9 @@ def test_capture__every_datagram_is_as_the_page_says(daemons: list[tuple[Path, i
     assert wrong == [], f"{len(wrong)} of {len(sent)} datagrams: {wrong[:5]}"
     packets = [(source, to, dissect(data)) for source, to, data in sent]
     for source, to, packet in packets:
-        beside = not isinstance(packet, UltimaData) and {source, to} <= feedback_ports
-        assert beside or {source, to} <= data_ports, f"{packet.summary()} on ports {source} and {to}"
+        assert isinstance(packet, (UltimaData, UltimaFeedback, UltimaGrant)), packet.summary()
+        alone = not isinstance(packet, UltimaData) and {source, to} <= feedback_ports
+        assert alone or {source, to} <= data_ports, f"{packet.summary()} on ports {source} and {to}"
     # Ops take turns on two lanes, each with ports and op numbers of its own.
     lane_of = {port + more: (more - 1) // 2 for _, port in daemons for more in (1, 2, 3, 4)}
     assert all(lane_of[source] == lane_of[to] for source, to, _ in packets), "a packet went from one lane to another"
