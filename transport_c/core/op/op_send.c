@@ -130,14 +130,10 @@ static bool has_work(const ut_op *op, uint32_t i, bool repairs)
     return repairs ? t->lost > 0 : fresh_slots(op, &op->plan.schedule.step[i], t) > 0;
 }
 
-/* Data waits for the peer. If more may not fly to it, nothing overtakes what flies, so that this is missed by time
- * alone; and if nothing flies that would bring news of credit, the peer is asked in time. */
+/* Data waits for the peer, and nothing is in flight that would bring news of its credit: it is asked in time. */
 static void note_blocked(const ut_job *j, ut_conn *c, ut_ns now)
 {
-    if (c->state != UT_CONN_UP || ut_conn_may_send(c, j->config.packet_bytes) > 0)
-        return; /* the pace alone holds it back */
-    c->tx.stuck = true;
-    if (c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
+    if (!j->tokens.held && c->state == UT_CONN_UP && c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
         c->tx.blocked_since = now;
 }
 
@@ -308,16 +304,12 @@ void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now)
     }
 }
 
-/* In best effort the receiver waits for the tail, until it is told that there is none any more: in the record of an op
- * that goes on, by the floor behind one that is over. */
-static void give_up(ut_job *j, ut_op *op, uint32_t host, uint32_t step, uint32_t slot, ut_ns now)
+/* In best effort the receiver waits for the tail, until it is told that there is none any more. */
+static void give_up(ut_op *op, ut_conn *c, uint32_t step, uint32_t slot, ut_ns now)
 {
     ut_transfer_mark(&op->plan.transfer[step], slot);
-    if (!ut_transfer_over(&op->plan.transfer[step]))
-        return;
-    if (op->state == UT_OP_LINGERING)
-        ut_op_linger(j, op, now);
-    ut_conn_speak_at(&j->conn[host], now);
+    if (op->plan.schedule.step[step].stage == 1 && ut_transfer_over(&op->plan.transfer[step]))
+        ut_conn_speak_at(c, now);
 }
 
 void ut_op_fate(void *context, const ut_sent *sent, bool acked)
@@ -342,7 +334,7 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         if (acked)
             ut_transfer_mark(t, sent->slot);
         else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
-            give_up(j, op, fate->host, i, sent->slot, fate->now);
+            give_up(op, c, i, sent->slot, fate->now);
         else if (!t->closed)
             ut_transfer_lose(t, sent->slot);
         return;
