@@ -351,6 +351,8 @@ static inline ut_ns sim_local(const sim_world *w, const sim_host *h)
 }
 void sim_host_wake(sim_world *w, sim_host *h, ut_ns at);
 void sim_host_readable(sim_world *w, sim_host *h);
+/* Looks at what the engine has just done in partial jobs, before it does more. */
+void sim_host_look(sim_world *w, sim_host *h);
 void sim_host_service(sim_world *w, sim_host *h);
 ut_addr sim_addr(uint32_t host, uint32_t port);
 

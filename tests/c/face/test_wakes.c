@@ -141,6 +141,54 @@ static void end__is_told_at_once_to_all(void)
     end__is_told_at_once(3);
 }
 
+/* Packets of data that host 0 sends now. */
+static unsigned sent(void)
+{
+    static ut_burst b;
+    unsigned packets = 0;
+    while (ut_engine_output(engine, now, &b))
+        packets += b.port == UT_PORT_DATA ? (unsigned)((b.bytes + b.segment_bytes - 1) / b.segment_bytes) : 0;
+    return packets;
+}
+
+/* A transfer of five packets. Who has no credit or no window for more of them probes as soon as behind the last one;
+ * who is held back by the administrator's limit goes on by himself. */
+static void tail__is_where_no_more_may_fly(void)
+{
+    enum { CREDIT, WINDOW, LIMIT };
+    for (unsigned short_of = CREDIT; short_of <= LIMIT; short_of++) {
+        world(2);
+        ut_conn *c = &job->conn[1];
+        CHECK(!c->tx.stuck);
+        const uint64_t grant = c->tx.grant, window = c->cc.window;
+        const ut_submission s = {.op_seq = 1,
+                                 .count = ELEMENTS,
+                                 .deadline_ns = now + 900 * UT_MS,
+                                 .dtype = UT_FLOAT32,
+                                 .redop = UT_SUM,
+                                 .mode = UT_BOUNDED};
+        CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
+        ut_engine_submissions(engine, hosts[0].session, now);
+        if (short_of == CREDIT)
+            c->tx.grant = c->tx.bytes + 3 * 1500;
+        else if (short_of == WINDOW)
+            c->cc.window = 3 * 1500;
+        else
+            ut_tokens_init(&job->tokens, 1);
+        const unsigned first = sent();
+        CHECK_EQ(first, short_of == LIMIT ? 0 : 3);
+        CHECK_EQ(c->tx.stuck, short_of != LIMIT);
+        const ut_ns hold = short_of == LIMIT ? UT_HOLD_NS : UT_TIMER_MIN_NS;
+        CHECK_EQ(ut_conn_silence(c), c->tx.srtt + 4 * c->tx.rttvar + hold);
+        c->tx.grant = grant;
+        c->cc.window = window;
+        ut_tokens_init(&job->tokens, 0);
+        CHECK(sent() > 0);
+        CHECK(!c->tx.stuck);
+        end();
+    }
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -149,5 +197,6 @@ int main(int argc, char **argv)
     RUN(feedback__that_is_due_soon_goes_with_others);
     RUN(end__is_told_at_once_to_one);
     RUN(end__is_told_at_once_to_all);
+    RUN(tail__is_where_no_more_may_fly);
     return check_end();
 }

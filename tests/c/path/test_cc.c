@@ -182,9 +182,9 @@ static void ut_cc__much_loss_leaves_what_is_delivered(void)
         s = sample(12 * UT_MS, 5 * UT_MS, 60);
         s.lost = 200;
         s.sent = SHARE;
-        ut_cc_feedback(&cc,
-                       &s); /* 60 000 bytes in 12 ms; a window lasts 5 ms and the 1 ms that a receiver may hold back */
-        CHECK_EQ(cc.window, 30000);
+        ut_cc_feedback(&cc, &s);
+        /* 60 000 bytes came in 12 ms; a window lasts 5 ms and what a receiver may hold its news back */
+        CHECK_EQ(cc.window, 60 * PACKET * (5 * UT_MS + UT_HOLD_NS) / (12 * UT_MS));
         CHECK_EQ(cc.quick_adapts, 1);
     }
 }

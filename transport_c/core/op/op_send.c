@@ -130,10 +130,14 @@ static bool has_work(const ut_op *op, uint32_t i, bool repairs)
     return repairs ? t->lost > 0 : fresh_slots(op, &op->plan.schedule.step[i], t) > 0;
 }
 
-/* Data waits for the peer, and nothing is in flight that would bring news of its credit: it is asked in time. */
+/* Data waits for the peer. If more may not fly to it, nothing overtakes what flies, so that this is missed by time
+ * alone; and if nothing flies that would bring news of credit, the peer is asked in time. */
 static void note_blocked(const ut_job *j, ut_conn *c, ut_ns now)
 {
-    if (!j->tokens.held && c->state == UT_CONN_UP && c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
+    if (c->state != UT_CONN_UP || ut_conn_may_send(c, j->config.packet_bytes) > 0)
+        return; /* the pace alone holds it back */
+    c->tx.stuck = true;
+    if (c->tx.flying == 0 && c->tx.blocked_since == UT_NEVER)
         c->tx.blocked_since = now;
 }
 

@@ -29,7 +29,7 @@ static void note_loss(ut_cc *cc, const ut_cc_sample *s)
     if (cc->span_packets >= UT_CC_SPAN_PACKETS && lasted >= s->srtt && s->srtt) {
         if (cc->span_lost >= UT_CC_SPAN_LOST && ut_cc_is_full(cc, s) && s->sent - cc->span_sent >= cc->window &&
             (uint64_t)cc->span_lost * 100 > (uint64_t)cc->span_packets * UT_CC_LOSS_PERCENT)
-            cc->ops->on_loss(cc, s, cc->span_bytes * (s->srtt + UT_CC_HOLD_NS) / lasted);
+            cc->ops->on_loss(cc, s, cc->span_bytes * (s->srtt + UT_HOLD_NS) / lasted);
         begin_span(cc, s);
     }
     if (s->idle)

@@ -16,6 +16,7 @@ static void reset_sending(ut_conn *c)
     c->tx.urgent = c->tx.short_to = 0;
     c->tx.last = 0;
     c->tx.loss_at = c->tx.blocked_since = UT_NEVER;
+    c->tx.stuck = false;
     c->tx.pto_doublings = 0;
     c->peer.ce = 0;
     memset(&c->cc, 0, sizeof c->cc);

@@ -20,7 +20,6 @@ enum {
     UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
     UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
-    UT_HOLD_NS = 1000 * 1000, /* a receiver keeps news to itself for at most this time */
     UT_TIMER_MIN_NS = 100 * 1000,       /* a thread that sleeps for less than this wakes late */
     UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
@@ -48,8 +47,7 @@ enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT 
 /* Called for each packet whose fate is decided. |acked|: the packet came; otherwise it is lost. */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, bool acked);
 
-/* Sending: conn_send.c. The packets in flight are those that are FLYING; the credit used is what was sent less what is
- * lost. */
+/* Sending: conn_send.c. What is FLYING is in flight; the credit used is what was sent less what is lost. */
 typedef struct ut_conn_tx {
     uint64_t next;       /* next packet number */
     uint64_t base;       /* no packet below it is FLYING */
@@ -68,6 +66,7 @@ typedef struct ut_conn_tx {
     ut_ns last;          /* when data was last sent or acknowledged: the tail timer counts from here */
     ut_ns loss_at;       /* when the oldest overtaken packet counts as lost; UT_NEVER if there is none */
     ut_ns blocked_since; /* since when data waits for credit while nothing is in flight; UT_NEVER if it does not */
+    bool stuck;          /* no more may fly, though more waits: the newest packet is the tail of what may, for now */
     uint8_t pto_doublings;
     ut_sent sent[UT_SENT_MAX];
 } ut_conn_tx;

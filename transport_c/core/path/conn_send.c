@@ -53,12 +53,14 @@ uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slo
     c->tx.last = now;
     c->tx.urgent = urgent ? pn + 1 : c->tx.urgent;
     c->tx.blocked_since = UT_NEVER;
+    c->tx.stuck = false;
     return pn;
 }
 
 ut_ns ut_conn_silence(const ut_conn *c)
 {
-    ut_ns hold = c->tx.urgent > c->tx.acked ? (ut_ns)UT_TIMER_MIN_NS : (ut_ns)UT_HOLD_NS;
+    /* Who is stuck does not wait for a peer that takes its time: the probe is a repair, which is answered soon. */
+    ut_ns hold = c->tx.stuck || c->tx.urgent > c->tx.acked ? (ut_ns)UT_TIMER_MIN_NS : (ut_ns)UT_HOLD_NS;
     return c->tx.srtt ? UT_MAX2(c->tx.srtt + 4 * c->tx.rttvar + hold, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_PTO_FIRST_NS;
 }
 

@@ -126,12 +126,12 @@ static const struct shortfall {
     sim_limits most;
 } shortfalls[] = {
     {4, 1000, 5, 64 * KIB, MB25, SIM_PLAIN, idle, {.ratio_most = 1.06, .lost_most = 0.010}},
-    {16, 10000, 100, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 2.30, .lost_most = 0.050}},
+    {16, 10000, 100, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 1.85, .lost_most = 0.050}},
     {2, 100000, 100, 64 * KIB, MB25, SIM_PLAIN, asleep, {.ratio_most = 1.30, .lost_most = 0.010}},
     {4, 10000, 100, 1024 * KIB, MB25, SIM_PLAIN, asleep, {.ratio_most = 1.06, .lost_most = 0.001}},
     {4, 100000, 5, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 1.60, .lost_most = 0.060}},
     {8, 10000, 5, 128 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.07, .lost_most = 0.005}},
-    {16, 100000, 5, 64 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.35, .lost_most = 0.100}},
+    {16, 100000, 5, 64 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.30, .lost_most = 0.100}},
     {4, 10000, 20, 128 * KIB, MB25, SIM_APART, bursts, {.ratio_most = 1.08, .lost_most = 0.006}},
     {8, 1000, 20, 128 * KIB, MB25, SIM_SLOW, unasked, {.ratio_most = 1.07, .lost_most = 0.025, .healthy_most = 1.35}},
     {8, 10000, 20, 128 * KIB, MB25, SIM_LATE, bursts, {.ratio_most = 1.08, .lost_most = 0.025}},

@@ -292,8 +292,7 @@ static void take_events(sim_world *w, sim_host *h)
     }
 }
 
-/* What the engine has just done in partial jobs, before it does more. */
-static void look(sim_world *w, sim_host *h)
+void sim_host_look(sim_world *w, sim_host *h)
 {
     if (w->plan.partial)
         take_events(w, h);
@@ -385,7 +384,7 @@ void sim_host_service(sim_world *w, sim_host *h)
     h->busy_until = w->now + w->plan.wake_cost;
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);
     receive(w, h);
-    look(w, h);
+    sim_host_look(w, h);
     for (uint32_t s = 0; s < h->sessions; s++) {
         sim_rank *r = h->by_session[s];
         if (!r || !r->rung)
@@ -396,10 +395,10 @@ void sim_host_service(sim_world *w, sim_host *h)
         if (r->giver)
             sim_part_offer(w, r);
         ut_engine_submissions(h->engine, s, sim_local(w, h));
-        look(w, h);
+        sim_host_look(w, h);
     }
     tick(w, h);
-    look(w, h);
+    sim_host_look(w, h);
     send_all(w, h);
     hand_out(w, h);
     take_events(w, h);

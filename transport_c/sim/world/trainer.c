@@ -127,6 +127,7 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
     if (r->session == UINT32_MAX)
         return;
     if (tell_engine) {
+        sim_host_look(w, h); /* what it did with this rank, it did before */
         ut_engine_session_remove(h->engine, r->session, sim_local(w, h));
         h->sessions_removed = true;
     }
