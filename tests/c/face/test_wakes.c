@@ -32,6 +32,19 @@ static unsigned said(void)
     return kinds;
 }
 
+/* Host 0 calls the next op, and the others do not. */
+static void call_alone(void)
+{
+    const ut_submission s = {.op_seq = 1,
+                             .count = ELEMENTS,
+                             .deadline_ns = now + 900 * UT_MS,
+                             .dtype = UT_FLOAT32,
+                             .redop = UT_SUM,
+                             .mode = UT_BOUNDED};
+    CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
+    ut_engine_submissions(engine, hosts[0].session, now);
+}
+
 /* Who falls silent makes room in the pool. Nobody wakes for that unless somebody wants room. */
 static void silence__is_waited_for_only_where_room_is_wanted(void)
 {
@@ -43,14 +56,7 @@ static void silence__is_waited_for_only_where_room_is_wanted(void)
     CHECK_EQ(engine->credit_at, UT_NEVER);
     CHECK_EQ(ut_engine_next_wake(engine), UT_NEVER);
 
-    ut_submission s = {.op_seq = 1,
-                       .count = ELEMENTS,
-                       .deadline_ns = now + 900 * UT_MS,
-                       .dtype = UT_FLOAT32,
-                       .redop = UT_SUM,
-                       .mode = UT_BOUNDED};
-    CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
-    ut_engine_submissions(engine, hosts[0].session, now);
+    call_alone();
     job->conn[1].rx.again_at = job->conn[2].rx.again_at = now + 10 * UT_SECOND; /* when grants are repeated */
     ut_engine_tick(engine, now);
     CHECK(!engine->pool.wanting);
@@ -161,14 +167,7 @@ static void tail__is_where_no_more_may_fly(void)
         ut_conn *c = &job->conn[1];
         CHECK(!c->tx.stuck);
         const uint64_t grant = c->tx.grant, window = c->cc.window;
-        const ut_submission s = {.op_seq = 1,
-                                 .count = ELEMENTS,
-                                 .deadline_ns = now + 900 * UT_MS,
-                                 .dtype = UT_FLOAT32,
-                                 .redop = UT_SUM,
-                                 .mode = UT_BOUNDED};
-        CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
-        ut_engine_submissions(engine, hosts[0].session, now);
+        call_alone();
         if (short_of == CREDIT)
             c->tx.grant = c->tx.bytes + 3 * 1500;
         else if (short_of == WINDOW)
