@@ -38,11 +38,33 @@ void ut_receipt_rows(const ut_op_account *a, const ut_account_facts *f, ut_recei
     r->bytes_used = r->bytes_expected - r->bytes_missing;
 }
 
-/* Hosts in some byte of |host|'s shard, as its record said; none if a later op's record has taken its place. */
-static uint64_t any_of_shard(const ut_op_account *a, const ut_account_facts *f, uint32_t host)
+/* The record in which |host| told who is in its shard; NULL if it has not, or if a later op's has taken its place. */
+static const ut_record *masks_of_shard(const ut_account_facts *f, uint32_t host)
 {
     const ut_record *r = f->record[host];
-    return r->op_seq == f->seq && (r->flags & UT_RECORD_RESULT) ? r->any_mask & all_hosts(a) : 0;
+    bool told = f->peer_masks & ut_bit(host);
+    return told && r->op_seq == f->seq && (r->flags & UT_RECORD_RESULT) ? r : NULL;
+}
+
+/* What came of |host|'s shard, from the host itself: takes from |*full| whoever is not in every byte of it, and adds to
+ * |*any| who is in some. The owner's word goes before the count of ranks: the ranks that count are those of which we
+ * have heard, and a host that we never heard may be missing in a shard that lacks none of them. */
+static void account_shard(const ut_op_account *a, const ut_account_facts *f, uint32_t host, uint64_t *full,
+                          uint64_t *any)
+{
+    const ut_record *told = masks_of_shard(f, host);
+    *any |= ut_bit(host); /* the owner is in all of its shard */
+    if (told) {
+        bool all_came = ut_transfer_complete(&a->plan->transfer[a->plan->rx_of[1][host]]);
+        *full &= told->full_mask;
+        *any |= (all_came ? told->any_mask : told->full_mask) & all_hosts(a); /* in a part are those in every byte */
+    } else if (f->peer_masks & ut_bit(host)) {
+        *full &= f->peer_full;
+    } else if (a->fold->result.short_hosts & ut_bit(host)) {
+        *full = 0;
+    } else {
+        *any |= all_hosts(a);
+    }
 }
 
 /* Some slot of |chunk| holds all ranks. */
@@ -94,17 +116,9 @@ void ut_receipt_masks(const ut_op_account *a, const ut_account_facts *f, ut_rece
             full &= ut_bit(a->job->self);
             any |= ut_bit(a->job->self);
         }
-        if (t->done && !(a->fold->result.short_hosts & ut_bit(h)))
-            any |= all_hosts(a);
-        else if (t->done && !(f->peer_masks & ut_bit(h)))
-            full = 0;
         if (t->done)
-            any |= ut_bit(h); /* the owner is in all of its shard */
-        if (ut_transfer_complete(t) && (f->peer_masks & ut_bit(h)))
-            any |= any_of_shard(a, f, h); /* of a part that came we do not know who is in it */
+            account_shard(a, f, h, &full, &any);
     }
-    if (a->fold->result.short_hosts & f->peer_masks)
-        full &= f->peer_full;
     r->full_mask = full;
     r->any_mask = any | full;
 }
