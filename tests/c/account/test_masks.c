@@ -63,8 +63,7 @@ static void masks__say_what_is_known_and_no_more(void)
         {"all came, and the owners have told the same", {ALL, ALL}, 0, 3, {7, 7}, {7, 7}, 0, 7, 7},
         {"ranks are missing, of whom we know", {ALL, ALL}, 1, 3, {3, 7}, {3, 7}, 0, 3, 7},
         {"ranks are missing, of whom we do not", {ALL, ALL}, 1, 2, {0, 7}, {0, 7}, 0, 0, 7},
-        /* Host 0's shard holds host 0 and host 3: two ranks, as many as host 1's and more than have announced
-         * themselves to us if host 1 has not. By the count it lacks nobody. */
+        /* Host 0's shard holds hosts 0 and 3. If two ranks have announced themselves, it lacks none by the count. */
         {"one who was never heard is in place of us", {ALL, ALL}, 0, 3, {9, 7}, {9, 7}, 0, 1, 15},
         {"in place of us, and the other owner has told nothing", {ALL, ALL}, 0, 1, {9}, {9}, 0, 1, 15},
         {"some are in some of it alone", {ALL, ALL}, 0, 3, {1, 7}, {9, 7}, 0, 1, 15},

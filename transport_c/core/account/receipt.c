@@ -47,8 +47,8 @@ static const ut_record *masks_of_shard(const ut_account_facts *f, uint32_t host)
 }
 
 /* What came of |host|'s shard, from the host itself: takes from |*full| whoever is not in every byte of it, and adds to
- * |*any| who is in some. The owner's word goes before the count of ranks: the ranks that count are those of which we
- * have heard, and a host that we never heard may be missing in a shard that lacks none of them. */
+ * |*any| who is in some. The owner's word goes before the count of ranks, which are those that we have heard of: with a
+ * host that we never heard in the place of one of them a shard weighs the same. */
 static void account_shard(const ut_op_account *a, const ut_account_facts *f, uint32_t host, uint64_t *full,
                           uint64_t *any)
 {
