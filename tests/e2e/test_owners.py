@@ -46,21 +46,27 @@ def ops_until(jobs: list[ultima.Job], calling: list[int], who: list[int]) -> int
 
 
 def meet_again(jobs: list[ultima.Job]) -> None:
-    """Each rank at its own pace, as in a training, until all are in one op: who comes back may be an op ahead."""
+    """Each rank at its own pace, as in a training, until all are in one op: who comes back may be an op ahead.
+
+    On a busy machine joining may take longer than a call, and an op be complete on some ranks alone: then once more.
+    """
 
     def one(_: int, job: ultima.Job) -> int | None:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 10
         while time.monotonic() < limit:
             try:
                 receipt = job.allreduce(np.ones(100), deadline="1s")
-            except ultima.DaemonError:
+            except (ultima.DaemonError, ultima.JoinTimeout):
                 continue
             if receipt.complete:
                 return receipt.op_seq
         return None
 
-    ends = everywhere(jobs, one)
-    assert ends[0] is not None and ends == [ends[0]] * len(jobs), ends
+    for _ in range(3):
+        ends = everywhere(jobs, one)
+        if ends[0] is not None and ends == [ends[0]] * len(jobs):
+            return
+    raise AssertionError(f"ended in the ops {ends}")
 
 
 @pytest.mark.parametrize("victim", [0, 2])
