@@ -71,6 +71,24 @@ def test_host__that_works_while_data_come_looks_before_it_sleeps() -> None:
     assert works["idle_us"]["asleep"] < sleeps["idle_us"]["asleep"] / 10
 
 
+def test_wakeups__are_counted_of_hosts_that_slept() -> None:
+    """Of the same worlds: a host that finds packets after each turn is woken by a call and hardly ever again."""
+    knobs = ["--light", "hosts=2", "bytes=6553600", "ops=3", "firm=1", "wake_us=100"]
+    works, sleeps = study(*knobs, "turn_ns=50000")["judged"], study(*knobs, "turn_ns=0")["judged"]
+    assert 1 <= works["wakeups"] < sleeps["wakeups"] / 10
+    assert sleeps["wakeups"] < sleeps["turns"], "those after the receipt are not in it"
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_wakeups__of_a_small_op_are_three_at_most_where_hosts_have_their_own_cpus(hosts: int) -> None:
+    """Quick hosts at that: what takes longer to wake up, or to work, finds more at a time."""
+    knobs = ["--light", "bytes=65536", "ops=24", "warm=8", "rate_mbit=10000", "delay_us=10", "gap_us=500", "firm=1"]
+    quick = ["packet_ns=150", "sent_ns=100", "batch_ns=1000", "turn_ns=1000", "wake_us=5"]
+    judged = study(*knobs, *quick, f"hosts={hosts}")["judged"]
+    assert 0 < judged["wakeups"] <= 3
+    assert judged["missing"] == 0
+
+
 def test_slow_link__has_a_bound_of_its_own() -> None:
     judged = study("--light", "hosts=4", "bytes=1310720", "ops=3", "slow_part=4")["judged"]
     assert judged["bound_us"] == pytest.approx(4 * 2 * 3 / 4 * 1310720 * 8 * 1514 / 1440 / 1000, rel=1e-4)

@@ -75,6 +75,7 @@ typedef struct sim_ask {
     sim_op as;        /* as this rank called it */
     ut_ns deadline;   /* local */
     ut_ns submitted;  /* world's */
+    uint64_t wakeups; /* the host's, until then */
     bool taken;       /* the engine has been told to look */
     int expect_error; /* a submission that must be refused; 0 for a good one */
 } sim_ask;
@@ -144,6 +145,7 @@ typedef struct sim_host {
     uint64_t given_old;                /* how many of the others were so old that their keys may be gone */
     uint64_t sent_data, sent_feedback; /* packets that left this life's engine */
     uint64_t turns;                    /* that this life's engine was given */
+    uint64_t wakeups;                  /* how many of those began with the thread asleep */
     uint64_t ended[5];                 /* ops that ended here in this life, by status */
     uint64_t used_bytes;               /* sum over their receipts */
     bool sessions_removed;             /* in this life: some books then stay open */
@@ -151,6 +153,7 @@ typedef struct sim_host {
     uint32_t service_gen;
     uint32_t spins;
     bool stirring;    /* what has come will wake it */
+    bool restless;    /* it has more to do, and will not sleep before the next turn */
     ut_ns stirred_at; /* since when, since the last turn; UT_NEVER if not */
     /* links */
     ut_ns up_free, down_free;
@@ -171,6 +174,7 @@ typedef struct sim_outcome {
     uint32_t status;
     uint32_t life;
     ut_ns called, ended; /* the world's */
+    uint64_t wakeups;    /* of the host, from the call to the receipt */
     uint64_t digest;
     sim_run *run;
     uint32_t runs;

@@ -34,10 +34,16 @@ static ut_ns last_call(const sim_job *job, uint32_t op)
     return last;
 }
 
-/* The slowest host's medians. */
-static void judge_times(const sim_world *w, const sim_study *s, sim_judged *ret)
+static double part(uint64_t of, uint64_t all)
+{
+    return (double)of / (double)UT_MAX2(all, (uint64_t)1);
+}
+
+/* The slowest host's medians of times, and the mean of wake-ups. */
+static void judge_ops(const sim_world *w, const sim_study *s, sim_judged *ret)
 {
     const sim_job *job = &w->job[0];
+    uint64_t wakeups = 0, ops = 0;
     for (uint32_t h = 0; h < job->plan->hosts; h++) {
         double own[SIM_OPS], since_last[SIM_OPS];
         uint32_t n = 0;
@@ -51,10 +57,13 @@ static void judge_times(const sim_world *w, const sim_study *s, sim_judged *ret)
             own[n] = (double)o->receipt.elapsed_ns;
             since_last[n++] = (double)(o->ended - UT_MIN2(o->ended, last_call(job, op)));
             ret->missing += o->receipt.bytes_missing;
+            wakeups += o->wakeups;
         }
+        ops += n;
         ret->op = UT_MAX2(ret->op, median(own, n));
         ret->op_last = UT_MAX2(ret->op_last, median(since_last, n));
     }
+    ret->wakeups = part(wakeups, ops);
 }
 
 /* With one slow link: the median time from the last call until the other hosts have each other's shards. */
@@ -67,11 +76,6 @@ static double healthy_time(const sim_world *w, const sim_study *s)
         times[n++] = (double)(w->healthy[op] - UT_MIN2(w->healthy[op], called));
     }
     return median(times, n);
-}
-
-static double part(uint64_t of, uint64_t all)
-{
-    return (double)of / (double)UT_MAX2(all, (uint64_t)1);
 }
 
 /* Bytes that the busiest link of the core carries in each direction. */
@@ -120,7 +124,7 @@ sim_judged sim_judge(const sim_world *w, const sim_study *s)
               (double)s->jobs;
     j.share = s->rival ? part(w->rival.ours, w->rival.ours + w->rival.bytes) : s->jobs > 1 ? share_of_ops(w) : 1;
     j.round_trip = 2.0 * (double)w->plan.delay_max + 4.0 * FRAME / rate * UT_SECOND + (double)w->plan.wake_max;
-    judge_times(w, s, &j);
+    judge_ops(w, s, &j);
     j.ratio = (j.op - 2 * j.round_trip) / j.bound;
     j.ratio_last = (j.op_last - 2 * j.round_trip) / j.bound;
     if (s->slow_part > 1)

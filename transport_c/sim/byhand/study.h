@@ -36,6 +36,7 @@ typedef struct sim_judged {
     double lost, lost_own;    /* parts of all packets sent: lost; lost because some queue was full */
     double feedback;          /* feedback packets per data packet */
     double turns, told;       /* per host and op: turns of its engine, feedback packets that it sent */
+    double wakeups;           /* per host and op: times that its thread was woken, from a call to its receipt */
     double again;             /* data packets sent, per packet that one transmission of everything takes */
     double idle[SIM_IDLES];   /* of an up-link, per op */
     double healthy;   /* with one slow link: how long the others' first stage takes, to what it takes the wire */

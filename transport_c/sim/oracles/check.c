@@ -273,6 +273,7 @@ static void keep_outcome(sim_view *v, const uint8_t *result)
                        .life = v->w->host[v->host].life,
                        .called = v->ask->submitted,
                        .ended = v->w->now,
+                       .wakeups = v->w->host[v->host].wakeups - v->ask->wakeups,
                        .digest = digest,
                        .run = v->run,
                        .runs = v->runs,

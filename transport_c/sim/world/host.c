@@ -360,6 +360,7 @@ static void plan_wake(sim_world *w, sim_host *h)
         if (!ut_engine_has_work(h->engine)) /* the driver looks at its timers meanwhile, too */
             wake = UT_MAX2(wake, UT_MIN2(earliest, now + 100 * UT_US));
     }
+    h->restless = h->stirring || wake <= now;
     if (wake == UT_NEVER)
         return;
     ut_ns in = wake > now ? wake - now : 0;
@@ -380,6 +381,7 @@ void sim_host_service(sim_world *w, sim_host *h)
         return;
     }
     h->turns++;
+    h->wakeups += !h->restless && w->now > h->busy_until;
     sim_idle_look(w, h);
     h->busy_until = w->now + w->plan.wake_cost;
     sim_trace(w, SIM_TR_SERVE, h->index, 0, h->given, h->sent_data, h->sent_feedback);

@@ -327,7 +327,7 @@ static void submit(sim_world *w, sim_rank *r)
         fill(w, r, &(sim_ask){.slot = slot, .as = op, .entry = {.op_seq = seq, .src = src, .dst = dst}}, &layout);
     src += layout.src_from;
     dst += layout.dst_from;
-    sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .slot = slot};
+    sim_ask ask = {.op = r->next, .as = op, .submitted = w->now, .wakeups = h->wakeups, .slot = slot};
     ask.deadline = op.deadline == UT_NEVER ? UT_NEVER : sim_local(w, h) + op.deadline;
     ask.entry = (ut_submission){.op_seq = seq,
                                 .src = src,
