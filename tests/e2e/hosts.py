@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 import ultima
 from tests.nursery import DAEMON, Process, nursery_of
 from ultima.admin.calls import get_status
@@ -192,3 +194,33 @@ def everywhere(places: Sequence[Place], call: Callable[[int, Place], Any]) -> li
 
     with ThreadPoolExecutor(len(places)) as threads:
         return list(threads.map(one, range(len(places))))
+
+
+def complete_soon(jobs: Sequence[ultima.Job], deadline: str = "3s") -> bool:
+    """True once one op is complete on all ranks: whoever was away is back. `deadline`: of each call.
+
+    Each rank goes at its own pace, as in a training: one that comes back may be an op ahead of the others. On a busy
+    machine joining may take longer than a call, and an op be complete on some ranks alone: then once more.
+    """
+
+    def one(rank: int, job: ultima.Job) -> int | None:
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit:
+            data = np.full(500, 1.0 + rank)
+            try:
+                receipt = job.allreduce(data, "sum", deadline=deadline)
+            except (ultima.DaemonError, ultima.JoinTimeout):
+                continue
+            if receipt.complete:
+                assert (data == sum(range(1, len(jobs) + 1))).all()
+                return receipt.op_seq
+        return None
+
+    for _ in range(3):
+        ends = everywhere(jobs, one)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+        if ends[0] is not None and ends == [ends[0]] * len(jobs):
+            return True
+    return False

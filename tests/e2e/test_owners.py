@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.e2e.hosts import Hosts, complete_soon, everywhere, ranks
 from ultima import DaemonLost, Receipt, Status, Trouble
 
 N = 30_000
@@ -45,30 +45,6 @@ def ops_until(jobs: list[ultima.Job], calling: list[int], who: list[int]) -> int
     raise AssertionError(f"not the mean of {who} in {OPS} ops")
 
 
-def meet_again(jobs: list[ultima.Job]) -> None:
-    """Each rank at its own pace, as in a training, until all are in one op: who comes back may be an op ahead.
-
-    On a busy machine joining may take longer than a call, and an op be complete on some ranks alone: then once more.
-    """
-
-    def one(_: int, job: ultima.Job) -> int | None:
-        limit = time.monotonic() + 10
-        while time.monotonic() < limit:
-            try:
-                receipt = job.allreduce(np.ones(100), deadline="1s")
-            except (ultima.DaemonError, ultima.JoinTimeout):
-                continue
-            if receipt.complete:
-                return receipt.op_seq
-        return None
-
-    for _ in range(3):
-        ends = everywhere(jobs, one)
-        if ends[0] is not None and ends == [ends[0]] * len(jobs):
-            return
-    raise AssertionError(f"ended in the ops {ends}")
-
-
 @pytest.mark.parametrize("victim", [0, 2])
 def test_owners__the_others_average_the_whole_bucket(daemons: Callable[[int], Hosts], victim: int) -> None:
     """Rank 0's daemon decides who owns, so its death is a case of its own."""
@@ -87,7 +63,7 @@ def test_owners__the_others_average_the_whole_bucket(daemons: Callable[[int], Ho
             assert receipt.owners == tuple(others)
         hosts[victim].launch()
         hosts[victim].wait_until_ready()
-        meet_again(jobs)
+        assert complete_soon(jobs, deadline="1s")
         # It is in it at once; it is to own its part again as well, and to be missed there no more.
         for _ in range(3 * AHEAD * LANES):
             assert is_mean_of(mean(jobs, everybody), everybody)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import ADDRESS, DaemonProcess, Hosts, connect_all, everywhere, new_job_name, ranks
+from tests.e2e.hosts import ADDRESS, DaemonProcess, Hosts, complete_soon, connect_all, everywhere, new_job_name, ranks
 from tests.e2e.trainer import LARGE, STEPS
 from ultima import DaemonLost, Desync, Status, Why
 
@@ -42,29 +42,6 @@ def until(what: Callable[[], bool], seconds: float = 15.0) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def complete_soon(jobs: list[ultima.Job]) -> bool:
-    """True once an op is complete on all ranks: whoever was away is back.
-
-    Each rank goes at its own pace, as in a training: one that comes back may be an op ahead of the others.
-    """
-
-    def one(rank: int, job: ultima.Job) -> int | None:
-        limit = time.monotonic() + 20
-        while time.monotonic() < limit:
-            data = np.full(500, 1.0 + rank)
-            try:
-                receipt = job.allreduce(data, "sum", deadline="3s")
-            except ultima.DaemonError:
-                continue
-            if receipt.complete:
-                assert (data == sum(range(1, len(jobs) + 1))).all()
-                return receipt.op_seq
-        return None
-
-    ends = everywhere(jobs, one)
-    return ends[0] is not None and ends == [ends[0]] * len(jobs)
 
 
 def join(name: str, rank: int, world: int, host: DaemonProcess, first: DaemonProcess) -> ultima.Job:
