@@ -35,7 +35,7 @@ OPS = 4
 RANK = f"""
 import numpy as np, os, ultima
 rank = int(os.environ["RANK"])
-with ultima.connect() as job:
+with ultima.connect(options=ultima.Options(split="always")) as job:
     for op in range({OPS}):
         values = np.full({ELEMENTS}, float(rank + op), dtype=np.float32)
         receipt = job.allreduce(values, op="avg", deadline=20)
