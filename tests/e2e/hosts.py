@@ -196,12 +196,13 @@ def everywhere(places: Sequence[Place], call: Callable[[int, Place], Any]) -> li
         return list(threads.map(one, range(len(places))))
 
 
-def complete_soon(jobs: Sequence[ultima.Job], deadline: str = "3s") -> bool:
+def complete_soon(jobs: Sequence[ultima.Job], deadline: str = "3s", patient: bool = False) -> bool:
     """True once one op is complete on all ranks: whoever was away is back. `deadline`: of each call.
 
-    Each rank goes at its own pace, as in a training: one that comes back may be an op ahead of the others. On a busy
-    machine joining may take longer than a call, and an op be complete on some ranks alone: then once more.
+    Each rank goes at its own pace, as in a training: one that comes back may be an op ahead of the others. `patient`:
+    joining may take longer than a call, and an op be complete on some ranks alone; then once more, and once again.
     """
+    excused = (ultima.DaemonError, ultima.JoinTimeout) if patient else (ultima.DaemonError,)
 
     def one(rank: int, job: ultima.Job) -> int | None:
         limit = time.monotonic() + 20
@@ -209,14 +210,14 @@ def complete_soon(jobs: Sequence[ultima.Job], deadline: str = "3s") -> bool:
             data = np.full(500, 1.0 + rank)
             try:
                 receipt = job.allreduce(data, "sum", deadline=deadline)
-            except (ultima.DaemonError, ultima.JoinTimeout):
+            except excused:
                 continue
             if receipt.complete:
                 assert (data == sum(range(1, len(jobs) + 1))).all()
                 return receipt.op_seq
         return None
 
-    for _ in range(3):
+    for _ in range(3 if patient else 1):
         ends = everywhere(jobs, one)
         for end in ends:
             if isinstance(end, Exception):

@@ -257,7 +257,7 @@ void sim_daemon_start(sim_world *w, sim_host *h)
     h->drops = h->given = h->given_spoilt = h->given_evil = h->given_foreign = h->given_old = h->sent_data =
         h->sent_feedback = h->turns = h->wakeups = h->used_bytes = 0;
     memset(h->ended, 0, sizeof h->ended);
-    h->sessions_removed = false;
+    h->sessions_removed = h->restless = false;
     h->sessions = 0;
     h->busy_until = w->now;
     h->service_at = UT_NEVER;
