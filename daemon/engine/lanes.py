@@ -3,8 +3,8 @@
 
 A lane is an engine of its own, with its own thread and its own two ports; the C core knows nothing of the others. So
 two ops in a row travel on two ports and are worked on by two threads, and a lane that is held up holds up only its own
-ops. A job has as many lanes as each of its hosts has. The lanes of a session share its arena and its completion
-eventfd.
+ops. How many of them a job uses is settled when it forms (hosts/lanes.py). The lanes of a session share its arena and
+its completion eventfd.
 
 The numbers of jobs and sessions that the rest of the daemon sees are made here; each lane has its own for them.
 """

@@ -33,6 +33,7 @@ from ultima.daemon.base.errors import (
 from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import Changes, numbers
 from ultima.daemon.hosts.host import Membership, Place, State, fresh_number
+from ultima.daemon.hosts.lanes import lanes, portions
 from ultima.daemon.hosts.registration import (
     STRANGER,
     Record,
@@ -43,7 +44,6 @@ from ultima.daemon.hosts.registration import (
     disagreement,
     form,
 )
-from ultima.daemon.hosts.splitting import portions
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 log = logging.getLogger("ultimad.rendezvous")
@@ -311,8 +311,8 @@ class Coordinator:
             self._changed()
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
-        # At most one op of a partial job is open at a time: there is nothing to spread.
-        lanes = 1 if registrations[0].options.partial else min(len(host.lanes) for host in hosts)
+        options = registrations[0].options
+        job_lanes = lanes(options, hosts)
         record = Record(
             generation=fresh_number(),
             world_size=registrations[0].world_size,
@@ -320,10 +320,10 @@ class Coordinator:
             hosts=hosts,
             states=[State.CONNECTING] * len(hosts),
             formed_at=asyncio.get_running_loop().time(),
-            options_asked=registrations[0].options,
-            options=registrations[0].options,
-            lanes=lanes,
-            portions=portions(registrations[0].options, hosts, lanes),
+            options_asked=options,
+            options=options,
+            lanes=job_lanes,
+            portions=portions(options, hosts, job_lanes),
             uid=registrations[0].uid,
             secret=registrations[0].secret,
         )

@@ -169,17 +169,17 @@ class Hearing:
         path.samples.append(Sample(tuple(_counts(now.paths(job.number, there))), theirs))
         lost, came = proved(path.samples, here, there)
         if lost - job.unheard.get(here, frozenset()):
-            lost |= await self._tried(link, here)
+            lost |= await self._tried(link, here, len(path.last))
         own = (job.unheard.get(here, frozenset()) - came) | lost
         if own != job.unheard.get(here, frozenset()):
             job.unheard[here] = own
             self._watchers.tell(job)
 
-    async def _tried(self, link: Link, here: int) -> set[Unheard]:
-        """All ports between here and another host that datagrams do not get through. A path on which feedback does not
-        come carries no data that could be missed, so counters tell of some ports alone."""
+    async def _tried(self, link: Link, here: int, lanes: int) -> set[Unheard]:
+        """All ports of a job's lanes that datagrams do not get through, between here and another host. A path on which
+        feedback does not come carries no data that could be missed, so counters tell of some ports alone. Of lanes that
+        the job does not use no counter could ever take back what was found."""
         there, place = link.host.index, link.host.place
-        lanes = min(len(link.host.lanes), len(self._trial.ports))
         found: set[Unheard] = set()
         try:
             for feedback in (False, True):

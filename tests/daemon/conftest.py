@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.helpers import House
+from ultima.daemon.jobs import table
 
 
 @pytest.fixture
@@ -20,8 +21,9 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def house(folder: Path) -> AsyncIterator[House]:
-    """Daemons with fake engines, ended with the test."""
+async def house(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    """Daemons with fake engines, ended with the test. They do not say how many CPUs they have: jobs use all lanes."""
+    monkeypatch.setattr(table, "cpus", lambda: 0)
     house = House(folder)
     yield house
     await house.close()

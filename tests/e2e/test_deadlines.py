@@ -44,7 +44,7 @@ def follows_t_b(receipt: Receipt) -> bool:
 
 
 def test_unnamed__is_measured_after_the_warm_up_and_named_ones_win(four: Hosts) -> None:
-    with ranks(four[:3], deadline=None) as jobs:
+    with ranks(four[:3], deadline=None, options=ultima.Options(split="always")) as jobs:
         for _ in range(WARM_UP * LANES):
             for receipt in reduce_once(jobs):
                 assert receipt.t_b_s is None, "the warm-up"

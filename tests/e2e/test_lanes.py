@@ -11,6 +11,10 @@ import ultima
 from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, ranks, running
 from ultima import Status
 from ultima.admin.calls import get_status
+from ultima.daemon.base.cpus import cpus
+
+BOTH = ultima.Options(split="always")
+"""A job with all lanes of its daemons, however few CPUs this machine has; ops that are this small are not split."""
 
 
 def lanes_of(host: DaemonProcess) -> list[dict[str, int]]:
@@ -29,7 +33,7 @@ def test_lanes__ops_take_turns_on_two_ports(four: Hosts) -> None:
         ports = [port for lane in engine.lanes for port in (lane.data_port, lane.feedback_port)]
         assert len(set(ports)) == 4 and ports == list(range(host.port + 1, host.port + 5))
     before = [lanes_of(host) for host in hosts]
-    with ranks(hosts) as jobs:
+    with ranks(hosts, options=BOTH) as jobs:
         for pair in range(5):
             arrays = [[np.full(30_000, 2.0 * pair + i + rank, np.float32) for rank in range(2)] for i in range(2)]
             handles = [[job.allreduce_async(a[job.rank], "sum") for job in jobs] for a in arrays]
@@ -45,9 +49,22 @@ def test_lanes__ops_take_turns_on_two_ports(four: Hosts) -> None:
             assert all(packets >= 5 * 84 for packets in moved(before[rank], after, "data_used"))
 
 
+def test_lanes__a_job_has_no_more_than_there_are_cpus_for(four: Hosts) -> None:
+    """Each host has one rank here, and all hosts this machine's CPUs."""
+    for options, wanted in ((None, max(1, min(2, cpus() - 1))), (BOTH, 2)):
+        with ranks(four[:2], options=options) as jobs:
+            assert [job.lanes for job in jobs] == [wanted] * 2
+            for _ in range(3):
+                arrays = [np.full(5000, 1.0 + rank, np.float32) for rank in range(2)]
+                receipts = everywhere(jobs, lambda rank, job: job.allreduce(arrays[rank], "sum"))  # noqa: B023
+                assert all(receipt.complete for receipt in receipts) and all((each == 3.0).all() for each in arrays)
+            shown = [job.lanes for job in get_status(str(four[0].socket)).jobs]
+            assert shown == [wanted]
+
+
 def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
     """Rank 1 never calls op 0: ops 1, 3, 5 are complete long before the deadline of op 0, which ends at it."""
-    with ranks(four[:2]) as jobs:
+    with ranks(four[:2], options=BOTH) as jobs:
         jobs[1]._connection.session._next_seq = 1
         lonely = np.full(1000, 3.0, np.float32)
         waiting = jobs[0].allreduce_async(lonely, "avg", deadline="2s")
@@ -66,7 +83,7 @@ def test_lanes__one_that_waits_does_not_stop_the_other(four: Hosts) -> None:
 def test_lanes__any_number_is_queued_and_keeps_its_order(four: Hosts) -> None:
     """Three hundred calls before the first wait, more than the rings hold; each op meets its own of the other rank."""
     count = 300
-    with ranks(four[:2]) as jobs:
+    with ranks(four[:2], options=BOTH) as jobs:
 
         def call_all(rank: int, job: ultima.Job) -> list[tuple[int, float]]:
             arrays = [np.full(64, 1000.0 * rank + i, np.float32) for i in range(count)]
@@ -83,7 +100,7 @@ def test_lanes__any_number_is_queued_and_keeps_its_order(four: Hosts) -> None:
 @pytest.mark.parametrize("ops_before", [3, 4])
 def test_lanes__after_a_death_the_job_goes_on_with_the_next_op(ops_before: int) -> None:
     """The newest op of the job lies in either lane when a daemon dies; then ops of both lanes are complete again."""
-    with running(2) as hosts, ranks(hosts) as jobs:
+    with running(2) as hosts, ranks(hosts, options=BOTH) as jobs:
 
         def call(job: ultima.Job) -> ultima.Receipt:
             array = np.full(2000, 1.0 + 9.0 * job.rank, np.float32)
@@ -122,7 +139,7 @@ def test_lanes__hosts_with_different_counts_use_the_least() -> None:
         hosts[1].lanes = 1
         hosts[1].launch()
         hosts[1].wait_until_ready()
-        with ranks(hosts) as jobs:
+        with ranks(hosts, options=BOTH) as jobs:
             for number in range(4):
                 arrays = [np.full(5000, number + rank, np.float32) for rank in range(2)]
                 handles = [job.allreduce_async(each, "sum") for job, each in zip(jobs, arrays, strict=True)]

@@ -13,7 +13,7 @@ import pytest
 from tests.lab.cluster import BIN, PORT, Cluster
 from tests.lab.lab import Lab
 from tests.lab.test_trouble import ranks, reduce_once
-from ultima import Receipt, Trouble, UltimaWarning
+from ultima import Options, Receipt, Trouble, UltimaWarning
 from ultima.admin.calls import get_status
 from ultima.admin.past import get_events
 
@@ -23,7 +23,8 @@ NAMED_S = 10.0
 
 
 def reduce_until_named(cluster: Cluster, jobs: list, seconds: float = NAMED_S) -> list[Receipt]:
-    """Ops until the daemons of all hosts name an ailment, then one in each of the two lanes: the receipts of these."""
+    """Ops until the daemons of all hosts name an ailment, then two, which take turns where a job has two lanes: the
+    receipts of these."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         reduce_once(jobs, 0.4)
@@ -76,8 +77,10 @@ def test_blocked__is_named_alike_on_all_hosts(
 
 @pytest.mark.check
 def test_blocked__the_feedback_port_of_a_job_that_runs() -> None:
-    """Feedback that goes with data still comes, so ops go on as they can; what goes alone is missed all the same."""
-    with Lab(2) as lab, Cluster(lab) as cluster, ranks(cluster) as jobs:
+    """Feedback that goes with data still comes, so ops go on as they can; what goes alone is missed all the same. In
+    either lane, so the job has both, however few CPUs this machine has."""
+    both = Options(split="always")
+    with Lab(2) as lab, Cluster(lab) as cluster, ranks(cluster, both) as jobs:
         assert all(receipt.complete for _ in range(4) for receipt in reduce_once(jobs, 2.0))
         for lane_port in (PORT + 2, PORT + 4):
             lab.set_one_way([(0, 1)], protocol="udp", port=lane_port)

@@ -31,13 +31,15 @@ GRACE_S = 3.0  # for a busy machine
 
 
 @contextmanager
-def ranks(cluster: Cluster) -> Iterator[list[ultima.Job]]:
+def ranks(cluster: Cluster, options: ultima.Options | None = None) -> Iterator[list[ultima.Job]]:
     """A rank on each host, all in this process: a trainer needs its daemon's socket and no network."""
     name, places = new_job_name(), cluster.addresses
 
     def join(rank: int, _: str) -> ultima.Job:
         rendezvous = f"{places[0]}:{PORT}"
-        return ultima.connect(name, rank, len(places), cluster.socket(rank), rendezvous, timeout=30, arena="16M")
+        return ultima.connect(
+            name, rank, len(places), cluster.socket(rank), rendezvous, timeout=30, arena="16M", options=options
+        )
 
     jobs = everywhere(places, join)
     assert all(isinstance(job, ultima.Job) for job in jobs), jobs

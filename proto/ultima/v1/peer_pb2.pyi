@@ -104,7 +104,7 @@ class RegisterResponse(_message.Message):
     itself.
     """
     lanes: _builtins.int
-    """Lanes of the job: the least number of lanes that any host had when the job was formed."""
+    """Lanes of the job, settled when it was formed: at most the least number that any host had."""
     portions: _builtins.int
     """Into how many portions the ranks split a large op: 1, or as many as lanes. 0 stands for 1."""
     @_builtins.property

@@ -281,7 +281,7 @@ class Host(_message.Message):
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """UDP ports of the host's engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has
-        as many lanes as each of its hosts has.
+        as many lanes as each of its hosts has at most.
         """
 
     @_builtins.property
@@ -492,8 +492,9 @@ class JobOptions(_message.Message):
     exact: Global___Exact.ValueType
     """Whether a step fails whose sum over all data cannot be had. Default: YES."""
     split: Global___Split.ValueType
-    """Of all jobs: whether large ops are split over the lanes. It cannot be changed while the job runs. AUTO, the default:
-    if each host has a CPU for each lane besides one for each of its ranks.
+    """Of all jobs: whether large ops are split over the lanes. It cannot be changed while the job runs. AUTO, the default,
+    and NEVER: the job has no more lanes than each host has CPUs besides one for each of its ranks, but one. ALWAYS: as
+    many as each host has.
     """
     def __init__(
         self,

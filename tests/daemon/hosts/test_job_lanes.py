@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether large ops are split: by the CPUs that hosts tell of, alike for all, and no other number is believed."""
+"""How many lanes a job has and whether large ops are split: by the CPUs that hosts tell of, and nothing else."""
 
 import os
 from dataclasses import replace
@@ -13,35 +13,42 @@ from ultima.daemon.base.errors import InvalidArgument
 from ultima.daemon.base.options import DEFAULTS, Options
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.host import Host, Membership, State
-from ultima.daemon.hosts.splitting import AUTO, NEVER, portions
+from ultima.daemon.hosts.lanes import ALWAYS, AUTO, NEVER, lanes, portions
 from ultima.v1 import types_pb2
 
-ALWAYS = types_pb2.SPLIT_ALWAYS
-LANES = ((2, 3), (4, 5))
+
+def host(cpus: int, *ranks: int, lanes: int = 2) -> Host:
+    return Host(0, "10.0.0.1", 1, tuple((2 * n, 2 * n + 1) for n in range(1, 1 + lanes)), 7, ranks, 1472, cpus=cpus)
 
 
-def host(cpus: int, *ranks: int, index: int = 0) -> Host:
-    return Host(index, "10.0.0.1", 1 + index, LANES, 7, ranks, 1472, cpus=cpus)
-
-
-def test_portions__a_cpu_for_each_rank_and_each_lane_on_every_host() -> None:
-    assert (AUTO, NEVER) == (types_pb2.SPLIT_AUTO, types_pb2.SPLIT_NEVER) and DEFAULTS.split == AUTO
-    rows = [
+def test_lanes__a_cpu_for_each_besides_those_of_the_ranks_on_every_host() -> None:
+    words = (types_pb2.SPLIT_AUTO, types_pb2.SPLIT_NEVER, types_pb2.SPLIT_ALWAYS)
+    assert words == (AUTO, NEVER, ALWAYS) and DEFAULTS.split == AUTO
+    rows = [  # split, hosts, lanes, portions
         (AUTO, [host(3, 0), host(3, 1)], 2, 2),
-        (AUTO, [host(3, 0), host(2, 1)], 2, 1),
-        (AUTO, [host(64, 0), host(3, 1, 2)], 2, 1),
+        (AUTO, [host(3, 0), host(2, 1)], 1, 1),
+        (AUTO, [host(64, 0), host(3, 1, 2)], 1, 1),
         (AUTO, [host(4, 0, 1), host(4, 2, 3)], 2, 2),
-        (AUTO, [host(4, 0), host(4, 1)], 4, 1),
-        (AUTO, [host(5, 0), host(5, 1)], 4, 4),
+        (AUTO, [host(4, 0, lanes=4), host(4, 1, lanes=4)], 3, 3),
+        (AUTO, [host(5, 0, lanes=4), host(5, 1, lanes=4)], 4, 4),
+        (AUTO, [host(64, 0, lanes=4), host(64, 1)], 2, 2),
+        (AUTO, [host(1, 0, 1, 2)], 1, 1),
         (AUTO, [host(0, 0), host(64, 1)], 2, 1),  # a daemon of before does not say
+        (AUTO, [host(0, 0), host(2, 1)], 1, 1),
+        (AUTO, [host(0, 0), host(0, 1)], 2, 1),
         (NEVER, [host(64, 0), host(64, 1)], 2, 1),
+        (NEVER, [host(2, 0), host(64, 1)], 1, 1),
         (ALWAYS, [host(1, 0), host(1, 1)], 2, 2),
         (ALWAYS, [host(0, 0), host(1, 1)], 2, 1),
-        (ALWAYS, [host(64, 0), host(64, 1)], 1, 1),
+        (ALWAYS, [host(64, 0, lanes=1), host(64, 1)], 1, 1),
     ]
-    for split, hosts, lanes, wanted in rows:
-        assert portions(Options(split=split), hosts, lanes) == wanted, (split, hosts, lanes)
-    assert portions(Options(policy=2), [host(64, 0)], 1) == 1
+    for split, hosts, wanted, split_into in rows:
+        options = Options(split=split)
+        found = lanes(options, hosts)
+        assert (found, portions(options, hosts, found)) == (wanted, split_into), (split, hosts)
+    for split in (AUTO, ALWAYS):
+        partial = Options(policy=2, split=split)
+        assert lanes(partial, [host(64, 0)]) == portions(partial, [host(64, 0)], 1) == 1
 
 
 def test_membership__carries_portions_and_believes_no_other_number() -> None:
