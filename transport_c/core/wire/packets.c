@@ -4,7 +4,6 @@
 #include "core/base/plant.h"
 #include "kernels/kernels.h"
 
-enum { ULTIMA_AT = 23 };
 _Static_assert(UT_PACKET_MIN == UT_DATA_HEADER + 64, "the least packet, as ut.h tells it");
 
 static void put16(uint8_t *p, uint16_t v)
@@ -46,21 +45,31 @@ static uint64_t get64(const uint8_t *p)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "payloads travel as they lie in memory, little-endian");
 
+/* The last eight of the paper's nine bytes, as a number. */
+static uint64_t ultima_word(const ut_ultima *h)
+{
+    return (uint64_t)(h->bucket & 0xff) << 56 | (uint64_t)h->offset << 24 | (uint64_t)h->timeout << 8 |
+           (uint64_t)((h->last << 4 | (h->incast & 15)) & 0xff);
+}
+
+static ut_ultima ultima_of(uint8_t first, uint64_t word)
+{
+    return (ut_ultima){.bucket = (uint16_t)(first << 8 | word >> 56),
+                       .offset = (uint32_t)(word >> 24),
+                       .timeout = (uint16_t)(word >> 8),
+                       .last = word >> 4 & 15,
+                       .incast = word & 15};
+}
+
 void ut_ultima_encode(uint8_t out[UT_ULTIMA_HEADER], const ut_ultima *h)
 {
-    put16(out, h->bucket);
-    put32(out + 2, h->offset);
-    put16(out + 6, h->timeout);
-    out[8] = (uint8_t)(h->last << 4 | (h->incast & 15));
+    out[0] = (uint8_t)(h->bucket >> 8);
+    put64(out + 1, ultima_word(h));
 }
 
 void ut_ultima_decode(ut_ultima *ret, const uint8_t in[UT_ULTIMA_HEADER])
 {
-    ret->bucket = get16(in);
-    ret->offset = get32(in + 2);
-    ret->timeout = get16(in + 6);
-    ret->last = in[8] >> 4;
-    ret->incast = in[8] & 15;
+    *ret = ultima_of(in[0], get64(in + 1));
 }
 
 int ut_wire_peek(const uint8_t *packet, size_t len, unsigned kind, uint32_t *ret_cid)
@@ -104,15 +113,23 @@ static bool is_spoilt(const uint8_t *packet, uint32_t crc, enum ut_check check)
     return check == UT_CHECK_SUM && crc != get32(packet + UT_CHECKSUM_AT) && !ut_planted(UT_PLANT_NO_CRC);
 }
 
+/* The header of data goes to memory and comes from there in words of eight bytes, as its checksum reads them: a CPU
+ * that reads what was just written in other parts waits until it has reached the cache. */
+static uint32_t data_checksum(const void *header, uint32_t payload_crc, size_t payload_len)
+{
+    return ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), payload_crc, payload_len);
+}
+
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
 {
-    put_common(out, UT_KIND_DATA, h->flags, (uint16_t)(h->stage << 14 | h->coverage), h->cid, h->pn);
-    put16(out + 16, (uint16_t)(h->op_seq >> 16));
-    put16(out + 18, h->view);
-    out[20] = (uint8_t)(h->time_us >> 16);
-    put16(out + 21, (uint16_t)h->time_us);
-    ut_ultima_encode(out + ULTIMA_AT, &h->ultima);
-    put32(out + UT_CHECKSUM_AT, ut_crc32c_join(ut_crc32c(0, out, UT_DATA_HEADER), h->payload_crc, payload_len));
+    const uint64_t kind = UT_WIRE_VERSION << 4 | UT_KIND_DATA, stage = (uint16_t)(h->stage << 14 | h->coverage);
+    const uint64_t number = (uint64_t)h->pn << 32;
+    put64(out, kind << 56 | (uint64_t)h->flags << 48 | stage << 32 | h->cid);
+    put64(out + 8, number);
+    put64(out + 16, (uint64_t)(h->op_seq >> 16) << 48 | (uint64_t)h->view << 32 |
+                        (uint64_t)(h->time_us & 0xffffff) << 8 | h->ultima.bucket >> 8);
+    put64(out + 24, ultima_word(&h->ultima));
+    put64(out + 8, number | data_checksum(out, h->payload_crc, payload_len));
 }
 
 int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_check check)
@@ -122,20 +139,23 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     ret->payload = packet + UT_DATA_HEADER;
     ret->payload_len = len - UT_DATA_HEADER;
     ret->payload_crc = ut_crc32c(0, ret->payload, ret->payload_len);
-    uint8_t header[UT_DATA_HEADER];
-    memcpy(header, packet, UT_DATA_HEADER);
-    put32(header + UT_CHECKSUM_AT, 0);
-    uint32_t crc = ut_crc32c_join(ut_crc32c(0, header, UT_DATA_HEADER), ret->payload_crc, ret->payload_len);
-    if (is_spoilt(packet, crc, check))
+    const uint64_t first = get64(packet), number = get64(packet + 8), third = get64(packet + 16);
+    const uint64_t fourth = get64(packet + 24);
+    uint8_t header[UT_DATA_HEADER]; /* without the checksum */
+    put64(header, first);
+    put64(header + 8, number & ~(uint64_t)UINT32_MAX);
+    put64(header + 16, third);
+    put64(header + 24, fourth);
+    if (is_spoilt(packet, data_checksum(header, ret->payload_crc, ret->payload_len), check))
         return UT_ERR_CHECKSUM;
-    ret->flags = packet[1];
-    ret->stage = packet[2] >> 6;
-    ret->coverage = get16(packet + 2) & UT_COVERAGE_MAX;
-    ret->pn = get32(packet + 8);
-    ret->view = get16(packet + 18);
-    ret->time_us = (uint32_t)packet[20] << 16 | get16(packet + 21);
-    ut_ultima_decode(&ret->ultima, packet + ULTIMA_AT);
-    ret->op_seq = (uint32_t)get16(packet + 16) << 16 | ret->ultima.bucket;
+    ret->flags = (uint8_t)(first >> 48);
+    ret->stage = first >> 46 & 3;
+    ret->coverage = first >> 32 & UT_COVERAGE_MAX;
+    ret->pn = (uint32_t)(number >> 32);
+    ret->view = (uint16_t)(third >> 32);
+    ret->time_us = third >> 8 & 0xffffff;
+    ret->ultima = ultima_of((uint8_t)third, fourth);
+    ret->op_seq = (uint32_t)(third >> 48) << 16 | ret->ultima.bucket;
     if (ret->stage != 1 && ret->stage != 2)
         return UT_ERR_MALFORMED;
     if (ret->stage == 1 && ret->coverage == 0)
