@@ -80,8 +80,13 @@ class Lanes:
             raise
 
     @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.engines)
+
+    @property
     def infos(self) -> list[EngineInfo]:
-        """What each engine was granted."""
+        """What each engine was granted; each is asked."""
         return [engine.info for engine in self.engines]
 
     @property

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds out that a host is never heard over UDP although its daemon answers over TCP, and tells everyone.
 
-Once a second the counters of each path are read. A path on which packets go out and nothing comes back, or some are
+Once a second the counters of each path are read. A path on which packets go out and nothing comes back, or many are
 lost, is suspected; then the daemon at the other end is asked for its counters, second by second, until unheard.py has
 proof or the path is well again. A daemon that does not answer, because it is dead, frozen or cut off altogether, gives
 no proof. What was found goes to all hosts of the job with the news (watchers.py), so that all name the same trouble:
@@ -35,6 +35,7 @@ LOOK_SECONDS = 1.0
 ASK_SECONDS = 0.8
 ASKED_AT_ONCE = 8  # paths of a job; the others have their turn later
 SAMPLES_MAX = 30
+LOST_OF = 4
 SUSPECT_LOOKS = 6  # for which a path is asked about after the last look at which it seemed ill
 
 
@@ -193,14 +194,15 @@ class Hearing:
 
 
 def seems_ill(before: tuple[PeerStats, ...], now: tuple[PeerStats, ...]) -> bool:
-    """Whether something went out on a lane since `before`, and of data or feedback nothing came back, or some was
-    lost."""
+    """Whether something went out on a lane since `before`, and of data or feedback nothing came back, or more than a
+    part in LOST_OF of the data was lost. Networks lose some of it all the time, and to ask costs both daemons a call.
+    """
     return any(
         (new.sent_packets > old.sent_packets or new.feedbacks_sent > old.feedbacks_sent)
         and (
             new.received_bytes == old.received_bytes
             or new.feedbacks_heard == old.feedbacks_heard
-            or new.lost_bytes > old.lost_bytes
+            or LOST_OF * (new.lost_bytes - old.lost_bytes) > new.sent_bytes - old.sent_bytes
         )
         for old, new in zip(before, now, strict=False)
     )

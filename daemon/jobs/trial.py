@@ -93,7 +93,7 @@ def send(engine: Lanes, address: str, ports: list[tuple[int, int]], size: int, p
     """Sends to the data and feedback port of each lane from the same lane here; port 0 is left out. Returns why the
     kernel refused, "" if it did not."""
     refused = ""
-    for lane, pair in enumerate(ports[: len(engine.infos)]):
+    for lane, pair in enumerate(ports[: engine.count]):
         for feedback, port in enumerate(pair):
             try:
                 if port and packets:

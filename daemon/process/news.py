@@ -46,7 +46,7 @@ class News:
 
         A flood is cut into pieces: the loop calls again while there is more.
         """
-        told = [event for lane in range(len(self._engine.infos)) for event in self._told(lane)]
+        told = [event for lane in range(self._engine.count) for event in self._told(lane)]
         self._waiting = deque(sorted([*self._waiting, *told], key=lambda event: event.at_ns))
         while self._waiting:
             self._take(self._waiting.popleft())

@@ -336,7 +336,7 @@ class AttachServer:
         return trainer
 
     def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
-        info, lanes = self._engine.info, len(self._engine.infos)
+        info, lanes = self._engine.info, self._engine.count
         rings = whole_pages(info.submission_bytes), whole_pages(info.completion_bytes)
         size = sum(rings) * lanes + arena_bytes
         self._budget.take(uid, size)
