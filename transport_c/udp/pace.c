@@ -14,7 +14,9 @@ void ut_pace_sent(ut_pace *p, uint64_t bytes)
 bool ut_pace_count(ut_pace *p, const ut_backlog *b, ut_ns now)
 {
     const int64_t refill = refill_of(b);
-    if (!b->rate || refill < UT_BACKLOG_WORTH_BYTES) {
+    const uint64_t worth = UT_BACKLOG_WORTH_BYTES * (UT_SECOND / UT_BACKLOG_WORTH_NS);
+    const bool slow = p->rate ? p->rate < worth - worth / UT_PACE_SLOWER_PART : b->rate < worth;
+    if (!b->rate || slow) {
         *p = (ut_pace){0};
         return false;
     }
