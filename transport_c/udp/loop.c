@@ -30,13 +30,21 @@ enum {
 /* What the thread sleeps on: its own wake-up, the two sockets, and all bells in one. */
 enum { WATCH_WAKE, WATCH_SOCKETS, WATCH_BELLS = WATCH_SOCKETS + 2, WATCHES };
 
-/* |deaf|: the data socket is not to be heard this time. */
-static void watch(const ut_driver *d, bool deaf, struct pollfd w[WATCHES])
+/* Which sockets are not to be heard this time: that of data while it gathers until |gathered| (0: it does not), and
+ * that of feedback then too, if what it lets go would have to wait for the link; else a sender may wait for just that.
+ */
+static void choose_deaf(const ut_driver *d, ut_ns gathered, bool deaf[2])
+{
+    deaf[UT_PORT_DATA] = gathered > 0;
+    deaf[UT_PORT_FEEDBACK] = gathered > 0 && ut_sender_wake(&d->sender) != UT_NEVER;
+}
+
+static void watch(const ut_driver *d, const bool deaf[2], struct pollfd w[WATCHES])
 {
     w[WATCH_WAKE] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
     for (unsigned port = 0; port < 2; port++) {
         const bool blocked = d->sender.queues[port].blocked;
-        const short events = (deaf && port == UT_PORT_DATA ? 0 : POLLIN) | (blocked ? POLLOUT : 0);
+        const short events = (deaf[port] ? 0 : POLLIN) | (blocked ? POLLOUT : 0);
         w[WATCH_SOCKETS + port] = (struct pollfd){.fd = d->sockets[port].fd, .events = events};
     }
     w[WATCH_BELLS] = (struct pollfd){.fd = d->bells_fd, .events = POLLIN};
@@ -199,14 +207,15 @@ static bool turn(ut_driver *d, bool readable[2])
     return sending || readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];
 }
 
-/* When to wake without a packet or a ring. While its socket is full, feedback that is due stays due: POLLOUT is what we
- * wait for, and the timers are looked at now and then. While enough data stands in the host's own queue, data that is
- * due stays due likewise. */
-static ut_ns sleep_until(ut_driver *d, bool busy)
+/* When to wake without a packet or a ring. Timers wait for data that gathers until |gathered|: they are of the middle
+ * of a large op, and the span is short beside them. While its socket is full, feedback that is due stays due: POLLOUT
+ * is what we wait for, and the timers are looked at now and then. While enough data stands in the host's own queue,
+ * data that is due stays due likewise. */
+static ut_ns sleep_until(ut_driver *d, bool busy, ut_ns gathered)
 {
     if (busy || ut_engine_has_work(d->engine))
         return 0;
-    ut_ns wake = UT_MIN2(ut_engine_next_wake(d->engine), ut_events_due(&d->events));
+    ut_ns wake = UT_MAX2(UT_MIN2(ut_engine_next_wake(d->engine), ut_events_due(&d->events)), gathered);
     UT_FOR_BITS (i, d->unrung)
         wake = UT_MIN2(wake, d->sessions[i].complete.at);
     const ut_ns now = ut_driver_now(), room = ut_sender_wake(&d->sender);
@@ -242,8 +251,7 @@ static void look_at_slack(ut_driver *d, ut_ns now)
     d->coalesce.slack = least == UT_NEVER ? 0 : least;
 }
 
-/* Until when the data socket may be left alone; 0: it is to be heard. Feedback is always heard, for it may be what a
- * sender waits for. */
+/* Until when the data socket may be left alone; 0: it is to be heard. */
 static ut_ns let_gather(ut_driver *d, bool busy)
 {
     if (busy || ut_engine_has_work(d->engine))
@@ -274,7 +282,7 @@ static void lock_standing_back(ut_driver *d)
 void *ut_loop_main(void *arg)
 {
     ut_driver *d = arg;
-    bool readable[2] = {false, false};
+    bool readable[2] = {false, false}, deaf[2];
     unsigned working = 0; /* turns in a row that left passes over buckets unfinished */
     struct pollfd w[WATCHES];
     ut_cpu cpu;
@@ -285,8 +293,9 @@ void *ut_loop_main(void *arg)
         const bool busy = turn(d, readable);
         d->thread_moves += ut_cpu_look(&cpu, ut_driver_now());
         const ut_ns gathered = let_gather(d, busy);
-        watch(d, gathered > 0, w);
-        const ut_ns until = UT_MIN2(sleep_until(d, busy), gathered ? gathered : UT_NEVER);
+        choose_deaf(d, gathered, deaf);
+        watch(d, deaf, w);
+        const ut_ns until = UT_MIN2(sleep_until(d, busy, gathered), gathered ? gathered : UT_NEVER);
         working = ut_engine_has_work(d->engine) ? working + 1 : 0;
         d->polls++;
         d->asleep = true;
@@ -305,6 +314,7 @@ void *ut_loop_main(void *arg)
         /* Whoever wakes late in a span reads what has gathered as well, rather than to wake once more soon after. */
         if (gathered && ut_driver_now() >= gathered - (gathered - d->coalesce.read) / 2)
             readable[UT_PORT_DATA] = true;
+        readable[UT_PORT_FEEDBACK] |= deaf[UT_PORT_FEEDBACK];
     }
     pthread_mutex_unlock(&d->lock);
     ut_cpu_free(&cpu);

@@ -30,7 +30,7 @@ enum {
     UT_PACE_FLOOR_PART = 8,        /* the rate is at most such a part below that at which the queue drains */
     UT_PACE_STANDS_PART = 16,      /* such a part of a refill that has not left is a queue */
     UT_PACE_WORTH_PART = 2,        /* after which such a part of a refill must have room, or data waits */
-    UT_PACE_SLOWER_PART = 4,       /* a link that was paced is slow if such a part slower than one that was not */
+    UT_PACE_SLOWER_PART = 16,      /* a link that is paced is slow if such a part slower than one that is not */
     UT_PACE_ROOM_NS = 1000 * 1000, /* a thread that wakes late makes up for so much of the link */
 };
 

@@ -134,12 +134,61 @@ static void note_clear__what_was_seen_empty_has_not_waited(void)
     open_locked();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct pollfd w[WATCHES];
-        watch(driver, rows[i].deaf, w);
+        watch(driver, (bool[2]){[UT_PORT_DATA] = rows[i].deaf}, w);
         w[WATCH_SOCKETS + UT_PORT_DATA].revents = rows[i].revents;
         driver->clear_at = 0;
         note_clear(driver, w, rows[i].woken);
         CHECK_MSG((driver->clear_at != 0) == rows[i].clear, "%s", rows[i].what);
     }
+    close_locked();
+}
+
+/* While data gathers, feedback may wait as well, but only where what it lets go would wait for the link. */
+static void choose_deaf__feedback_is_heard_where_it_may_be_what_is_waited_for(void)
+{
+    static const struct {
+        const char *what;
+        ut_ns gathered;
+        bool full; /* enough stands in the host's own queue */
+        bool data, feedback;
+    } rows[] = {
+        {"nothing gathers", 0, false, false, false},
+        {"nor while the link has enough", 0, true, false, false},
+        {"data gathers, and more could leave", 2 * UT_SECOND, false, true, false},
+        {"data gathers, and nothing could leave", 2 * UT_SECOND, true, true, true},
+    };
+    open_locked();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool deaf[2];
+        struct pollfd w[WATCHES];
+        driver->sender.backlog =
+            (ut_backlog){.rate = 100000000, .queued = 1 << 20, .at = UT_SECOND, .bounded = true, .full = rows[i].full};
+        choose_deaf(driver, rows[i].gathered, deaf);
+        watch(driver, deaf, w);
+        CHECK_MSG(deaf[UT_PORT_DATA] == rows[i].data && deaf[UT_PORT_FEEDBACK] == rows[i].feedback, "%s", rows[i].what);
+        for (unsigned port = 0; port < 2; port++)
+            CHECK_MSG(!(w[WATCH_SOCKETS + port].events & POLLIN) == deaf[port], "%s, port %u", rows[i].what, port);
+    }
+    driver->sender.backlog = (ut_backlog){0};
+    close_locked();
+}
+
+/* Timers wait for the data that gathers, but the link does not: it would run dry. */
+static void sleep_until__timers_wait_while_data_gathers(void)
+{
+    open_locked();
+    const ut_ns soon = UT_SECOND + 50 * UT_US, gathered = UT_SECOND + 250 * UT_US;
+    driver->events.due = soon;
+    CHECK_EQ(sleep_until(driver, false, 0), soon);
+    CHECK_EQ(sleep_until(driver, false, gathered), gathered);
+    CHECK_EQ(sleep_until(driver, true, gathered), 0);
+    driver->sender.backlog =
+        (ut_backlog){.rate = 1000000000, .queued = 100000, .at = UT_SECOND, .bounded = true, .full = true};
+    const ut_ns room = ut_sender_wake(&driver->sender);
+    CHECK(room < gathered);
+    CHECK_EQ(sleep_until(driver, false, gathered), room);
+    driver->sender.backlog = (ut_backlog){0};
+    driver->events.due = UT_NEVER;
     close_locked();
 }
 
@@ -149,5 +198,7 @@ int main(int argc, char **argv)
     RUN(turn__data_has_waited_since_the_last_reading);
     RUN(turn__after_a_sleep_data_is_as_late_as_a_timer);
     RUN(note_clear__what_was_seen_empty_has_not_waited);
+    RUN(choose_deaf__feedback_is_heard_where_it_may_be_what_is_waited_for);
+    RUN(sleep_until__timers_wait_while_data_gathers);
     return check_end();
 }
