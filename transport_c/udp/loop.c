@@ -20,8 +20,9 @@
 
 enum {
     ROUNDS_PER_TURN = 4, /* each at most one recvmmsg a socket, and BATCHES_PER_ROUND of sending */
-    BATCHES_PER_ROUND = 2,
-    TIMER_SLACK_NS = 1000,     /* the kernel's default of 50 us is a burst at 10 Gbit/s */
+    BATCHES_PER_ROUND = 8,
+    BATCH_BYTES = 96 << 10, /* of data, after which no more is asked for: the kernel then reads it while it is warm */
+    TIMER_SLACK_NS = 1000,  /* the kernel's default of 50 us is a burst at 10 Gbit/s */
     BLOCKED_SLEEP_NS = 100000, /* see sleep_until */
     WORK_TURNS = 64,           /* 32 MiB of passes, which usual ops do not need; not measured */
     SLACK_NS = 5000000,        /* how often round trips are looked at, which change slowly */
@@ -147,13 +148,14 @@ static bool transmit(ut_driver *d)
     for (unsigned batch = 0; batch < BATCHES_PER_ROUND; batch++) {
         const ut_ns now = ut_driver_now();
         unsigned pulled = 0;
-        while (pulled < UT_SEND_QUEUE && pull(d, now))
+        while (pulled < UT_SEND_QUEUE && d->sender.pushed < BATCH_BYTES && pull(d, now))
             pulled++;
+        const bool full = pulled == UT_SEND_QUEUE || d->sender.pushed >= BATCH_BYTES;
         const bool enough = ut_sender_burst(&d->sender) == 0;
         ut_sender_flush(&d->sender);
         ut_sender_look(&d->sender, ut_driver_now());
         /* What was enough by count may have left at once. */
-        if (pulled < UT_SEND_QUEUE && !(enough && ut_sender_wants(&d->sender, UT_PORT_DATA)))
+        if (!full && !(enough && ut_sender_wants(&d->sender, UT_PORT_DATA)))
             return false;
     }
     return true;
