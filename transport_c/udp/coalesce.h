@@ -13,8 +13,9 @@
  *
  * Where the kernel hands over large aggregates (GRO), packets have gathered on the way, and nothing is left to gain.
  *
- * Only what is far from its end may wait. When what is missing of a stage could come within two spans, and for small
- * ops from the start, every packet is served at once.
+ * Only what is far from its end may wait. When what is missing of a stage could come within two spans, and for
+ * the smallest ops from the start, every packet is served at once. Timers wait as long as data does, and feedback where
+ * what it lets go would wait for the link in any case (loop.c).
  */
 #ifndef UT_UDP_COALESCE_H
 #define UT_UDP_COALESCE_H
