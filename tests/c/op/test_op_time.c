@@ -261,6 +261,30 @@ static void best_effort__a_silent_host_costs_little(void)
     }
 }
 
+/* A size that is new to the job has no bound of its own, however well a larger one is known, whose ops may have run in
+ * a quieter moment: its loss is repaired, and what its op takes is learnt. */
+static void best_effort__a_new_size_is_repaired(void)
+{
+    begin();
+    warm_up(0);
+    cut_from_0(1, 0x3fff, 1); /* the first packet */
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        fill(h, 0, 10 * (h + 1));
+        submit(h, 0, call_of(op_seq, ELEMENTS / 8, UT_SUM, UT_BEST_EFFORT, UT_SECOND));
+    }
+    op_seq++;
+    run(now + UT_SECOND);
+    CHECK(cut_count == 1 && resent() == 1);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        CHECK_EQ(receipt(h, 0).status, UT_COMPLETE);
+    cut_from_0(1, 1, 1); /* the known size goes on without */
+    op(UT_BEST_EFFORT, UT_NEVER, 0);
+    run(now + UT_SECOND);
+    CHECK(cut_count == 1 && resent() == 1);
+    CHECK_EQ(receipt(1, 0).status, UT_PARTIAL);
+    end_world();
+}
+
 /* With t_B off and no deadline nothing else would ever end it: it is repaired. */
 static void best_effort__without_any_bound_repairs(void)
 {
@@ -392,6 +416,7 @@ int main(int argc, char **argv)
     RUN(best_effort__t_b_runs_from_the_last_call);
     RUN(best_effort__a_trainer_that_never_calls_is_given_up);
     RUN(best_effort__a_silent_host_costs_little);
+    RUN(best_effort__a_new_size_is_repaired);
     RUN(best_effort__without_any_bound_repairs);
     RUN(best_effort__keeps_the_callers_deadline);
     RUN(best_effort__refuses_integers_and_extremes);

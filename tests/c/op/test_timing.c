@@ -93,6 +93,7 @@ static void classes__a_larger_one_bounds_a_smaller(void)
     ut_timing *t = fresh(2);
     warmed(t, BIG, 100 * UT_MS);
     CHECK_EQ(in_force(t, &measured, SMALL).t_b, 100 * UT_MS);
+    CHECK(!in_force(t, &measured, SMALL).own && in_force(t, &measured, BIG).own);
     CHECK_EQ(in_force(t, &measured, SMALL).t_c[0], 0);
     CHECK_EQ(in_force(t, &measured, 2 * BIG).t_b, 0); /* not the other way round */
     complete(t, SMALL, UT_MS, UT_MS);
@@ -100,6 +101,7 @@ static void classes__a_larger_one_bounds_a_smaller(void)
     CHECK_EQ(in_force(t, &measured, SMALL).t_c[0], UT_MS);
     warmed(t, SMALL, UT_MS);
     CHECK_EQ(in_force(t, &measured, SMALL).t_b, UT_MS);
+    CHECK(in_force(t, &measured, SMALL).own);
     CHECK_EQ(in_force(t, &measured, BIG).t_b, 100 * UT_MS);
     free(t);
 }

@@ -65,7 +65,7 @@ void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now)
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
 {
     const ut_times *t = &op->time.learnt;
-    bool known = op->what.mode == UT_BEST_EFFORT && t->t_b != 0;
+    bool known = op->what.mode == UT_BEST_EFFORT && t->t_b != 0 && t->own;
     op->time.opened = now;
     op->time.hold_until = UT_NEVER;
     op->plan.incast = ut_job_incast(j);

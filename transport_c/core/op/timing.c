@@ -54,6 +54,7 @@ void ut_timing_in_force(const ut_timing *t, const ut_job_options *options, uint6
     while (c->t_b == 0 && c + 1 < end)
         c++;
     ret->t_b = options->t_b_ns ? options->t_b_ns : c->t_b;
+    ret->own = options->t_b_ns || c == own;
     for (unsigned stage = 0; stage < 2; stage++) {
         ret->field[stage] = ut_timeout_field(own->t_c[stage][t->self]);
         ret->t_c[stage] = options->t_c_ns ? options->t_c_ns : c->t_b ? agreed(t, own, stage) : 0;

@@ -41,8 +41,9 @@ typedef struct ut_timing {
 
 /* The bounds in force for one op, fixed when the op opens. */
 typedef struct ut_times {
-    ut_ns t_b;         /* 0: warming up, UT_NEVER: off */
-    ut_ns t_c[2];      /* 0: not known, UT_NEVER: no early end */
+    ut_ns t_b;    /* 0: warming up, UT_NEVER: off */
+    bool own;     /* t_b is of this size; else it was borrowed from a larger one, and is good for deadlines alone */
+    ut_ns t_c[2]; /* 0: not known, UT_NEVER: no early end */
     uint16_t field[2]; /* value of the Timeout field in this host's packets */
 } ut_times;
 
