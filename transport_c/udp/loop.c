@@ -209,10 +209,10 @@ static bool turn(ut_driver *d, bool readable[2])
     return sending || readable[UT_PORT_DATA] || readable[UT_PORT_FEEDBACK];
 }
 
-/* When to wake without a packet or a ring. Timers wait for data that gathers until |gathered|: they are of the middle
- * of a large op, and the span is short beside them. While its socket is full, feedback that is due stays due: POLLOUT
- * is what we wait for, and the timers are looked at now and then. While enough data stands in the host's own queue,
- * data that is due stays due likewise. */
+/* When to wake without a packet or a ring. Timers, those of deadlines among them, wait for data that gathers until
+ * |gathered|, half a millisecond at most, for a large op is far from its end then. While its socket is full, feedback
+ * that is due stays due: POLLOUT is what we wait for, and the timers are looked at now and then. While enough data
+ * stands in the host's own queue, data that is due stays due likewise. */
 static ut_ns sleep_until(ut_driver *d, bool busy, ut_ns gathered)
 {
     if (busy || ut_engine_has_work(d->engine))
