@@ -11,8 +11,8 @@
  * since the link may have become much faster. The rate does not rise while less is sent than it allows. Where no queue
  * ever stands, nothing is paced, and neither is a link on which a refill takes long: there packets come apart, each
  * wakes a thread, and a queue lets them gather.
- * Whether a link is so slow, the drain of its queue says until there is a pace, and then the pace: the drain is measured
- * up to a burst too low, for the kernel counts a burst until all of it has left.
+ * Whether a link is so slow, the drain of its queue says until there is a pace, and then the pace: the drain is
+ * measured up to a burst too low, for the kernel counts a burst until all of it has left.
  *
  * The lanes of a host share its link, as other programs do, and each finds its part. When one of them stops sending,
  * the others' rates double within about a hundred refills.
