@@ -28,7 +28,7 @@ help:
 	@echo "make lint       style, types, and that generated code is current"
 	@echo "make format     rewrites the C and Python sources in the house's style"
 	@echo "make proto      regenerates the code of proto/ultima/v1"
-	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 30 minutes); ARGS=\"--only loss\", ARGS=--quick"
+	@echo "make bench      Ultima beside Gloo in a lab of namespaces, with pass or fail (root, 35 minutes); ARGS=\"--only loss\", ARGS=--quick"
 	@echo "make bench-long the same with 2000 ops a case, for the tails (hours); ARGS=\"--only loss --case '25 MB, 1 %'\""
 	@echo "make tta        time to accuracy beside Gloo on bad networks, with curves (root, 30 to 40 minutes); ARGS=--quick"
 	@echo "make reproduce-ultima  the paper's own claims, each with its criterion (root, 3 minutes); ARGS=\"--only mse\""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ultima beside Gloo, in one lab and in turn: every table with its criteria, a JSON file, and plots.
 
-    make bench                              all tables, about 30 minutes, root, a quiet machine
+    make bench                              all tables, about 35 minutes, root, a quiet machine
     make bench ARGS="--only loss slow"      some of them
     make bench ARGS="--only fairness"       a small job beside one that asks for all it can
     make bench ARGS=--quick                 a smoke of about three minutes; its verdicts mean little

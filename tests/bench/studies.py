@@ -181,6 +181,7 @@ def cross(effort: Effort, note: Note) -> Table:
 
 def unshaped(effort: Effort, note: Note) -> Table:
     table = Table("unshaped", "Unshaped links, offloads on: CPU per byte and wake-ups")
+    wide = has_wide_products()
     sizes: dict[int, list[int]] = {}
     for hosts, size in criteria.UNSHAPED:
         sizes.setdefault(hosts, []).append(size)
@@ -193,15 +194,30 @@ def unshaped(effort: Effort, note: Note) -> Table:
                 ops = effort.ops if size > MB4 else effort.small_ops
                 found = rig.turns(size, ops, effort.seconds / 2, rounds=effort.rounds, rival_ops=effort.rival_ops)
                 table.cases[f"N={hosts}, {size_name(size)}"] = found
-                table.checks.append(criteria.unshaped_check(hosts, size, found))
+                table.checks.append(criteria.unshaped_check(hosts, size, found, wide))
                 if size == MB25:
                     table.checks.append(criteria.wakeups_check(f"N={hosts}, {size_name(size)}", found[OWN]))
                     moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
                     table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
-                    limit = criteria.CPU_WIDE if has_wide_products() else criteria.CPU_NARROW
+                    limit = criteria.CPU_WIDE if wide else criteria.CPU_NARROW
                     table.checks.append(criteria.machine_cpu_check(f"N={hosts}, {size_name(size)}", found, limit))
                     table.checks.append(Check(f"N={hosts}, {size_name(size)}", "feedback per data packet",
                                               found[OWN].feedback, criteria.FEEDBACK_RATIO))  # fmt: skip
+    return table
+
+
+def rates(effort: Effort, note: Note) -> Table:
+    """Slow links as well as fast ones: what is right for one rate may be wrong for another."""
+    table = Table("rates", "Links from 250 Mbit/s to 1 Gbit/s, no loss, 25 MB, offloads off in front of the switch")
+    ops = max(4, effort.ops // 10)
+    for hosts, mbit in criteria.RATES:
+        case = criteria.rate_name(hosts, mbit)
+        if not effort.wants(case):
+            continue
+        with Rig(hosts, MB25, mbit, note=note) as rig:
+            found = rig.turns(MB25, ops, effort.seconds / 2, rounds=effort.rounds, rival_ops=effort.rival_ops)
+        table.cases[case] = found
+        table.checks += criteria.rate_checks(case, found)
     return table
 
 
@@ -286,6 +302,7 @@ def beside_a_hog(effort: Effort, note: Note) -> Table:
 STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
+    "rates": rates,
     "slow": slow,
     "coded": coded,
     "cross": cross,
@@ -297,6 +314,7 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
 
 CASED = {
     "loss": [case_name(*case) for case in criteria.LOSS],
+    "rates": [criteria.rate_name(*case) for case in criteria.RATES],
     "unshaped": [f"N={hosts}, {size_name(size)}" for hosts, size in criteria.UNSHAPED],
 }
 """Tables of which cases can be asked for, and the names of these."""

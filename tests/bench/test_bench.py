@@ -170,6 +170,26 @@ def test_usage__is_per_op_and_adds_up() -> None:
     assert found[OWN].as_dict()["wakeups_per_s"] == 300
 
 
+def test_unshaped__a_cpu_without_wide_products_has_a_limit_of_its_own() -> None:
+    found = _case(1000.0, 1100.0, 1000.0)
+    assert criteria.unshaped_check(4, 25_000_000, found, wide=True).verdict == "FAIL"
+    assert criteria.unshaped_check(4, 25_000_000, found, wide=False).verdict == "pass"
+
+
+def test_rates__time_wakeups_and_cpu_have_a_limit_each() -> None:
+    found = _case(1000.0, 1100.0, 1019.0)
+    for name, cpu_s in (("gloo cubic", 10.0), ("gloo bbr", 12.0), (OWN, 16.0)):
+        found[name].usage = Usage(cpu_s, Counter({7: 4100}), 1.0)
+    found[OWN].receipts = [[_receipt()]]
+    verdicts = {name: check.verdict for name, check in _by_name(criteria.rate_checks("case", found)).items()}
+    assert verdicts == {
+        "p50 to better Gloo": "pass",
+        "share of bytes missing": "pass",
+        "wake-ups a second of the busiest thread": "FAIL",
+        "CPU of the machine per op to better Gloo": "FAIL",
+    }
+
+
 def test_meter__counts_the_named_threads_alone() -> None:
     waiting, name = threading.Event(), "to-be-counted"
 
@@ -203,7 +223,8 @@ def test_limits__are_those_of_the_issue() -> None:
         (4, 0.1): (1.05, 0.95, 0.60, 1.15, 0.999999),
         (4, 1): (0.92, 0.16, 0.25, 1.25, 0.9999),
     }
-    assert criteria.UNSHAPED[2, 25_000_000] == 0.85 and criteria.UNSHAPED[8, 25_000_000] == 0.9
+    assert criteria.UNSHAPED[2, 25_000_000] == (0.95, 1.05) and criteria.UNSHAPED[8, 25_000_000] == (1.05, 1.15)
+    assert {criteria.UNSHAPED[4, 1 << power] for power in (16, 18, 20)} == {(0.30, 0.30)} and criteria.RATE_P50 == 1.02
     assert (criteria.OWN_LOSS_RATIO, criteria.OWN_BOUND_RATIO, criteria.CROSS_GROWTH) == (1.06, 1.05, 1.05)
     assert (criteria.CPU_WIDE, criteria.CPU_NARROW, criteria.CPU_SHAPED) == (1.05, 1.15, 1.5)
     assert (criteria.CPU_NS_PER_BYTE, criteria.FEEDBACK_RATIO, criteria.SLOW_DEADLINE) == (0.45, 1 / 64, 1.3)
