@@ -261,6 +261,56 @@ static void best_effort__a_silent_host_costs_little(void)
     }
 }
 
+static void call_small(uint32_t h)
+{
+    fill(h, 0, 10 * (h + 1));
+    ut_submission s = call_of(op_seq, ELEMENTS / 8, UT_SUM, UT_BEST_EFFORT, UT_SECOND);
+    s.deadline_ns = UT_NEVER;
+    submit(h, 0, s);
+}
+
+static void small_op(void)
+{
+    call_small(0);
+    call_small(1);
+    op_seq++;
+}
+
+/* Both sizes are known, each from when it ran alone. Nothing comes of a small op: t_B ends it. If a large one is under
+ * way beside it, before it or behind it, that is the large one's t_B, for what is late may only stand behind that. */
+static void best_effort__a_small_op_has_as_long_as_a_large_one_beside_it(void)
+{
+    enum { ALONE, FIRST, SECOND, WAYS };
+    for (unsigned way = 0; way < WAYS; way++) {
+        begin();
+        tune_timer(0, 0, 0, UT_TIMER_LOCAL);
+        for (unsigned i = 0; i < 20; i++) {
+            small_op();
+            run(now + 5 * UT_MS);
+            op(UT_BEST_EFFORT, UT_NEVER, 20 * UT_MS); /* host 0 waits for so long */
+            run(now + 5 * UT_MS);
+            for (uint32_t n = 0; n < 2 * HOSTS; n++)
+                CHECK_EQ(receipt(n % HOSTS, 0).status, UT_COMPLETE);
+        }
+        if (way == SECOND)
+            op(UT_BEST_EFFORT, UT_NEVER, 0);
+        cut_from_0(1, 0x3fff, UINT32_MAX);
+        drop = cut_and_deafen;
+        small_op();
+        if (way == FIRST)
+            op(UT_BEST_EFFORT, UT_NEVER, 0);
+        run(now + 15 * UT_MS);
+        if (way == ALONE) {
+            CHECK(receipt(1, 0).t_b_us < 3000);
+        } else {
+            no_receipt(1, 0);
+            run(now + 50 * UT_MS);
+            CHECK(receipt(1, 0).t_b_us >= 20000 && receipt(1, 0).t_b_us >= 20000);
+        }
+        end_world();
+    }
+}
+
 /* A size that is new to the job has no bound of its own, however well a larger one is known, whose ops may have run in
  * a quieter moment: its loss is repaired, and what its op takes is learnt. */
 static void best_effort__a_new_size_is_repaired(void)
@@ -416,6 +466,7 @@ int main(int argc, char **argv)
     RUN(best_effort__t_b_runs_from_the_last_call);
     RUN(best_effort__a_trainer_that_never_calls_is_given_up);
     RUN(best_effort__a_silent_host_costs_little);
+    RUN(best_effort__a_small_op_has_as_long_as_a_large_one_beside_it);
     RUN(best_effort__a_new_size_is_repaired);
     RUN(best_effort__without_any_bound_repairs);
     RUN(best_effort__keeps_the_callers_deadline);

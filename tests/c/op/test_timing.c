@@ -164,6 +164,36 @@ static void t_b__follows_complete_stages(void)
     free(t);
 }
 
+/* Stages of 99 to 101 ms: one that takes 105 is no stranger, as the 95th percentile alone would have it. After a
+ * warm-up without repairs the same holds once five more ops were seen. */
+static void t_b__cuts_off_what_is_far_out(void)
+{
+    ut_timing *t = fresh(2);
+    for (uint32_t op = 0; op < UT_WARM_UP_OPS; op++)
+        complete(t, BIG, (99 + op % 3) * UT_MS, (99 + op % 3) * UT_MS);
+    CHECK_EQ(in_force(t, &measured, BIG).t_b, 101 * UT_MS);
+    for (uint32_t op = 0; op < UT_REFRESH_OPS; op++)
+        complete(t, BIG, (99 + op % 3) * UT_MS, (99 + op % 3) * UT_MS);
+    CHECK_EQ(in_force(t, &measured, BIG).t_b, (101 + 3 * 2) * UT_MS);
+    free(t);
+}
+
+static void ut_t_b_unrepaired__is_the_percentile_or_the_fence(void)
+{
+    uint32_t samples[100];
+    for (uint32_t i = 0; i < 100; i++)
+        samples[i] = 1000 + (i * 37) % 100; /* 1000 .. 1099 in some order: quartiles 1024 and 1074 */
+    CHECK_EQ(ut_t_b_unrepaired(samples, 100), 1074 + 3 * 50);
+    for (uint32_t i = 0; i < 100; i++)
+        samples[i] = i < 90 ? 1000 : 5000; /* the quartiles know nothing of a tenth of the samples */
+    CHECK_EQ(ut_t_b_unrepaired(samples, 100), 5000);
+    for (uint32_t i = 0; i < 100; i++)
+        samples[i] = i < 50 ? 10 : 1000; /* whatever the spread, twice what hardly any exceeds */
+    CHECK_EQ(ut_t_b_unrepaired(samples, 100), 2000);
+    samples[0] = UINT32_MAX;
+    CHECK_EQ(ut_t_b_unrepaired(samples, 1), UINT32_MAX);
+}
+
 static void expire(ut_timing *t, unsigned ops, bool all_slow)
 {
     for (unsigned op = 0; op < ops; op++)
@@ -209,6 +239,8 @@ int main(int argc, char **argv)
     RUN(options__by_hand_and_off);
     RUN(t_c__moves_from_the_agreed_median);
     RUN(t_b__follows_complete_stages);
+    RUN(t_b__cuts_off_what_is_far_out);
+    RUN(ut_t_b_unrepaired__is_the_percentile_or_the_fence);
     RUN(t_b__grows_when_nobody_comes_through_and_not_for_one_slow_host);
     RUN(expired__before_t_b_is_known_is_no_sample);
     return check_end();

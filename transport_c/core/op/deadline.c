@@ -46,6 +46,14 @@ uint32_t ut_percentile(uint32_t *samples, uint32_t n, uint32_t percent)
     return select_rank(samples, n, (uint32_t)rank - 1);
 }
 
+uint32_t ut_t_b_unrepaired(uint32_t *samples, uint32_t n)
+{
+    const uint64_t lower = ut_percentile(samples, n, 25), upper = ut_percentile(samples, n, 75);
+    const uint64_t percentile = ut_percentile(samples, n, UT_T_B_PERCENT);
+    const uint64_t fence = UT_MIN2(upper + UT_T_B_FENCE * (upper - lower), UT_T_B_SPREAD * percentile);
+    return (uint32_t)UT_MIN2(UT_MAX2(percentile, fence), (uint64_t)UINT32_MAX);
+}
+
 ut_ns ut_median(ut_ns *values, uint32_t n)
 {
     if (n == 0)

@@ -2,7 +2,10 @@
  *
  * How long a stage may take (SPEC 1a.5, 1a.6): pure functions of samples, without state. timing.c keeps the samples.
  *
- * t_B is the hard bound of a stage: the 95th percentile of the times that complete stages took on all hosts. t_C is the
+ * t_B is the hard bound of a stage: the 95th percentile of the times that complete stages took on all hosts in the
+ * warm-up. These hold repairs, which later ones do not. Times that are close together would then be cut off at what is
+ * hardly later than usual: of two stages on each of four hosts one is, in a third of all ops. So later t_B is at least
+ * Tukey's outer fence, beyond which a value is far out (J. Tukey, Exploratory Data Analysis, 1977). t_C is the
  * time that a stage is expected to take: each host has a moving average, and t_C is the median of those. The *tail* of
  * a sender is the last hundredth of its packets. Once the tails of all senders were seen and nothing more comes for a
  * share x of t_C, waiting longer would bring little, and the stage ends early.
@@ -15,6 +18,8 @@
 enum {
     UT_TIMEOUT_UNIT_US = 100, /* unit of the ULTIMA header's Timeout field */
     UT_T_B_PERCENT = 95,
+    UT_T_B_FENCE = 3,  /* times the distance of the quartiles, beyond the upper one: farther is far out (Tukey) */
+    UT_T_B_SPREAD = 2, /* times the percentile, at most */
     UT_T_C_ALPHA_PERCENT = 95, /* weight of the newest sample in the moving average */
     UT_WARM_UP_OPS = 20,
 };
@@ -27,6 +32,9 @@ ut_ns ut_timeout_time(uint16_t field);
 /* The percentile by nearest rank: the ceil(percent/100 * n)-th smallest of |samples|, whose order it changes. n >= 1,
  * percent 1 .. 100. */
 uint32_t ut_percentile(uint32_t *samples, uint32_t n, uint32_t percent);
+/* t_B by |samples| of ops that repaired nothing, whose order it changes: their percentile or their outer fence,
+ * whichever is more, but at most twice the percentile. n >= 1. */
+uint32_t ut_t_b_unrepaired(uint32_t *samples, uint32_t n);
 /* The median of |values|, whose order it changes; of an even number, the mean of the middle two. 0 for n = 0. */
 ut_ns ut_median(ut_ns *values, uint32_t n);
 

@@ -17,6 +17,7 @@ void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool fi
         op->time.learnt = (ut_times){0};
         if (op->what.collective == UT_ALLREDUCE) /* what others take says nothing of how long one should */
             ut_timing_in_force(&j->timing, &j->config.options, op->what.timed, &op->time.learnt);
+        op->time.alone = op->time.learnt.t_b;
         op->time.adaptive = op->what.mode == UT_BOUNDED && op->time.learnt.t_b != 0 && op->time.learnt.t_b != UT_NEVER;
         op->time.latest = UT_NEVER;
     }
@@ -62,6 +63,26 @@ void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now)
         put_off(op, now);
 }
 
+static bool under_way(const ut_op *op)
+{
+    return op->state == UT_OP_OPENING || op->state == UT_OP_RUNNING;
+}
+
+/* Ops that are under way together share links and hosts. A small one may stand behind all of a large one, so it has the
+ * large one's t_B as well as its own. */
+static void share_bounds(ut_job *j)
+{
+    ut_ns longest = 0;
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (under_way(&j->op[k]) && j->op[k].time.alone != UT_NEVER)
+            longest = UT_MAX2(longest, j->op[k].time.alone);
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op_time *t = &j->op[k].time;
+        if (under_way(&j->op[k]) && t->bounded_by_t_b && t->alone < longest)
+            t->learnt.t_b = UT_MAX2(t->learnt.t_b, t->alone + longest);
+    }
+}
+
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
 {
     const ut_times *t = &op->time.learnt;
@@ -81,6 +102,7 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     }
     bool local = j->config.options.timer_start == UT_TIMER_LOCAL;
     op->time.clock = local || j->gathering->starts_together ? now : UT_NEVER;
+    share_bounds(j);
     op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
     start_clock(j, op, now);
     cut_from(op, op->time.start);

@@ -71,8 +71,8 @@ void ut_timing_heard(ut_timing *t, uint64_t bytes, unsigned stage, uint32_t host
     add_sample(t, c, stage, time);
 }
 
-/* p95 over both stages and all hosts. */
-static void find_t_b(const ut_timing *t, ut_class_times *c)
+/* Over both stages and all hosts. */
+static void find_t_b(const ut_timing *t, ut_class_times *c, bool warming_up)
 {
     uint32_t all[2 * UT_STAGE_SAMPLES_MAX], n = 0;
     for (unsigned stage = 0; stage < 2; stage++) {
@@ -80,7 +80,7 @@ static void find_t_b(const ut_timing *t, ut_class_times *c)
         memcpy(all + n, c->sample_us[stage], kept * sizeof *all);
         n += kept;
     }
-    c->t_b = ut_percentile(all, n, UT_T_B_PERCENT) * UT_US;
+    c->t_b = (warming_up ? ut_percentile(all, n, UT_T_B_PERCENT) : ut_t_b_unrepaired(all, n)) * UT_US;
 }
 
 /* t_C begins at the median of the warm-up. */
@@ -117,10 +117,10 @@ void ut_timing_measured(ut_timing *t, uint64_t bytes, unsigned stage, const ut_t
     c->t_c[stage][t->self] = c->t_b == 0 ? sample : ut_t_c_next(sample, agreed(t, c, stage));
     c->ops += stage == 1;
     if (c->t_b == 0 && c->ops >= UT_WARM_UP_OPS && c->samples[0] && c->samples[1]) {
-        find_t_b(t, c);
+        find_t_b(t, c, true);
         begin_t_c(t, c, 0);
         begin_t_c(t, c, 1);
     } else if (c->t_b && stage == 1 && c->ops % UT_REFRESH_OPS == 0) {
-        find_t_b(t, c);
+        find_t_b(t, c, false);
     }
 }
