@@ -37,3 +37,8 @@ ut_ns ut_coalesce_until(const ut_coalesce *c, uint64_t awaited, ut_ns now)
         return 0;
     return c->read + span;
 }
+
+ut_ns ut_coalesce_join(const ut_coalesce *c, ut_ns until, ut_ns other)
+{
+    return until && other > until && other - until <= (until - c->read) / 2 ? other : until;
+}

@@ -5,11 +5,13 @@
  * packet. In the middle of a large op nothing needs an answer within that time.
  *
  * Three things bound the *span* between two readings. A thread that wakes 4,000 times a second for 10 packets each time
- * is busy with packets and not with waking, so longer spans bring nothing; fewer than 10 are waited for, up to twice
- * that span. A wake-up that finds many packets is paid for by them, so fast links need hardly any span. And the peers'
- * windows must outlast it: an acknowledgement that comes a span later costs nothing while at least that time is
- * spent in queues anyway, which is what a round trip takes beyond the least that was seen. Round trips are measured
- * towards the peers; they are believed to hold for the way back.
+ * is busy with packets and not with waking. It wakes to refill its link as well, so a span is a third of a millisecond,
+ * and lasts until the next refill if this comes within half a span: between two refills there are then 3/4 of a span to
+ * a wake-up, at worst. Fewer than 10 packets are waited for, up to half a millisecond. A wake-up that finds many
+ * packets is paid for by them, so fast links need hardly any span. And the peers' windows must outlast it: an
+ * acknowledgement that comes a span later costs nothing while at least that time is spent in queues anyway, which is
+ * what a round trip takes beyond the least that was seen. Round trips are measured towards the peers; they are believed
+ * to hold for the way back.
  *
  * Where the kernel hands over large aggregates (GRO), packets have gathered on the way, and nothing is left to gain.
  *
@@ -23,7 +25,7 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_COALESCE_SPAN_NS = 250 * 1000,
+    UT_COALESCE_SPAN_NS = 333 * 1000,     /* 4 / 3 of the time between two wake-ups of 4,000 a second */
     UT_COALESCE_FEW = 10,                 /* packets for which a thread waits longer, */
     UT_COALESCE_SPAN_MAX_NS = 500 * 1000, /* ... but not longer than this */
     UT_COALESCE_GATHERED = 16,            /* packets in one message of the kernel's: they have gathered already */
@@ -46,5 +48,8 @@ ut_ns ut_coalesce_span(uint64_t rate, ut_ns slack);
 /* Until when the data socket need not be looked at, when |awaited| packets are missing of the stage that is nearest to
  * its end; 0: it must be looked at. */
 ut_ns ut_coalesce_until(const ut_coalesce *c, uint64_t awaited, ut_ns now);
+/* |until|, as ut_coalesce_until has it, or |other|, when the thread wakes in any case, if that is at most half a span
+ * later: then one wake-up does for both. */
+ut_ns ut_coalesce_join(const ut_coalesce *c, ut_ns until, ut_ns other);
 
 #endif

@@ -260,7 +260,8 @@ static ut_ns let_gather(ut_driver *d, bool busy)
         return 0;
     const ut_ns now = ut_driver_now();
     look_at_slack(d, now);
-    return ut_coalesce_until(&d->coalesce, ut_engine_awaited(d->engine), now);
+    const ut_ns until = ut_coalesce_until(&d->coalesce, ut_engine_awaited(d->engine), now);
+    return ut_coalesce_join(&d->coalesce, until, ut_sender_wake(&d->sender));
 }
 
 static int sleep_watching(struct pollfd w[WATCHES], ut_ns until)

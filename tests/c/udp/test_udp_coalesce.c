@@ -15,8 +15,8 @@ static void coalesce_span__is_the_least_of_three(void)
     } rows[] = {
         {"no rate is known", 0, UT_MS, 0},
         {"round trips are as short as they can be: nobody may wait", 20000, 0, 0},
-        {"1 Gbit/s, round trips of milliseconds in queues: 4,000 wake-ups a second", 80000, 2 * UT_MS, 250 * UT_US},
-        {"400 Mbit/s: until 10 packets are there", 32000, 2 * UT_MS, 312500},
+        {"1 Gbit/s, round trips of milliseconds in queues: 3,000 wake-ups a second", 80000, 2 * UT_MS, 333 * UT_US},
+        {"300 Mbit/s: until 10 packets are there", 25000, 2 * UT_MS, 400 * UT_US},
         {"250 Mbit/s: the same", 20000, 2 * UT_MS, 500 * UT_US},
         {"half of what round trips take in queues", 20000, 100 * UT_US, 50 * UT_US},
         {"10 Gbit/s: 64 packets are worth a wake-up", 800000, UT_MS, 80 * UT_US},
@@ -90,6 +90,41 @@ static void coalesce_until__a_silence_ends_it(void)
     CHECK_EQ(ut_coalesce_until(&c, 1000, now + 2 * UT_MS + 1), 0);
 }
 
+static void coalesce_join__one_wakeup_does_for_both(void)
+{
+    const ut_coalesce c = {.read = UT_SECOND};
+    const ut_ns until = UT_SECOND + 300 * UT_US;
+    CHECK_EQ(ut_coalesce_join(&c, until, until + 150 * UT_US), until + 150 * UT_US);
+    CHECK_EQ(ut_coalesce_join(&c, until, until + 151 * UT_US), until);
+    CHECK_EQ(ut_coalesce_join(&c, until, until - 1), until); /* it wakes before, in any case */
+    CHECK_EQ(ut_coalesce_join(&c, until, UT_NEVER), until);
+    CHECK_EQ(ut_coalesce_join(&c, 0, UT_SECOND + UT_MS), 0); /* what is to be heard at once is */
+}
+
+/* A thread that refills its link every so often, from 64 KiB at 250 Mbit/s to the same at 1.25 Gbit/s, and reads in
+ * between, wakes 4,000 times a second. */
+static void coalesce_join__bounds_the_wakeups_of_a_link_that_is_refilled(void)
+{
+    for (ut_ns refill = 420 * UT_US; refill <= 2100 * UT_US; refill += 10 * UT_US) {
+        ut_coalesce c = {0};
+        ut_ns now = run_steadily(&c, 20);
+        const ut_ns start = now;
+        ut_ns room = now + refill;
+        uint64_t wakes = 0;
+        for (c.slack = 2 * UT_MS; now < start + UT_SECOND; wakes++) {
+            const ut_ns until = ut_coalesce_join(&c, ut_coalesce_until(&c, 1000000, now), room);
+            const bool reads = until <= room || room >= until - (until - c.read) / 2; /* as loop.c has it */
+            CHECK(until > now);
+            now = UT_MIN2(until, room);
+            room = now >= room ? now + refill : room;
+            if (reads)
+                ut_coalesce_came(&c, (now - c.read) / 12500, (now - c.read) / 12500, now); /* 80,000 a second */
+        }
+        CHECK_MSG(wakes <= 4050, "a refill every %lu us: %lu wake-ups", (unsigned long)(refill / UT_US),
+                  (unsigned long)wakes);
+    }
+}
+
 /* However fast packets come, a thread that reads whenever it may wakes 4,000 times a second, or for 64 packets. */
 static void coalesce__bounds_the_wakeups(void)
 {
@@ -124,6 +159,8 @@ int main(int argc, char **argv)
     RUN(coalesce_came__large_aggregates_have_gathered);
     RUN(coalesce_until__only_what_is_far_from_its_end_waits);
     RUN(coalesce_until__a_silence_ends_it);
+    RUN(coalesce_join__one_wakeup_does_for_both);
+    RUN(coalesce_join__bounds_the_wakeups_of_a_link_that_is_refilled);
     RUN(coalesce__bounds_the_wakeups);
     return check_end();
 }
