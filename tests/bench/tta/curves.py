@@ -98,8 +98,8 @@ def times(runs: Sequence[Run], model: str, network: str, contender: str) -> dict
 
 
 def ratio(mine: dict[int, float], theirs: dict[int, float]) -> float:
-    """Sum over the seeds that both have; NaN without any."""
-    both = mine.keys() & theirs.keys()
+    """Sum over the seeds that both have and in which |theirs| got there; NaN without any."""
+    both = {seed for seed in mine.keys() & theirs.keys() if math.isfinite(theirs[seed])}
     return sum(mine[seed] for seed in both) / sum(theirs[seed] for seed in both) if both else math.nan
 
 

@@ -58,6 +58,12 @@ def test_checks__every_ratio_by_its_value() -> None:
     assert found["median step, to Gloo over cubic"].verdict == "FAIL"
 
 
+def test_ratio__of_a_run_that_did_not_get_there_is_no_success() -> None:
+    assert math.isnan(curves.ratio({1: 2.0}, {1: math.inf}))
+    assert curves.ratio({1: 2.0, 2: 3.0}, {1: math.inf, 2: 6.0}) == 0.5
+    assert math.isinf(curves.ratio({1: math.inf, 2: 3.0}, {1: 1.0, 2: 6.0}))
+
+
 def test_checks__sparse_is_held_against_dense_on_the_same_link() -> None:
     runs = [a_run(OWN, NARROW, 30), a_run(SPARSE, NARROW, 8), a_run(SPARSE, NARROW, 8, seed=2)]
     (check,) = curves.checks(runs, "wide")
