@@ -72,19 +72,18 @@ static void incast__a_dynamic_factor_falls_with_trouble_and_recovers(void)
     ut_incast_init(&i, HOSTS);
     CHECK_EQ(i.dynamic, HOSTS - 1);
     const ut_incast_loss fine = {.expected = 6400, .lost = 100}, lossy = {.expected = 6400, .lost = 101};
-    const ut_incast_loss late = {.expected = 6400, .expired = true};
     const ut_incast_loss one = {.expected = 6400, .lost = 3000, .missing = {[3] = 2900, [4] = 100}};
     ut_incast_learn(&i, HOSTS, &fine);
     CHECK_EQ(i.dynamic, HOSTS - 1); /* there are no more */
     ut_incast_learn(&i, HOSTS, &lossy);
-    ut_incast_learn(&i, HOSTS, &late);
+    ut_incast_learn(&i, HOSTS, &lossy);
     CHECK_EQ(i.dynamic, HOSTS - 3);
     ut_incast_learn(&i, HOSTS, &one);
     CHECK(i.dynamic == HOSTS - 3 && i.slow == 1ULL << 3);
     ut_incast_learn(&i, HOSTS, &fine);
     CHECK(i.dynamic == HOSTS - 2 && i.slow == 0);
     for (unsigned n = 0; n < HOSTS; n++)
-        ut_incast_learn(&i, HOSTS, &late);
+        ut_incast_learn(&i, HOSTS, &lossy);
     CHECK_EQ(i.dynamic, 1);
 }
 

@@ -26,8 +26,7 @@ uint8_t ut_job_incast(const ut_job *j)
 
 void ut_op_incast_learn(ut_job *j, const ut_op *op)
 {
-    ut_incast_loss loss = {.expired = op->time.bounded_by_t_b && (op->time.stage_end[0] == UT_END_DEADLINE ||
-                                                                  op->time.stage_end[1] == UT_END_DEADLINE)};
+    ut_incast_loss loss = {0};
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         const ut_transfer *t = &op->plan.transfer[i];
         const ut_step *s = &op->plan.schedule.step[i];

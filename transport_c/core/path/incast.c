@@ -25,7 +25,7 @@ void ut_incast_learn(ut_incast *i, uint32_t hosts, const ut_incast_loss *l)
     i->slow = one ? ut_bit(slowest) : 0;
     if (one)
         return;
-    if (l->expired || l->lost > l->expected / 64)
+    if (l->lost > l->expected / 64)
         i->dynamic = (uint8_t)UT_MAX2(i->dynamic - 1, 1);
     else
         i->dynamic = (uint8_t)UT_MIN2(i->dynamic + 1u, UT_MAX2(hosts - 1, 1));
