@@ -157,9 +157,9 @@ def run(ops: int = 400, seconds: float = 12.0) -> Study:
 
 def _show(study: Study, found: dict[float, dict[str, Series]]) -> None:
     names = [name for name in LABELS if name in found[0.0]]
-    rates = Grid("Ops per second (mean), and p99 in ms", ("loss %", *(LABELS[name] for name in names)))
+    rates = Grid("Ops per second (mean; p99 in ms, ops)", ("loss %", *(LABELS[name] for name in names)))
     for loss, one in found.items():
-        cells = (f"{rate_of(one[name]):.1f} ({one[name].p99 / 1e3:.1f} ms, {one[name].ops})" for name in names)
+        cells = (f"{rate_of(one[name]):.1f} ({one[name].p99 / 1e3:.1f}, {one[name].ops})" for name in names)
         rates.rows.append((f"{loss:g}", *cells))
     paper = Grid("The paper's minutes to accuracy", ("loss %", *PAPER_MINUTES))
     for at, loss in enumerate(LOSSES):
