@@ -228,8 +228,8 @@ def test_matrix__wrong_use_is_status_2(wrong: list[str]) -> None:
     ("hosts", "rate_mbit", "loss_ppm"), [(4, 100, 1000), (4, 1000, 1000), (4, 10_000, 10_000), (2, 1000, 10_000)]
 )
 def test_best_effort__lacks_what_was_lost_and_no_more(hosts: int, rate_mbit: int, loss_ppm: int) -> None:
-    """After a warm-up t_B bounds stages that repair nothing: it cuts off what is late, and each op is on time. Loss of
-    single packets does not let senders take turns either.
+    """After a warm-up t_B bounds stages that repair nothing: it must not cut off what is on its way. Nor may the loss
+    of single packets let senders take turns.
     """
     told = study("--light", "rows=1", "warm=20", "ops=32", "mode=2", f"hosts={hosts}", f"rate_mbit={rate_mbit}",
                  "bytes=4000000", f"loss_ppm={loss_ppm}", "deadline_us=5000000")  # fmt: skip

@@ -3,12 +3,12 @@
  * How long a stage may take (SPEC 1a.5, 1a.6): pure functions of samples, without state. timing.c keeps the samples.
  *
  * t_B is the hard bound of a stage: the 95th percentile of the times that complete stages took on all hosts in the
- * warm-up. These hold repairs, which later ones do not. Times that are close together would then be cut off at what is
- * hardly later than usual: of two stages on each of four hosts one is, in a third of all ops. So later t_B is at least
- * Tukey's outer fence, beyond which a value is far out (J. Tukey, Exploratory Data Analysis, 1977). t_C is the
- * time that a stage is expected to take: each host has a moving average, and t_C is the median of those. The *tail* of
- * a sender is the last hundredth of its packets. Once the tails of all senders were seen and nothing more comes for a
- * share x of t_C, waiting longer would bring little, and the stage ends early.
+ * warm-up. These hold repairs, which later ones of best effort do not. Times that are close together would then be cut
+ * off at what is hardly later than usual: of two stages on each of four hosts one is, in a third of all ops. So later
+ * t_B is at least Tukey's outer fence, beyond which a value is far out (J. Tukey, Exploratory Data Analysis, 1977). t_C
+ * is the time that a stage is expected to take: each host has a moving average, and t_C is the median of those. The
+ * *tail* of a sender is the last hundredth of its packets. Once the tails of all senders were seen and nothing more
+ * comes for a share x of t_C, waiting longer would bring little, and the stage ends early.
  */
 #ifndef UT_DEADLINE_H
 #define UT_DEADLINE_H
@@ -32,7 +32,7 @@ ut_ns ut_timeout_time(uint16_t field);
 /* The percentile by nearest rank: the ceil(percent/100 * n)-th smallest of |samples|, whose order it changes. n >= 1,
  * percent 1 .. 100. */
 uint32_t ut_percentile(uint32_t *samples, uint32_t n, uint32_t percent);
-/* t_B by |samples| of ops that repaired nothing, whose order it changes: their percentile or their outer fence,
+/* t_B by |samples| of ops after the warm-up, whose order it changes: their percentile or their outer fence,
  * whichever is more, but at most twice the percentile. n >= 1. */
 uint32_t ut_t_b_unrepaired(uint32_t *samples, uint32_t n);
 /* The median of |values|, whose order it changes; of an even number, the mean of the middle two. 0 for n = 0. */
