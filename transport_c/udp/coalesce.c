@@ -8,7 +8,7 @@ void ut_coalesce_came(ut_coalesce *c, uint64_t packets, uint64_t messages, ut_ns
         return;
     if (now - c->came > UT_COALESCE_PULSE_NS) {
         c->begin = now;
-        c->packets = c->messages = c->rate = 0;
+        c->packets = c->messages = 0; /* what was is still the best guess of the rate */
     }
     c->came = now;
     c->packets += packets;
@@ -25,9 +25,8 @@ ut_ns ut_coalesce_span(uint64_t rate, ut_ns slack)
 {
     if (rate == 0)
         return 0;
-    const ut_ns few = UT_MIN2(UT_COALESCE_FEW * UT_SECOND / rate, (ut_ns)UT_COALESCE_SPAN_MAX_NS);
-    const ut_ns span = UT_MAX2(few, (ut_ns)UT_COALESCE_SPAN_NS);
-    return UT_MIN2(UT_MIN2(slack / 2, span), UT_COALESCE_PACKETS * UT_SECOND / rate);
+    const ut_ns outlasted = slack / 4 * UT_COALESCE_SLACK_QUARTERS, paid = UT_COALESCE_PACKETS * UT_SECOND / rate;
+    return UT_MIN2(UT_MIN2(outlasted, paid), (ut_ns)UT_COALESCE_SPAN_MAX_NS);
 }
 
 ut_ns ut_coalesce_until(const ut_coalesce *c, uint64_t awaited, ut_ns now)

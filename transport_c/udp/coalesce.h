@@ -4,14 +4,14 @@
  * they interrupt. On a slow link a packet comes every 50 us, and a wake-up with its system calls costs more than the
  * packet. In the middle of a large op nothing needs an answer within that time.
  *
- * Three things bound the *span* between two readings. A thread that wakes 4,000 times a second for 10 packets each time
- * is busy with packets and not with waking. It wakes to refill its link as well, so a span is a third of a millisecond,
- * and lasts until the next refill if this comes within half a span: between two refills there are then 3/4 of a span to
- * a wake-up, at worst. Fewer than 10 packets are waited for, up to half a millisecond. A wake-up that finds many
- * packets is paid for by them, so fast links need hardly any span. And the peers' windows must outlast it: an
- * acknowledgement that comes a span later costs nothing while at least that time is spent in queues anyway, which is
- * what a round trip takes beyond the least that was seen. Round trips are measured towards the peers; they are believed
+ * Three things bound the *span* between two readings. A wake-up that finds 64 packets is paid for by them, so fast
+ * links need hardly any span. Nothing waits longer than a millisecond: receivers keep news to themselves for as long in
+ * any case (UT_HOLD_NS). And the peers' windows must outlast it: an acknowledgement that comes a span later costs
+ * nothing while more than that time is spent in queues anyway, which is what a round trip takes beyond the least that
+ * was seen; a quarter of it stays for what else is late. Round trips are measured towards the peers; they are believed
  * to hold for the way back.
+ *
+ * A thread wakes to refill its link as well. Data gathers until then if that is at most half a span later.
  *
  * Where the kernel hands over large aggregates (GRO), packets have gathered on the way, and nothing is left to gain.
  *
@@ -25,12 +25,11 @@
 #include "core/base/ut.h"
 
 enum {
-    UT_COALESCE_SPAN_NS = 333 * 1000,     /* 4 / 3 of the time between two wake-ups of 4,000 a second */
-    UT_COALESCE_FEW = 10,                 /* packets for which a thread waits longer, */
-    UT_COALESCE_SPAN_MAX_NS = 500 * 1000, /* ... but not longer than this */
-    UT_COALESCE_GATHERED = 16,            /* packets in one message of the kernel's: they have gathered already */
-    UT_COALESCE_PACKETS = 64,             /* packets that pay for a wake-up */
-    UT_COALESCE_PULSE_NS = 2000 * 1000,   /* the shortest time to tell a rate by; nothing for so long ends a rate */
+    UT_COALESCE_PACKETS = 64,              /* packets that pay for a wake-up, */
+    UT_COALESCE_SPAN_MAX_NS = 1000 * 1000, /* but none waits longer than this for others, */
+    UT_COALESCE_SLACK_QUARTERS = 3,        /* nor than such a part of what round trips take in queues */
+    UT_COALESCE_GATHERED = 16,             /* packets in one message of the kernel's: they have gathered already */
+    UT_COALESCE_PULSE_NS = 2000 * 1000,    /* the shortest time to tell a rate by; after a silence all is heard */
 };
 
 typedef struct ut_coalesce {

@@ -210,7 +210,7 @@ static bool turn(ut_driver *d, bool readable[2])
 }
 
 /* When to wake without a packet or a ring. Timers, those of deadlines among them, wait for data that gathers until
- * |gathered|, half a millisecond at most, for a large op is far from its end then. While its socket is full, feedback
+ * |gathered|, a millisecond at most, for a large op is far from its end then. While its socket is full, feedback
  * that is due stays due: POLLOUT is what we wait for, and the timers are looked at now and then. While enough data
  * stands in the host's own queue, data that is due stays due likewise. */
 static ut_ns sleep_until(ut_driver *d, bool busy, ut_ns gathered)

@@ -15,12 +15,11 @@ static void coalesce_span__is_the_least_of_three(void)
     } rows[] = {
         {"no rate is known", 0, UT_MS, 0},
         {"round trips are as short as they can be: nobody may wait", 20000, 0, 0},
-        {"1 Gbit/s, round trips of milliseconds in queues: 3,000 wake-ups a second", 80000, 2 * UT_MS, 333 * UT_US},
-        {"300 Mbit/s: until 10 packets are there", 25000, 2 * UT_MS, 400 * UT_US},
-        {"250 Mbit/s: the same", 20000, 2 * UT_MS, 500 * UT_US},
-        {"half of what round trips take in queues", 20000, 100 * UT_US, 50 * UT_US},
-        {"10 Gbit/s: 64 packets are worth a wake-up", 800000, UT_MS, 80 * UT_US},
-        {"a packet now and then: twice as long as others", 10, 2 * UT_MS, 500 * UT_US},
+        {"1 Gbit/s: 64 packets are worth a wake-up", 80000, 2 * UT_MS, 800 * UT_US},
+        {"10 Gbit/s: the same", 800000, UT_MS, 80 * UT_US},
+        {"250 Mbit/s: nothing waits longer than a millisecond", 20000, 2 * UT_MS, UT_MS},
+        {"a packet now and then: the same", 10, 2 * UT_MS, UT_MS},
+        {"three quarters of what round trips take in queues", 20000, 100 * UT_US, 75 * UT_US},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const ut_ns span = ut_coalesce_span(rows[i].rate, rows[i].slack);
@@ -47,8 +46,10 @@ static void coalesce_came__tells_the_rate_of_a_flow(void)
     CHECK_EQ(c.rate, 20000);
     ut_coalesce_came(&c, 0, 0, now + UT_MS); /* nothing: no news */
     CHECK_EQ(c.rate, 20000);
-    ut_coalesce_came(&c, 5, 5, now + 3 * UT_MS); /* after a pause it is another flow */
-    CHECK_EQ(c.rate, 0);
+    ut_coalesce_came(&c, 5, 5, now + 3 * UT_MS); /* after a pause the rate of before is the best guess, */
+    CHECK_EQ(c.rate, 20000);
+    ut_coalesce_came(&c, 25, 25, now + 5 * UT_MS); /* ... until a pulse says another; the pause is in none */
+    CHECK_EQ(c.rate, 15000);
 }
 
 /* Aggregates of 15 packets are as good as single ones, of 16 they are not. */
@@ -69,12 +70,12 @@ static void coalesce_until__only_what_is_far_from_its_end_waits(void)
     const ut_ns now = run_steadily(&c, 20);
     CHECK_EQ(ut_coalesce_until(&c, 1000, now), 0); /* no slack is known */
     c.slack = UT_MS;
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now), now + 500 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 499 * UT_US), now + 500 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 500 * UT_US), 0); /* a span is over when it is over */
-    /* Two spans bring 20 packets. */
-    CHECK_EQ(ut_coalesce_until(&c, 21, now), now + 500 * UT_US);
-    CHECK_EQ(ut_coalesce_until(&c, 20, now), 0);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now), now + 750 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 749 * UT_US), now + 750 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 1000, now + 750 * UT_US), 0); /* a span is over when it is over */
+    /* Two spans bring 30 packets. */
+    CHECK_EQ(ut_coalesce_until(&c, 31, now), now + 750 * UT_US);
+    CHECK_EQ(ut_coalesce_until(&c, 30, now), 0);
     CHECK_EQ(ut_coalesce_until(&c, 0, now), 0);
 }
 
