@@ -119,8 +119,9 @@ static void incast__lets_another_in_for_one_that_is_silent(void)
     end();
 }
 
-/* An op of host 0 that ended: |done| of ten slots came from each of the others, the rest was lost. */
-static void learn(ut_job *j, const uint32_t *done)
+/* An op of host 0 that ended: |done| of ten slots came from each of the others. The rest was overtaken by these, or
+ * was behind them. */
+static void learn(ut_job *j, const uint32_t *done, bool overtaken)
 {
     static ut_op op;
     static uint64_t came[HOSTS];
@@ -128,7 +129,7 @@ static void learn(ut_job *j, const uint32_t *done)
     op.plan.schedule.steps = HOSTS - 1;
     for (uint32_t p = 1; p < HOSTS; p++) {
         op.plan.schedule.step[p - 1] = (ut_step){.kind = UT_STEP_RECEIVE, .peer = (uint8_t)p, .bytes = 10 * 1440};
-        came[p] = (1ULL << done[p]) - 1;
+        came[p] = ((1ULL << done[p]) - 1) << (overtaken ? 10 - done[p] : 0);
         ut_transfer *t = &op.plan.transfer[p - 1];
         t->slots = 10;
         t->done = done[p];
@@ -149,7 +150,7 @@ static void incast__learns_from_several_not_from_one(void)
         uint64_t slow;
     } rows[] = {
         {{0, 10, 10, 10, 10}, 2, 3, 0},     {{0, 10, 10, 10, 10}, 4, 4, 0}, /* there are no more */
-        {{0, 10, 3, 5, 10}, 3, 2, 0},       {{0, 0, 0, 0, 0}, 1, 1, 0},
+        {{0, 10, 3, 5, 10}, 3, 2, 0},       {{0, 1, 1, 1, 1}, 1, 1, 0},
         {{0, 10, 3, 10, 10}, 3, 3, 1 << 2}, {{0, 9, 0, 10, 9}, 3, 3, 1 << 2}, /* most of what is missing is its */
         {{0, 10, 10, 10, 10}, 3, 4, 0},                                       /* it has caught up */
     };
@@ -158,10 +159,25 @@ static void incast__learns_from_several_not_from_one(void)
     j.payload = 1440;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         j.incast.dynamic = rows[i].from;
-        learn(&j, rows[i].done);
+        learn(&j, rows[i].done, true);
         CHECK_MSG(j.incast.dynamic == rows[i].factor && j.incast.slow == rows[i].slow, "row %zu: %u, %zx", i,
                   j.incast.dynamic, (size_t)j.incast.slow);
     }
+}
+
+/* What was only behind the newest was cut off: a bound that is too short says nothing of too many senders. */
+static void incast__learns_nothing_from_what_was_cut_off(void)
+{
+    static ut_job j;
+    static const uint32_t some[HOSTS] = {0, 1, 3, 5, 2};
+    memset(&j, 0, sizeof j);
+    j.config.hosts = HOSTS;
+    j.payload = 1440;
+    j.incast.dynamic = HOSTS - 1;
+    learn(&j, some, false);
+    CHECK_EQ(j.incast.dynamic, HOSTS - 1);
+    learn(&j, some, true);
+    CHECK_EQ(j.incast.dynamic, HOSTS - 2);
 }
 
 int main(int argc, char **argv)
@@ -170,5 +186,6 @@ int main(int argc, char **argv)
     RUN(incast__gives_windows_to_as_many_as_the_factor_says);
     RUN(incast__lets_another_in_for_one_that_is_silent);
     RUN(incast__learns_from_several_not_from_one);
+    RUN(incast__learns_nothing_from_what_was_cut_off);
     return check_end();
 }

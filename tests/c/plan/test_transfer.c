@@ -52,16 +52,18 @@ static void ut_transfer__against_a_model(void)
             }
             }
         }
-        uint64_t missing = 0;
+        uint64_t missing = 0, behind = 0; /* the newest that came */
         uint32_t done = 0;
         for (uint32_t s = 0; s < t.slots; s++) {
             CHECK_EQ(ut_transfer_has(&t, s), came[s]);
             done += came[s];
+            behind = came[s] ? 0 : behind + UT_MIN2(payload, bytes - (uint64_t)s * payload);
             if (!came[s])
                 missing += UT_MIN2(payload, bytes - (uint64_t)s * payload);
         }
         CHECK_EQ(t.done, done);
         CHECK_EQ(ut_transfer_missing(&t, payload), missing);
+        CHECK_EQ(ut_transfer_gaps(&t, payload), missing - behind);
         CHECK_EQ(ut_transfer_complete(&t), missing == 0);
     }
 }

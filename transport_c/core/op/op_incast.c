@@ -34,7 +34,7 @@ void ut_op_incast_learn(ut_job *j, const ut_op *op)
             continue;
         uint64_t missing = ut_transfer_missing(t, j->payload);
         loss.expected += ut_transfer_expected(t, s->bytes);
-        loss.lost += t->why == UT_MISSING_LOST ? missing : 0;
+        loss.lost += t->why == UT_MISSING_LOST ? ut_transfer_gaps(t, j->payload) : 0;
         loss.missing[s->peer] += missing;
     }
     ut_incast_learn(&j->incast, j->config.hosts, &loss);

@@ -39,15 +39,14 @@ typedef struct ut_incast {
 
 /* What an op that has ended lacks. */
 typedef struct ut_incast_loss {
-    uint64_t expected, lost;        /* bytes */
+    uint64_t expected, lost;        /* bytes; lost is what something else overtook, not what t_B was too short for */
     uint64_t missing[UT_HOSTS_MAX]; /* per host: bytes due from it that never came */
 } ut_incast_loss;
 
 /* For a job of |hosts|, this one included. */
 void ut_incast_init(ut_incast *i, uint32_t hosts);
-/* Learns from an op that has ended here. The dynamic factor falls by one if more than 1/64 was lost, which t_B cut off
- * or not, and rises by one otherwise; it stays as it is if more than two thirds of the missing bytes were due from one
- * of several senders. */
+/* Learns from an op that has ended here. The dynamic factor falls by one if more than 1/64 was lost, and rises by one
+ * otherwise; it stays as it is if more than two thirds of the missing bytes were due from one of several senders. */
 void ut_incast_learn(ut_incast *i, uint32_t hosts, const ut_incast_loss *loss);
 /* Begins a look with |factor| in force. The caller then calls ut_incast_has_turn for each transfer whose sender has its
  * turn already, and after that ut_incast_begins for each other transfer, in the order of the schedule. */

@@ -63,6 +63,17 @@ uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload)
     return ut_transfer_moot(t) ? 0 : ut_transfer_outstanding(t, payload);
 }
 
+uint64_t ut_transfer_gaps(const ut_transfer *t, uint32_t payload)
+{
+    size_t w = ut_transfer_words(t->slots);
+    if (t->granules || ut_transfer_moot(t))
+        return ut_transfer_missing(t, payload);
+    while (w > 0 && t->bits[w - 1] == 0)
+        w--;
+    const uint64_t newest = w ? w * 64 - (uint64_t)__builtin_clzll(t->bits[w - 1]) : 0;
+    return (newest - t->done) * payload;
+}
+
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload)
 {
     uint32_t absent = t->slots - t->done;

@@ -89,6 +89,9 @@ bool ut_transfer_take_lost(ut_transfer *t, uint32_t *ret_slot);
 /* Bytes of the slots, or of the granules, that have not come, moot or not; and of those that are missing. */
 uint64_t ut_transfer_outstanding(const ut_transfer *t, uint32_t payload);
 uint64_t ut_transfer_missing(const ut_transfer *t, uint32_t payload);
+/* Receive, of slots that are sent in order: bytes of those that did not come although one behind them did. They were
+ * lost on the way, where what is missing behind the newest may only be late. Of blocks all that is missing. */
+uint64_t ut_transfer_gaps(const ut_transfer *t, uint32_t payload);
 /* Bytes of what is missing if nothing came, in a transfer of |bytes|. */
 static inline uint64_t ut_transfer_expected(const ut_transfer *t, uint64_t bytes)
 {
