@@ -201,6 +201,14 @@ static void close_to(ut_op *op, uint32_t host)
             op->plan.transfer[i].closed = 1;
 }
 
+/* |host| has closed stage 1, with or without all that we have for it: the rest would only stand before stage 2. */
+static void close_stage1_to(ut_op *op, uint32_t host)
+{
+    for (uint32_t i = op->plan.schedule.steps ? op->plan.tx_of[0][host] : UINT32_MAX; i != UINT32_MAX;
+         i = op->plan.peer_next[i])
+        op->plan.transfer[i].closed = 1;
+}
+
 /* |host| has opened the op under another view: what is sent between us would be refused, and nobody must wait for it.
  */
 static void part_ways(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
@@ -238,6 +246,7 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if ((r->flags & UT_RECORD_RESULT) && !(op->peers.peer_masks & ut_bit(host))) {
             op->peers.peer_masks |= ut_bit(host);
             op->peers.peer_full &= r->full_mask;
+            close_stage1_to(op, host);
         }
         if (r->flags & UT_RECORD_RX_DONE)
             close_to(op, host);
