@@ -238,3 +238,40 @@ def test_best_effort__lacks_what_was_lost_and_no_more(hosts: int, rate_mbit: int
     assert {row["incast"] for row in rows} == {hosts - 1}
     share = sum(row["missing"] for row in rows) / sum(row["expected"] for row in rows)
     assert loss_ppm / 2e6 < share < loss_ppm / 1e6 * 1.5
+
+
+def missing(ops: list[dict[str, Any]]) -> float:
+    rows = [host for op in ops for host in op["hosts"]]
+    return float(sum(row["missing"] for row in rows) / sum(row["expected"] for row in rows))
+
+
+@pytest.mark.parametrize(("hosts", "rate_mbit", "t_b_us"), [(4, 1000, 13_000), (8, 10_000, 1_400)])
+def test_best_effort__brings_what_the_network_can_carry_in_its_time(hosts: int, rate_mbit: int, t_b_us: int) -> None:
+    """A stage has half of the time that it takes, so half may come. What came too late for stage 1 must not go on to
+    fill the links, or nothing of stage 2 comes either, and three quarters are missing.
+    """
+    told = study("--light", "rows=1", "ops=12", "mode=2", f"hosts={hosts}", f"rate_mbit={rate_mbit}", "bytes=4000000",
+                 f"t_b_us={t_b_us}", f"t_c_us={2**64 - 1}", "deadline_us=5000000")  # fmt: skip
+    assert told["failure"] == ""
+    assert 0.48 < missing(told["ops"]) < 0.63
+
+
+@pytest.mark.parametrize("slower", [2, 10])
+@pytest.mark.parametrize(
+    ("hosts", "rate_mbit", "slower_us"), [(2, 1000, 780_000), (4, 10_000, 150_000), (16, 10_000, 175_000)]
+)
+def test_best_effort__follows_a_network_that_becomes_slower(
+    hosts: int, rate_mbit: int, slower_us: int, slower: int
+) -> None:
+    """All links of a running job lose most of their rate, as when others use them too. t_B doubles with each op that it
+    cuts off, so that soon all comes again; and no sender takes turns for it.
+    """
+    told = study("--light", "rows=1", "ops=32", "warm=20", "mode=2", f"hosts={hosts}", f"rate_mbit={rate_mbit}",
+                 "bytes=4000000", "deadline_us=5000000", f"slower={slower}", f"slower_us={slower_us}")  # fmt: skip
+    assert told["failure"] == ""
+    shares = [missing([op]) for op in told["ops"]]
+    first = next(at for at, share in enumerate(shares) if share > 0.05)
+    assert first < 24, f"slower in op {first}: {shares}"
+    assert max(shares[first : first + 5]) > 0.15
+    assert sum(shares[first + 5 :]) / len(shares[first + 5 :]) < 0.03, shares
+    assert {host["incast"] for op in told["ops"] for host in op["hosts"]} == {hosts - 1}

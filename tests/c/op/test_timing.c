@@ -194,24 +194,48 @@ static void ut_t_b_unrepaired__is_the_percentile_or_the_fence(void)
     CHECK_EQ(ut_t_b_unrepaired(samples, 1), UINT32_MAX);
 }
 
-static void expire(ut_timing *t, unsigned ops, bool all_slow)
+/* Both stages of ops end at t_B, or, where |cut| is not 0, at a deadline before it. */
+static void expire(ut_timing *t, unsigned ops, bool most_slow, uint64_t received, ut_ns cut)
 {
     for (unsigned op = 0; op < ops; op++)
         for (unsigned s = 0; s < 2; s++) {
             ut_times times = in_force(t, &measured, BIG);
-            ut_stage_time how = {UT_CAME_EXPIRED, times.t_b, 500, 1000, all_slow};
+            ut_stage_time how = {UT_CAME_EXPIRED, cut ? cut : times.t_b, received, 1000, most_slow};
             ut_timing_measured(t, BIG, s, &times, &how);
         }
 }
 
-static void t_b__grows_when_nobody_comes_through_and_not_for_one_slow_host(void)
+/* With each op, for as many hosts as there may be: what most lacked says how much, twice at most. */
+static void t_b__grows_at_once_when_most_are_slow_and_not_for_one_slow_host(void)
+{
+    static const uint32_t hosts[] = {2, 4, UT_HOSTS_MAX};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        ut_timing *t = fresh(hosts[i]);
+        warmed(t, BIG, 100 * UT_MS);
+        expire(t, 50, false, 500, 0);
+        CHECK_EQ(in_force(t, &measured, BIG).t_b, 100 * UT_MS);
+        expire(t, 50, true, 500, 99 * UT_MS); /* the caller's deadline ended it */
+        CHECK_EQ(in_force(t, &measured, BIG).t_b, 100 * UT_MS);
+        expire(t, 1, true, 800, 0);
+        CHECK_EQ(in_force(t, &measured, BIG).t_b, 125 * UT_MS);
+        expire(t, 2, true, 100, 0);
+        CHECK_EQ(in_force(t, &measured, BIG).t_b, 500 * UT_MS);
+        free(t);
+    }
+}
+
+/* What was measured before the network became slower is no sample of what it is now. */
+static void t_b__forgets_the_times_of_before(void)
 {
     ut_timing *t = fresh(4);
     warmed(t, BIG, 100 * UT_MS);
-    expire(t, 50, false);
-    CHECK_EQ(in_force(t, &measured, BIG).t_b, 100 * UT_MS);
-    expire(t, UT_REFRESH_OPS, true);
-    CHECK_EQ(in_force(t, &measured, BIG).t_b, 200 * UT_MS);
+    expire(t, 2, true, 100, 0);
+    CHECK_EQ(in_force(t, &measured, BIG).t_b, 400 * UT_MS);
+    for (unsigned op = 0; op < UT_REFRESH_OPS; op++)
+        complete(t, BIG, 350 * UT_MS, 350 * UT_MS);
+    CHECK_EQ(in_force(t, &measured, BIG).t_b, 350 * UT_MS);
+    expire(t, UT_REFRESH_OPS, false, 500, 0); /* no sample at all */
+    CHECK_EQ(in_force(t, &measured, BIG).t_b, 350 * UT_MS);
     free(t);
 }
 
@@ -241,7 +265,8 @@ int main(int argc, char **argv)
     RUN(t_b__follows_complete_stages);
     RUN(t_b__cuts_off_what_is_far_out);
     RUN(ut_t_b_unrepaired__is_the_percentile_or_the_fence);
-    RUN(t_b__grows_when_nobody_comes_through_and_not_for_one_slow_host);
+    RUN(t_b__grows_at_once_when_most_are_slow_and_not_for_one_slow_host);
+    RUN(t_b__forgets_the_times_of_before);
     RUN(expired__before_t_b_is_known_is_no_sample);
     return check_end();
 }

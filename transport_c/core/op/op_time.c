@@ -230,8 +230,8 @@ void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
     ut_stage_time how = {.came = end == UT_END_COMPLETE ? UT_CAME_COMPLETE
                                  : end == UT_END_EARLY  ? UT_CAME_EARLY
                                                         : UT_CAME_EXPIRED,
-                         .elapsed = op->time.stage_at[stage] - began(op, stage),
-                         .all_slow = true};
+                         .elapsed = op->time.stage_at[stage] - began(op, stage)};
+    unsigned senders = 0, slow = 0;
     for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
         const ut_transfer *t = &op->plan.transfer[i];
@@ -239,8 +239,10 @@ void ut_op_stage_measured(ut_job *j, ut_op *op, unsigned stage)
             continue;
         how.total += ut_transfer_expected(t, s->bytes);
         how.received += ut_transfer_expected(t, s->bytes) - ut_transfer_missing(t, j->payload);
-        how.all_slow = how.all_slow && t->done > 0 && !ut_transfer_complete(t);
+        senders++;
+        slow += t->done > 0 && !ut_transfer_complete(t);
     }
+    how.most_slow = 2 * slow > senders;
     ut_timing_measured(&j->timing, op->what.timed, stage, &op->time.learnt, &how);
 }
 

@@ -80,6 +80,8 @@ static void find_t_b(const ut_timing *t, ut_class_times *c, bool warming_up)
         memcpy(all + n, c->sample_us[stage], kept * sizeof *all);
         n += kept;
     }
+    if (n == 0)
+        return;
     c->t_b = (warming_up ? ut_percentile(all, n, UT_T_B_PERCENT) : ut_t_b_unrepaired(all, n)) * UT_US;
 }
 
@@ -91,15 +93,24 @@ static void begin_t_c(const ut_timing *t, ut_class_times *c, unsigned stage)
     c->t_c[stage][t->self] = ut_percentile(times, n, 50) * UT_US;
 }
 
-/* What a stage that ran into its bound adds to t_B's samples. It is not known how long it would have taken; but when no
- * sender at all came through, the network has become slower for good, or for now, and without a longer sample t_B could
- * never follow. A single slow host moves nothing: it is what t_B is there to cut off. */
+/* What a stage that ran into its bound says of t_B; 0 for nothing. It is not known how long it would have taken; but
+ * when most senders did not come through, the network has become slower for good, or for now, and with samples that t_B
+ * itself bounds it could never follow. A few slow hosts move nothing: they are what t_B is there to cut off. */
 static ut_ns grown(const ut_times *in_force, const ut_stage_time *how)
 {
-    if (!how->all_slow || in_force->t_b == 0 || in_force->t_b == UT_NEVER)
-        return 0;
-    return ut_t_c_sample(UT_CAME_EARLY, UT_MAX2(how->elapsed, in_force->t_b), 2 * in_force->t_b, how->received,
-                         how->total);
+    if (!how->most_slow || in_force->t_b == 0 || how->elapsed < in_force->t_b)
+        return 0; /* the last: it was the deadline that ended it, or t_B is off */
+    return ut_t_c_sample(UT_CAME_EARLY, how->elapsed, 2 * in_force->t_b, how->received, how->total);
+}
+
+/* At once, and not as one sample of many: the more hosts there are, the less a host's own would weigh. Times from
+ * before tell nothing of the network as it is now. */
+static void follow_slower(ut_class_times *c)
+{
+    if (c->t_b == 0 || c->slower <= c->t_b)
+        return;
+    c->t_b = c->slower;
+    c->samples[0] = c->samples[1] = 0;
 }
 
 void ut_timing_measured(ut_timing *t, uint64_t bytes, unsigned stage, const ut_times *in_force,
@@ -111,9 +122,10 @@ void ut_timing_measured(ut_timing *t, uint64_t bytes, unsigned stage, const ut_t
         return; /* it took longer than this, and there is nothing to say how much */
     ut_ns sample = ut_t_c_sample(how->came, how->elapsed, in_force->t_b, how->received, how->total);
     sample = UT_MAX2(sample, 1); /* 0 means that it is not known */
-    ut_ns longer = how->came == UT_CAME_EXPIRED ? grown(in_force, how) : sample;
-    if (longer)
-        add_sample(t, c, stage, longer);
+    if (how->came != UT_CAME_EXPIRED)
+        add_sample(t, c, stage, sample);
+    else
+        c->slower = UT_MAX2(c->slower, grown(in_force, how));
     c->t_c[stage][t->self] = c->t_b == 0 ? sample : ut_t_c_next(sample, agreed(t, c, stage));
     c->ops += stage == 1;
     if (c->t_b == 0 && c->ops >= UT_WARM_UP_OPS && c->samples[0] && c->samples[1]) {
@@ -122,5 +134,9 @@ void ut_timing_measured(ut_timing *t, uint64_t bytes, unsigned stage, const ut_t
         begin_t_c(t, c, 1);
     } else if (c->t_b && stage == 1 && c->ops % UT_REFRESH_OPS == 0) {
         find_t_b(t, c, false);
+    }
+    if (stage == 1) {
+        follow_slower(c);
+        c->slower = 0;
     }
 }

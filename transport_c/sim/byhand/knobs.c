@@ -31,6 +31,8 @@ static const knob knobs[] = {
     KNOB(jitter_ppm, 0, 1000000, "of packets, held back"),
     KNOB(jitter_us, 0, 1000000, "at most, uniform; what is held back is overtaken"),
     KNOB(slow_part, 1, 1000, "host 0's link has the rate divided by this"),
+    KNOB(slower, 1, 1000, "all links have the rate divided by this ..."),
+    KNOB(slower_us, 0, 1000000000, "... from then on"),
     KNOB(groups, 1, SIM_HOSTS, "of hosts behind links to a core; 1 switch for all"),
     KNOB(core_part, 1, 1000, "such a link has the rate of the hosts behind it together, divided by this"),
     KNOB(rival, 0, 1, "1: a TCP cubic flow of somebody else's shares the link to host 0"),
@@ -80,6 +82,7 @@ sim_study sim_study_default(void)
                        .queue_bytes = 1 << 20,
                        .delay_us = 25,
                        .slow_part = 1,
+                       .slower = 1,
                        .groups = 1,
                        .core_part = 1,
                        .jobs = 1,
@@ -184,6 +187,12 @@ void sim_study_plan(const sim_study *s, sim_plan *p)
     p->mark_above = s->mark ? s->mark : UINT64_MAX;
     if (s->slow_part > 1)
         p->odd = (sim_odd){.host = 0, .rate_part = (uint32_t)s->slow_part};
+    if (s->slower > 1) {
+        p->slow_hosts = UINT64_MAX;
+        p->slow_by = (uint32_t)s->slower;
+        p->slow_from = s->slower_us * UT_US;
+        p->slow_until = UT_NEVER;
+    }
     p->packet_cost = s->packet_ns;
     p->sent_cost = s->sent_ns;
     p->batch_cost = s->batch_ns;
