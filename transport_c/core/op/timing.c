@@ -21,7 +21,7 @@ void ut_timing_reset(ut_timing *t)
     for (uint32_t i = 0; i < 2 * UT_CLASSES; i++) {
         ut_class_times *c = &t->of[i];
         c->ops = c->samples[0] = c->samples[1] = 0;
-        c->t_b = 0;
+        c->t_b = c->slower = 0;
         for (uint32_t h = 0; h < t->hosts; h++)
             c->t_c[0][h] = c->t_c[1][h] = 0;
     }

@@ -30,7 +30,7 @@ typedef struct ut_class_times {
     uint32_t ops;                                /* ops of which both stages were measured here */
     uint32_t samples[2];                         /* per stage, ever taken; only the newest are kept */
     ut_ns t_b;                                   /* 0: warming up */
-    ut_ns slower;                                /* what t_B is to be at least once the op that runs has ended */
+    ut_ns slower;                                /* what t_B is to be at least once the next op has ended */
     ut_ns t_c[2][UT_HOSTS_MAX];                  /* the newest of each host, this one included; 0: not known */
     uint32_t sample_us[2][UT_STAGE_SAMPLES_MAX]; /* a ring with the samples of 20 ops from all hosts */
 } ut_class_times;
