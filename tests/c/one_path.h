@@ -30,7 +30,7 @@ static void fate(void *context, const ut_sent *s, bool acked)
 static void feedback(void)
 {
     static ut_feedback f;
-    ut_conn_grant(&rx, rx.rx.bytes - rx.rx.stash_bytes + WINDOW);
+    ut_conn_grant(&rx, rx.rx.bytes - rx.rx.stash_bytes + WINDOW, false, now);
     ut_conn_fill_feedback(&rx, &f, now);
     CHECK(!rx.say.grant); /* it says so, too */
     CHECK(!ut_conn_feedback_is_wild(&tx, &f));

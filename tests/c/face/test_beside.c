@@ -17,6 +17,8 @@ static void hold_back(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet
     ut_data h;
     if (from != 1 || to != 0)
         return;
+    if (port == UT_PORT_FEEDBACK && ut_wire_kind(packet, len) == UT_KIND_GRANT)
+        return;
     if (port == UT_PORT_FEEDBACK) {
         CHECK_EQ(ut_feedback_decode(&last, packet, len, UT_CHECK_SUM), UT_OK);
         return;

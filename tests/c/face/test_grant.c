@@ -123,7 +123,8 @@ static uint64_t unasked(void)
 }
 
 /* A bucket of 17 packets goes to the parameter server and comes back: more than the usual standing credit, and no grant
- * is waited for from the second op on. When four ops in a row were smaller, credit is as before. */
+ * is waited for from the second op on, nor in its second stage. When four ops in a row were smaller, credit is as
+ * before. */
 static void grant__ops_as_small_as_the_last_ones_wait_for_none(void)
 {
     enum { USUAL = UT_POOL_PACKETS / 4, WHOLE = 17, OPS_KEPT = UT_OPS_MAX };
@@ -134,7 +135,7 @@ static void grant__ops_as_small_as_the_last_ones_wait_for_none(void)
     CHECK_EQ(unasked(), USUAL);
     call_doubles(0, ELEMENTS);
     for (uint64_t op = 1; op < OPS_KEPT; op++) {
-        CHECK_EQ(unasked(), WHOLE);
+        CHECK_EQ(unasked(), 2 * WHOLE);
         call_doubles(op, 2);
     }
     call_doubles(OPS_KEPT, 2);
@@ -184,6 +185,9 @@ static void grant__nothing_may_come_unasked_that_would_not_be_kept(void)
     e->job[0]->largest[2] = kept;
     ut_engine_credit_tick(e, now);
     CHECK_EQ(e->pool.standing, kept * 1472);
+    e->job[0]->largest[2] = kept / 2;
+    ut_engine_credit_tick(e, now);
+    CHECK_EQ(e->pool.standing, kept / 2 * 2 * 1472);
     e->job[0]->largest[1] = kept + 1; /* beside the other, which would fit */
     ut_engine_credit_tick(e, now);
     CHECK_EQ(e->pool.standing, e->pool.few);

@@ -116,14 +116,17 @@ static void note(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, siz
         told_at[told++] = now;
 }
 
-/* The last packets of an op are acknowledged with the news that it has ended, in the turn in which it does. */
+/* After a loss the last packets of an op are acknowledged with the news that it has ended, in the turn in which it
+ * does. */
 static void end__is_told_at_once(uint32_t among)
 {
     world(among);
     change = note;
     told = 0;
-    for (uint32_t h = 1; h < n; h++)
+    for (uint32_t h = 1; h < n; h++) {
         job->conn[h].tx.srtt = 8 * UT_MS; /* so that urgent news may wait for as long as they can */
+        hosts[h].engine->job[0]->conn[0].tx.hurry_to = now + UT_SECOND;
+    }
     const ut_ns called = now;
     call_all(1);
     const ut_ns turn = called + receipt(0).elapsed_ns + 10 * UT_US; /* what came is answered in the next one */
@@ -132,7 +135,7 @@ static void end__is_told_at_once(uint32_t among)
         with += told_at[i] == turn;
         after += told_at[i] > turn && told_at[i] <= turn + UT_TIMER_MIN_NS;
     }
-    CHECK_EQ(with, among - 1);
+    CHECK(with >= 1 && with < among); /* data took along what had come before it went */
     CHECK_EQ(after, 0);
     end();
 }
@@ -145,6 +148,128 @@ static void end__is_told_at_once_to_one(void)
 static void end__is_told_at_once_to_all(void)
 {
     end__is_told_at_once(3);
+}
+
+/* What host 0 has sent to each host, and when. */
+static struct sent {
+    ut_ns at;
+    uint32_t to;
+    unsigned kind;
+    uint8_t flags, last;
+} sent_by_0[256];
+static unsigned sends;
+
+static void note_all(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
+{
+    ut_data h = {0};
+    (void)port;
+    if (from != 0 || sends == 256)
+        return;
+    unsigned kind = ut_wire_kind(packet, len);
+    if (kind == UT_KIND_DATA)
+        CHECK_EQ(ut_data_decode(&h, packet, len, UT_CHECK_SUM), UT_OK);
+    sent_by_0[sends++] = (struct sent){.at = now, .to = to, .kind = kind, .flags = h.flags, .last = h.ultima.last};
+}
+
+/* Data that went to the same host at the same time. */
+static bool goes_with_data(const struct sent *s)
+{
+    bool with = false;
+    for (unsigned i = 0; i < sends; i++)
+        with = with || (sent_by_0[i].kind == UT_KIND_DATA && sent_by_0[i].to == s->to && sent_by_0[i].at == s->at);
+    return with;
+}
+
+/* Where nothing is lost, all that a host says until the end of an op goes with its data: its record with the first
+ * stage, the answer to what came and the credit for more with the second. What came last is answered a millisecond
+ * later, if no other op takes it along. */
+static void calm__all_that_is_said_goes_with_data(void)
+{
+    world(3);
+    for (uint64_t op = 1; op < 4; op++) {
+        unsigned said_with[MOST] = {0}, later[MOST] = {0};
+        const ut_ns called = now;
+        change = note_all;
+        sends = 0;
+        call_all(op);
+        const ut_ns over = called + receipt(0).elapsed_ns;
+        CHECK(sends < 256);
+        for (unsigned i = 0; i < sends; i++) {
+            const struct sent *s = &sent_by_0[i];
+            CHECK(s->kind == UT_KIND_DATA || s->kind == UT_KIND_FEEDBACK);
+            CHECK_MSG(s->at > over || s->kind == UT_KIND_DATA || goes_with_data(s), "op %u", (unsigned)op);
+            CHECK(s->at <= over || s->at >= over + UT_HOLD_NS / 2);
+            CHECK_EQ(s->kind == UT_KIND_DATA && s->last > 0, (s->flags & UT_FLAG_PATIENT) != 0);
+            said_with[s->to] += s->kind == UT_KIND_FEEDBACK && s->at <= over;
+            later[s->to] += s->kind == UT_KIND_FEEDBACK && s->at > over;
+        }
+        for (uint32_t h = 1; h < n; h++) {
+            CHECK_EQ(said_with[h], 2);
+            CHECK_EQ(later[h], 1);
+        }
+        for (uint32_t h = 1; h < n; h++)
+            receipt(h);
+    }
+    end();
+}
+
+/* The next op takes along what is left to say of the one before. */
+static void calm__news_waits_for_the_next_op(void)
+{
+    world(2);
+    ut_conn *c = &job->conn[1];
+    c->say.at = now + UT_HOLD_NS;
+    c->rx.reported = c->rx.packets - 1;
+    call_alone();
+    ut_engine_tick(engine, now);
+    c->say.at = now + UT_HOLD_NS; /* the record has been told */
+    static ut_burst b;
+    unsigned data = 0, feedback = 0;
+    while (ut_engine_output(engine, now, &b)) {
+        data += b.port == UT_PORT_DATA;
+        feedback += b.port == UT_PORT_FEEDBACK;
+        CHECK(b.port == UT_PORT_DATA || data > 0);
+    }
+    CHECK(data > 0);
+    CHECK_EQ(feedback, 1);
+    end();
+}
+
+/* A loss on one path, or an op whose end waits for the answer, and the last packets want one soon. */
+static void hurry__is_for_all_paths_and_for_what_must_arrive(void)
+{
+    enum { CALM, LOSS, BEFORE, SCATTER };
+    for (unsigned why = CALM; why <= SCATTER; why++) {
+        world(3);
+        job->conn[2].tx.hurry_to = why == LOSS ? now + 1 : why == BEFORE ? now : 0;
+        ut_submission s = {.op_seq = 1,
+                           .count = ELEMENTS,
+                           .deadline_ns = now + 900 * UT_MS,
+                           .dtype = UT_FLOAT32,
+                           .redop = UT_SUM,
+                           .collective = why == SCATTER ? UT_REDUCE_SCATTER : UT_ALLREDUCE,
+                           .mode = why == SCATTER ? UT_RELIABLE : UT_BOUNDED};
+        CHECK_EQ(ut_ring_submit(&hosts[0].submissions, &hosts[0].completions, &s), UT_OK);
+        ut_engine_submissions(engine, hosts[0].session, now);
+        ut_engine_tick(engine, now);
+        static ut_burst b;
+        unsigned last = 0, patient = 0;
+        while (ut_engine_output(engine, now, &b))
+            for (size_t at = 0; b.port == UT_PORT_DATA && at < b.bytes; at += b.segment_bytes) {
+                ut_data h;
+                CHECK_EQ(ut_data_decode(&h, b.memory + at, UT_MIN2(b.segment_bytes, b.bytes - at), UT_CHECK_SUM),
+                         UT_OK);
+                last += h.ultima.last > 0;
+                patient += (h.flags & UT_FLAG_PATIENT) != 0;
+            }
+        CHECK_EQ(last, 2);
+        CHECK_EQ(patient, why == CALM || why == BEFORE ? 2 : 0);
+        for (uint32_t h = 1; h < n; h++) /* who hurries misses an answer sooner */
+            CHECK_EQ(ut_conn_silence(&job->conn[h]) >=
+                         job->conn[h].tx.srtt + 4 * job->conn[h].tx.rttvar + (ut_ns)UT_HOLD_NS,
+                     patient > 0);
+        end();
+    }
 }
 
 /* Packets of data that host 0 sends now. */
@@ -196,6 +321,9 @@ int main(int argc, char **argv)
     RUN(feedback__that_is_due_soon_goes_with_others);
     RUN(end__is_told_at_once_to_one);
     RUN(end__is_told_at_once_to_all);
+    RUN(calm__all_that_is_said_goes_with_data);
+    RUN(calm__news_waits_for_the_next_op);
+    RUN(hurry__is_for_all_paths_and_for_what_must_arrive);
     RUN(tail__is_where_no_more_may_fly);
     return check_end();
 }

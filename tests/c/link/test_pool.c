@@ -176,32 +176,69 @@ static void pool__gives_standing_credit_unasked_and_no_more(void)
     CHECK(inlet[0].raised && inlet[0].outstanding == pool.standing);
 }
 
-/* The pool at rest has 48 packets: transfers that have room in it side by side may come unasked, whole or not at all.
- */
+enum { KEPT = 1 << 20 };
+
+/* The pool at rest has 48 packets: transfers that have room in it side by side may come unasked, whole or not at all,
+ * and those of two stages as far as there is room. */
 static void pool__small_transfers_may_come_unasked_as_a_whole(void)
 {
     static const struct {
         uint32_t packets, peers, standing; /* packets of it */
-    } rows[] = {{0, 3, 8},   {5, 3, 8},  {12, 3, 12}, {16, 3, 16}, {17, 3, 8}, {6, 7, 8},
-                {48, 1, 48}, {49, 1, 8}, {12, 4, 12}, {13, 4, 8},  {12, 3, 12}};
+    } rows[] = {{0, 3, 8},   {5, 3, 10}, {8, 3, 16},  {16, 3, 16}, {17, 3, 8}, {6, 7, 8},
+                {48, 1, 48}, {49, 1, 8}, {24, 1, 48}, {12, 4, 12}, {13, 4, 8}, {12, 3, 16}};
     fresh();
     samples(1, 125000000, 0, 0, 0, false); /* of three peers: now the least is 8 */
     pool.bytes = UT_POOL_PACKETS * PACKET;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ut_pool_expect(&pool, rows[i].packets, rows[i].peers);
+        ut_pool_expect(&pool, rows[i].packets, KEPT, rows[i].peers);
         CHECK_EQ(pool.standing, rows[i].standing * PACKET);
     }
     hand_out(3);
     for (unsigned i = 0; i < 3; i++)
-        CHECK_EQ(inlet[i].granted, 12 * PACKET);
+        CHECK_EQ(inlet[i].granted, 16 * PACKET);
+    ut_pool_expect(&pool, 12, 11, 3); /* of a peer's early data no more than so many packets are kept */
+    CHECK_EQ(pool.standing, 8 * PACKET);
+    ut_pool_expect(&pool, 12, 13, 3);
+    CHECK_EQ(pool.standing, 13 * PACKET);
     samples(60, 12500000000, 0, UT_MS, 0, true); /* as much standing credit as there may be */
     CHECK_EQ(pool.standing, UT_POOL_STANDING_MAX * PACKET);
     uint32_t room = (uint32_t)(pool.bytes / PACKET / 3); /* many a pool has more */
     CHECK_GE(room, 2 * UT_POOL_STANDING_MAX);
-    ut_pool_expect(&pool, room, 3);
+    ut_pool_expect(&pool, room, KEPT, 3);
     CHECK_EQ(pool.standing, room * PACKET);
-    ut_pool_expect(&pool, room + 1, 3);
+    ut_pool_expect(&pool, room + 1, KEPT, 3);
     CHECK_EQ(pool.standing, UT_POOL_STANDING_MAX * PACKET);
+}
+
+/* A peer that may go on with what it has is told of more in its own time: with transfers of five packets in mind two of
+ * them may be under way, and as much as is known to come. */
+static void pool__tells_at_once_whoever_may_be_waiting(void)
+{
+    static const struct {
+        const char *what;
+        uint32_t outstanding, more; /* packets */
+        bool urgent;
+    } rows[] = {{"one stage is through, the next has its credit", 5, 0, false},
+                {"the next stage has not", 4, 0, true},
+                {"all that is known to come may come", 6, 6, false},
+                {"more is known to come", 6, 7, true}};
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fresh();
+        samples(1, 125000000, 0, 0, 0, false);
+        pool.bytes = UT_POOL_PACKETS * PACKET;
+        ut_pool_expect(&pool, 5, KEPT, 3);
+        CHECK_EQ(pool.standing, 10 * PACKET);
+        inlet[0].outstanding = rows[i].outstanding * PACKET;
+        inlet[0].more = rows[i].more * PACKET;
+        pool.quantum = PACKET;
+        hand_out(1);
+        CHECK_MSG(inlet[0].raised && inlet[0].urgent == rows[i].urgent, "%s", rows[i].what);
+    }
+    fresh(); /* nothing is known of what comes: half of the standing credit */
+    inlet[0].outstanding = pool.standing / 2;
+    hand_out(2);
+    CHECK(inlet[0].raised && !inlet[0].urgent);
+    CHECK(inlet[1].raised && inlet[1].urgent);
 }
 
 /* Whoever waits for its turn may send a trickle. */
@@ -314,6 +351,7 @@ int main(int argc, char **argv)
     RUN(pool__beyond_what_the_link_needs_stays_warm);
     RUN(pool__is_not_larger_than_the_host_has_room_for);
     RUN(pool__gives_standing_credit_unasked_and_no_more);
+    RUN(pool__tells_at_once_whoever_may_be_waiting);
     RUN(pool__small_transfers_may_come_unasked_as_a_whole);
     RUN(pool__gives_no_more_unasked_than_the_caller_allows);
     RUN(pool__early_data_use_up_the_standing_credit_alone);

@@ -26,8 +26,21 @@ static void ut_conn__outstanding_is_what_has_not_come(void)
     send_slots(0, 2, false);
     send_slots(2, 3, true);
     CHECK_EQ(ut_conn_outstanding(&rx), WINDOW - 3 * PACKET);
-    ut_conn_grant(&rx, 2 * PACKET); /* less than has come */
+    ut_conn_grant(&rx, 2 * PACKET, true, now); /* less than has come */
     CHECK_EQ(ut_conn_outstanding(&rx), 0);
+}
+
+/* A grant that nobody waits for goes with the next feedback, and that is due soon. */
+static void ut_conn__a_grant_that_nobody_waits_for_is_told_in_time(void)
+{
+    fresh();
+    CHECK_EQ(rx.say.at, UT_NEVER);
+    ut_conn_grant(&rx, 2 * WINDOW, false, now);
+    CHECK(!rx.say.grant);
+    CHECK_EQ(rx.say.at, now + UT_HOLD_NS);
+    ut_conn_grant(&rx, 3 * WINDOW, true, now);
+    ut_conn_grant(&rx, 4 * WINDOW, false, now);
+    CHECK(rx.say.grant); /* somebody still waits for the one before */
 }
 
 /* What an honest peer's next feedback says, and how far from it a number is taken for a lie. */
@@ -287,6 +300,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(ut_conn__credit_is_the_window);
     RUN(ut_conn__outstanding_is_what_has_not_come);
+    RUN(ut_conn__a_grant_that_nobody_waits_for_is_told_in_time);
     RUN(ut_conn__what_no_peer_can_have_sent_is_wild);
     RUN(ut_conn__feedback_numbers_do_not_wrap);
     RUN(ut_conn__grants_only_rise);

@@ -171,6 +171,36 @@ static void ut_conn__bursts_are_short_after_losses_in_a_row(void)
     }
 }
 
+/* For a second after a loss the peer is hurried, but not for one that was none. */
+static void ut_conn__hurries_after_a_loss(void)
+{
+    for (unsigned late = 0; late <= 2; late++) { /* of two packets so many come after all */
+        fresh();
+        CHECK(now >= tx.tx.hurry_to);
+        send_slots(0, 2, false);
+        send_slots(2, 100, true);
+        feedback();
+        CHECK_EQ(lost_slots, 2);
+        CHECK_EQ(tx.tx.hurry_to, now + UT_HURRY_NS);
+        for (uint64_t pn = 0; pn < late; pn++)
+            ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
+        feedback();
+        CHECK_EQ(now < tx.tx.hurry_to, late < 2);
+    }
+    fresh(); /* a late one after a lost one changes nothing */
+    send_slots(0, 1, false);
+    send_slots(1, 100, true);
+    feedback();
+    now += UT_HURRY_NS / 2;
+    send_slots(101, 1, false);
+    send_slots(102, 100, true);
+    feedback();
+    ut_conn_received(&rx, 101, 1, PACKET, 0, false, false, now);
+    feedback();
+    CHECK_EQ(tx.tx.spurious_losses, 1);
+    CHECK_EQ(tx.tx.hurry_to, now + UT_HURRY_NS);
+}
+
 /* The last packets of a transfer are answered soon, so they are missed soon. */
 static void ut_conn__the_tail_is_probed_sooner(void)
 {
@@ -316,6 +346,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__a_late_answer_is_no_reordering);
     RUN(ut_conn__bursts_are_short_after_losses_in_a_row);
     RUN(ut_conn__the_tail_is_probed_sooner);
+    RUN(ut_conn__hurries_after_a_loss);
     RUN(ut_conn__lost_by_time);
     RUN(ut_conn__late_arrival_undoes_the_loss);
     RUN(ut_conn__tail_probe);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables: jobs, peers, sessions, events. Packets pass through engine_io.c.
+ * The tables: jobs, peers, sessions, events. Packets pass through engine_in.c and engine_out.c.
  */
 #include "core/base/mix.h"
 #include "core/face/engine_impl.h"

@@ -105,29 +105,32 @@ void ut_engine_came(ut_engine *e, uint32_t packets, uint32_t bytes, uint64_t num
     e->came.runs += lost > 1 ? lost : 0;
 }
 
-/* Packets of the largest transfer that came from one peer in the newest ops of all jobs. UINT32_MAX if that is more
- * than a path keeps of ops that are not open here, for all of it may come early. */
-static uint32_t largest_of(const ut_engine *e)
+/* Packets of the largest transfer that came from one peer in the newest ops of all jobs, and how many packets a path
+ * keeps of ops that are not open here, in the job in which that is least. */
+static uint32_t largest_of(const ut_engine *e, uint32_t *ret_kept)
 {
     uint32_t largest = 0;
+    *ret_kept = UINT32_MAX;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
-        for (unsigned k = 0; j && k < UT_OPS_MAX; k++) {
-            bool kept = j->largest[k] <= j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t));
-            largest = UT_MAX2(largest, kept ? j->largest[k] : UINT32_MAX);
-        }
+        if (j)
+            *ret_kept =
+                UT_MIN2(*ret_kept, (uint32_t)(j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t))));
+        for (unsigned k = 0; j && k < UT_OPS_MAX; k++)
+            largest = UT_MAX2(largest, j->largest[k]);
     }
     return largest;
 }
 
 void ut_engine_credit_tick(ut_engine *e, ut_ns now)
 {
-    uint32_t peers, inlets = 0;
+    uint32_t peers, kept, inlets = 0;
     uint64_t others;
     ut_ns round = round_of(e, &peers);
     ut_pool_count came = came_to_host(e, 4 * round + UT_MS, now, &others);
     ut_pool_measure(&e->pool, &came, round, e->late, peers, now);
-    ut_pool_expect(&e->pool, largest_of(e), peers);
+    const uint32_t largest = largest_of(e, &kept);
+    ut_pool_expect(&e->pool, largest, kept, peers);
     ut_ns silent = UT_NEVER;
     e->credit_at = UT_NEVER;
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
@@ -138,5 +141,5 @@ void ut_engine_credit_tick(ut_engine *e, ut_ns now)
         e->credit_at = UT_MIN2(e->credit_at, silent);
     for (uint32_t i = 0; i < inlets; i++)
         if (e->inlet[i].raised)
-            ut_conn_grant(e->inlet[i].owner, e->inlet[i].granted);
+            ut_conn_grant(e->inlet[i].owner, e->inlet[i].granted, e->inlet[i].urgent, now);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's own struct. Only the files of this room use it: engine.c (tables), submit.c (what trainers ask) and
- * engine_io.c (packets).
+ * The engine's own struct. Only the files of this room use it: engine.c (tables), submit.c (what trainers ask),
+ * engine_in.c and engine_out.c (packets).
  */
 #ifndef UT_ENGINE_IMPL_H
 #define UT_ENGINE_IMPL_H

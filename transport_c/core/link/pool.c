@@ -33,6 +33,7 @@ static void set_bytes(ut_pool *p, uint64_t bytes, uint64_t peers)
     p->quantum = UT_MAX2(p->bytes / UT_MAX2(PARTS, 2 * peers), (uint64_t)GRANT_PACKETS * p->packet);
     p->few = (uint32_t)UT_MAX2(UT_MIN2(standing, (uint64_t)UT_POOL_STANDING_MAX), least) * p->packet;
     p->standing = p->few;
+    p->enough = p->few / 2;
 }
 
 void ut_pool_init(ut_pool *p, uint32_t packet, uint64_t most)
@@ -120,11 +121,12 @@ void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns 
     begin(p, count, now);
 }
 
-void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t peers)
+void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t kept, uint32_t peers)
 {
-    uint64_t whole = (uint64_t)packets * p->packet;
-    bool fits = whole * UT_MAX2(peers, 1) <= p->bytes;
-    p->standing = fits ? UT_MAX2(p->few, (uint32_t)whole) : p->few;
+    uint64_t room = UT_MIN2(p->bytes / p->packet / UT_MAX2(peers, 1), (uint64_t)kept);
+    bool fits = packets <= room;
+    p->standing = fits ? UT_MAX2(p->few, (uint32_t)UT_MIN2(2 * (uint64_t)packets, room) * p->packet) : p->few;
+    p->enough = fits ? UT_MAX2(packets, 1) * p->packet : p->few / 2;
 }
 
 /* How much |inlet| may have outstanding. */
@@ -178,6 +180,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
             p->held_back = p->wanting = true;
             break;
         }
+        next->urgent = next->urgent || next->outstanding < UT_MAX2(next->more, p->enough);
         next->granted += after - next->outstanding;
         next->outstanding = after;
         next->raised = true;

@@ -10,7 +10,9 @@
  *
  * Each peer has *standing* credit besides: a few packets that may come unasked. Their arrival is the request for more.
  * Where what lately came from each peer in one transfer has room side by side, it may come unasked as a whole, so that
- * a small op waits for no grant. Larger transfers are under way for long, and are granted.
+ * a small op waits for no grant; and where two such transfers have, those of both stages. Then what one stage has used
+ * is given back by whatever feedback goes to the peer anyway, before the next but one needs it. Larger transfers are
+ * under way for long, and are granted.
  *
  * The size of the pool follows what is measured. Its least is what the link brings in a round trip and UT_POOL_PACKETS
  * packets: with so many there is nearly always one at each link, by the mean values of a closed queueing network of as
@@ -48,6 +50,7 @@ typedef struct ut_pool {
     uint64_t rate;        /* bytes per second: the best of late */
     uint32_t packet;      /* bytes of a full packet */
     uint32_t standing;    /* bytes of standing credit of each peer */
+    uint32_t enough;      /* bytes of it without which a peer that begins may have to wait */
     uint32_t few;         /* the least of it, by the size of the pool */
     uint64_t share;       /* bytes that one peer may have outstanding beyond its standing credit */
     uint64_t quantum;     /* bytes of the least grant worth a message */
@@ -71,7 +74,8 @@ typedef struct ut_inlet {
     uint64_t more;        /* bytes that the peer is known to have for us */
     uint64_t unasked;     /* bytes that may come unasked: the standing credit, unless this is less */
     bool counts;          /* it was heard lately: what it has outstanding takes room */
-    bool raised;          /* the pool has granted more */
+    bool raised;          /* the pool has granted more, ... */
+    bool urgent;          /* ... for which the peer may be waiting */
     void *owner;          /* the caller's own */
 } ut_inlet;
 
@@ -80,8 +84,9 @@ void ut_pool_init(ut_pool *p, uint32_t packet, uint64_t most);
 /* Takes what has come until |now|. |round|: the time from a grant to the arrival of what it lets go, queues left aside;
  * |late|: how late this host gets to its work; |peers| that may send. */
 void ut_pool_measure(ut_pool *p, const ut_pool_count *count, ut_ns round, ut_ns late, uint32_t peers, ut_ns now);
-/* Sets the standing credit, for transfers of up to |packets| from each of |peers|. */
-void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t peers);
+/* Sets the standing credit, for transfers of up to |packets| from each of |peers|, of which |kept| packets are kept if
+ * they come before their op is open here. */
+void ut_pool_expect(ut_pool *p, uint32_t packets, uint32_t kept, uint32_t peers);
 /* Hands out room: raises what is granted to |n| inlets. |others|: bytes of the pool that other lanes' peers have
  * outstanding. Returns how many these have. */
 uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t others);

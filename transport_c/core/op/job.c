@@ -180,3 +180,11 @@ uint64_t ut_job_next_op(const ut_job *j)
     bool only = j->config.hosts <= 2; /* nobody else can say */
     return UT_MAX2(own, only ? most : UT_MAX2(second, UT_MIN2(most, own + UT_EARLY_MAX)));
 }
+
+bool ut_job_is_calm(const ut_job *j, ut_ns now)
+{
+    for (uint32_t h = 0; h < j->config.hosts; h++)
+        if (now < j->conn[h].tx.hurry_to)
+            return false;
+    return true;
+}

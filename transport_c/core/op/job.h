@@ -35,6 +35,7 @@ struct ut_job {
     uint32_t payload;             /* bytes of payload in a full data packet */
     uint32_t world;               /* ranks of the job */
     uint64_t next_open;           /* op_seq below which every op has been opened here */
+    bool op_ended;                /* since the last turn */
     uint64_t rx_floor;            /* op_seq below which every op has ended here */
     uint64_t heard[UT_HOSTS_MAX]; /* by host: the newest op_seq that it spoke of, in any of its lives, plus one */
     ut_timing timing;
@@ -86,6 +87,9 @@ uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
 /* Masks of the other hosts: of those that are up, and of those that were up and no longer are. */
 uint64_t ut_job_up(const ut_job *j);
 uint64_t ut_job_lost(const ut_job *j);
+/* Nothing that this host sent was taken for lost lately. Then whoever has got all of a transfer need not say so at
+ * once: the answer goes with the data that comes back, and nobody wakes up for it. */
+bool ut_job_is_calm(const ut_job *j, ut_ns now);
 /* Lets a feedback go to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);

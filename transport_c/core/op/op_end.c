@@ -262,9 +262,7 @@ static void settle(ut_job *j, ut_op *op, ut_ns now)
     op->time.linger_until = now + UT_MIN2(budget, 10 * UT_SECOND);
     ut_job_raise_rx_floor(j);
     ut_job_speak(j, j->host->anyone_waits(j->host->context, j->number) ? now : now + UT_HOLD_NS);
-    for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (h != j->config.self && ut_conn_speaks_soon(&j->conn[h], now))
-            ut_conn_speak_at(&j->conn[h], now); /* of this op nothing more comes that could be told with it */
+    j->op_ended = true; /* of this op nothing more comes that could be told with what is due soon */
     j->host->room(j->host->context);
 }
 

@@ -49,9 +49,12 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
         ut_prefetch_ahead(payload, len);
     op->account.wire_sent += len;
     uint8_t last = last_percentile(t, slot);
+    const bool patient = last && !(op->plan.schedule.lasting && s->stage == 1) && ut_job_is_calm(j, now);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
-                                  last || repair, now);
-    ut_data h = {.flags = repair ? UT_FLAG_REPAIR : 0,
+                                  repair || (last && !patient), now);
+    ut_data h = {.flags = repair    ? UT_FLAG_REPAIR
+                          : patient ? UT_FLAG_PATIENT
+                                    : 0,
                  .stage = s->stage,
                  .coverage = (uint16_t)(s->stage == 1 ? ranks : missing),
                  .cid = c->tx_cid,
@@ -112,6 +115,8 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
+    if (t->next == t->slots)
+        ut_conn_answer_along(c, now);
     ut_tokens_sent(&j->tokens, b->bytes);
     ut_stats *stats = j->host->counters;
     stats->bursts_sent++;

@@ -13,7 +13,7 @@ static void reset_sending(ut_conn *c)
     c->tx.next = c->tx.base = c->tx.acked = 0;
     c->tx.bytes = c->tx.lost_bytes = c->tx.flying = c->tx.flying_bytes = c->tx.grant = 0;
     c->tx.srtt = c->tx.rttvar = c->tx.reorder = 0;
-    c->tx.urgent = c->tx.short_to = 0;
+    c->tx.urgent = c->tx.short_to = c->tx.hurry_to = 0;
     c->tx.last = 0;
     c->tx.loss_at = c->tx.blocked_since = UT_NEVER;
     c->tx.stuck = false;
@@ -27,7 +27,7 @@ static void reset_sending(ut_conn *c)
 static void reset_receiving(ut_conn *c)
 {
     c->rx.next = c->rx.bytes = c->rx.packets = c->rx.granted = c->rx.reported = c->rx.told = 0;
-    c->say.grant = false;
+    c->say.grant = c->say.along = false;
     c->rx.gap_due = UT_NEVER;
     c->rx.again_at = 0;
     c->rx.repeats = 0;

@@ -20,8 +20,11 @@ enum {
     UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
     UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
-    UT_TIMER_MIN_NS = 100 * 1000,       /* a thread that sleeps for less than this wakes late */
-    UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
+    UT_TIMER_MIN_NS = 100 * 1000,      /* a thread that sleeps for less than this wakes late */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000, /* the longest such time, after doubling */
+    /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
+     * millisecond later (UT_HOLD_NS), which is then at most a thousandth of the time. */
+    UT_HURRY_NS = 1000 * 1000 * 1000,
     UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
 };
 
@@ -58,15 +61,17 @@ typedef struct ut_conn_tx {
     uint64_t flying_bytes;
     uint64_t grant; /* bytes that the peer allows to be sent in all */
     uint64_t lost_packets, spurious_losses, acked_packets;
-    uint64_t ce_packets; /* packets that arrived marked (ECN), in all */
-    uint64_t urgent;     /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
-    uint64_t short_to;   /* packets below this number go in short bursts */
-    ut_ns reorder;       /* how much later than its followers a packet may come, as far as was seen lately */
-    ut_ns srtt, rttvar;  /* smoothed round trip and its variance; 0 before the first sample */
-    ut_ns last;          /* when data was last sent or acknowledged: the tail timer counts from here */
-    ut_ns loss_at;       /* when the oldest overtaken packet counts as lost; UT_NEVER if there is none */
-    ut_ns blocked_since; /* since when data waits for credit while nothing is in flight; UT_NEVER if it does not */
-    bool stuck;          /* no more may fly, though more waits: the newest packet is the tail of what may, for now */
+    uint64_t ce_packets;  /* packets that arrived marked (ECN), in all */
+    uint64_t urgent;      /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
+    uint64_t lost_before; /* packets that were lost, late ones not counted, before `hurry_to` was set */
+    ut_ns hurry_to;       /* until when the peer is to answer the last packets soon: one was lost lately */
+    uint64_t short_to;    /* packets below this number go in short bursts */
+    ut_ns reorder;        /* how much later than its followers a packet may come, as far as was seen lately */
+    ut_ns srtt, rttvar;   /* smoothed round trip and its variance; 0 before the first sample */
+    ut_ns last;           /* when data was last sent or acknowledged: the tail timer counts from here */
+    ut_ns loss_at;        /* when the oldest overtaken packet counts as lost; UT_NEVER if there is none */
+    ut_ns blocked_since;  /* since when data waits for credit while nothing is in flight; UT_NEVER if it does not */
+    bool stuck;           /* no more may fly, though more waits: the newest packet is the tail of what may, for now */
     uint8_t pto_doublings;
     ut_sent sent[UT_SENT_MAX];
 } ut_conn_tx;
@@ -115,6 +120,7 @@ typedef struct ut_conn_say {
     ut_ns at;        /* when to send the next feedback; UT_NEVER if there is nothing to say */
     uint64_t number; /* of the newest feedback sent */
     bool ask;        /* the next feedback asks for an answer */
+    bool along;      /* the next feedback goes behind the data that goes now */
     bool grant;      /* more was granted than the peer was told */
 } ut_conn_say;
 
@@ -176,10 +182,7 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);
 /* How long a receiver keeps urgent news to itself. The sender counts on UT_TIMER_MIN_NS, for both ends may know
  * different round trips. */
-static inline ut_ns ut_conn_hold_urgent(const ut_conn *c)
-{
-    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_TIMER_MIN_NS;
-}
+ut_ns ut_conn_hold_urgent(const ut_conn *c);
 /* How long an answer may take: a round trip, its variance, and what the peer may hold back. */
 ut_ns ut_conn_silence(const ut_conn *c);
 /* The same time, doubled with every probe that was not answered. */
@@ -215,6 +218,8 @@ static inline void ut_conn_speak_at(ut_conn *c, ut_ns at)
 {
     c->say.at = UT_MIN2(c->say.at, at + (ut_planted(UT_PLANT_JUDGED_FEEDBACK_LATE) ? 2 * UT_MS : 0));
 }
+/* The last data goes to the peer for now: what is to be told soon goes with it, once all data has gone that may go. */
+void ut_conn_answer_along(ut_conn *c, ut_ns now);
 /* The next feedback is due within the time for which a timer is not worth while: it may as well go now, if that spares
  * a wake-up here or there. */
 static inline bool ut_conn_speaks_soon(const ut_conn *c, ut_ns now)
@@ -231,12 +236,8 @@ static inline uint64_t ut_conn_outstanding(const ut_conn *c)
 {
     return c->rx.granted - UT_MIN2(c->rx.granted, c->rx.bytes);
 }
-/* The peer may send |granted| bytes in all. */
-static inline void ut_conn_grant(ut_conn *c, uint64_t granted)
-{
-    c->rx.granted = granted;
-    c->say.grant = true;
-}
+/* The peer may send |granted| bytes in all. It is told at once if it may be waiting for that. */
+void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now);
 /* The peer has data for this host and credit, and nothing came for a round trip and more: perhaps the grant was lost.
  * Says it again, ever more seldom. Returns when to look next. */
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now);

@@ -43,6 +43,11 @@ void ut_conn_control_came(ut_conn *c, uint64_t number)
     c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
 }
 
+ut_ns ut_conn_hold_urgent(const ut_conn *c)
+{
+    return c->tx.srtt ? UT_MIN2(c->tx.srtt / 4, (ut_ns)UT_TIMER_MIN_NS) : (ut_ns)UT_TIMER_MIN_NS;
+}
+
 void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes, uint32_t time_us, bool ce, bool urgent,
                       ut_ns now)
 {
@@ -129,6 +134,13 @@ static uint64_t report_end(const ut_conn *c)
     return UT_MIN2(c->rx.next, from + UT_ACK_BITS);
 }
 
+void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now)
+{
+    c->rx.granted = granted;
+    c->say.grant = c->say.grant || urgent;
+    ut_conn_speak_at(c, now + UT_HOLD_NS);
+}
+
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
 {
     if (c->rx.again_at == 0) {
@@ -142,6 +154,11 @@ ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
         return ut_conn_grant_again(c, now);
     }
     return c->rx.again_at;
+}
+
+void ut_conn_answer_along(ut_conn *c, ut_ns now)
+{
+    c->say.along = c->say.along || c->say.at <= now + UT_HOLD_NS;
 }
 
 void ut_conn_fill_grant(ut_conn *c, ut_grant *ret)
@@ -172,5 +189,5 @@ void ut_conn_fill_feedback(ut_conn *c, ut_feedback *ret, ut_ns now)
     c->say.grant = false;
     c->rx.gap_due = UT_NEVER;
     c->say.at = to < c->rx.next ? now : UT_NEVER;
-    c->say.ask = false;
+    c->say.ask = c->say.along = false;
 }

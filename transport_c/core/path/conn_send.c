@@ -80,6 +80,8 @@ static void acknowledge(ut_conn *c, ut_sent *s, uint32_t newest_us, ut_sent_fn *
          * reorders. One that nobody overtook says that the peer was late, and that is in the round trips. */
         c->tx.lost_bytes -= s->bytes;
         c->tx.spurious_losses++;
+        if (c->tx.lost_packets - c->tx.spurious_losses <= c->tx.lost_before)
+            c->tx.hurry_to = 0; /* nothing has been lost since */
         ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
         if (s->state == UT_SENT_LOST)
             c->tx.reorder = UT_MIN2(UT_MAX2(overtaken, c->tx.reorder), 2 * c->tx.srtt);
@@ -89,8 +91,11 @@ static void acknowledge(ut_conn *c, ut_sent *s, uint32_t newest_us, ut_sent_fn *
     fate(context, s, true);
 }
 
-static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_sent_fn *fate, void *context)
+static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_ns now, ut_sent_fn *fate, void *context)
 {
+    if (now >= c->tx.hurry_to)
+        c->tx.lost_before = c->tx.lost_packets - c->tx.spurious_losses;
+    c->tx.hurry_to = now + UT_HURRY_NS;
     s->state = (uint8_t)as & 3;
     c->tx.flying--;
     c->tx.flying_bytes -= s->bytes;
@@ -135,7 +140,7 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
         ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
         if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience) {
-            lose(c, s, UT_SENT_LOST, fate, context);
+            lose(c, s, UT_SENT_LOST, now, fate, context);
             c->tx.reorder -= c->tx.reorder / REORDER_FADES;
             if (pn && sent_at(c, pn - 1)->state == UT_SENT_LOST)
                 c->tx.short_to = c->tx.next + UT_BURST_SPAN;
@@ -253,7 +258,7 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
          * if need be its memory are free to try again. */
         for (uint64_t old = c->tx.base; old < c->tx.next; old++)
             if (sent_at(c, old)->state == UT_SENT_FLYING)
-                lose(c, sent_at(c, old), UT_SENT_SILENT, fate, context);
+                lose(c, sent_at(c, old), UT_SENT_SILENT, now, fate, context);
         c->tx.base = c->tx.next - c->tx.base > UT_SENT_MAX / 2 ? c->tx.next : c->tx.base;
         c->tx.last = now;
         c->tx.pto_doublings += c->tx.pto_doublings < 10;
@@ -262,7 +267,7 @@ bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
     uint64_t pn = c->tx.next;
     while (sent_at(c, --pn)->state != UT_SENT_FLYING)
         assert(pn > c->tx.base);
-    lose(c, sent_at(c, pn), UT_SENT_SILENT, fate, context);
+    lose(c, sent_at(c, pn), UT_SENT_SILENT, now, fate, context);
     c->tx.last = now;
     c->tx.pto_doublings += c->tx.pto_doublings < 10;
     return true;

@@ -29,7 +29,10 @@ enum {
     UT_FEEDBACK_MAX = UT_FEEDBACK_HEADER + UT_OPS_MAX * UT_OP_RECORD + UT_ACK_WORDS * 8,
 };
 
-enum ut_data_flag { UT_FLAG_REPAIR = 0x01 };
+enum ut_data_flag {
+    UT_FLAG_REPAIR = 0x01,
+    UT_FLAG_PATIENT = 0x10, /* of a last packet: the answer may wait like that to any other, see ut_job_is_calm */
+};
 enum ut_feedback_flag { UT_FEEDBACK_ASK = 0x01 };
 enum ut_record_flag {
     UT_RECORD_SEEN = 0x01,    /* your record for this op was seen */

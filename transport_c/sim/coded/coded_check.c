@@ -7,7 +7,8 @@
  *
  *   O3 conservation  expected = used + redundant + missing, and the bytes used are those of the groups that came
  *
- *   O4 agreement     all results of a step are the same
+ *   O4 agreement     all results of a step are the same; of two ops, in the second of which hosts were that failed in
+ *   the first, those that are exact
  *
  *   O13 slots        the answer is of the step that was asked for; who is said to be unused or late was
  *
@@ -111,11 +112,12 @@ static void check_agreement(view *v)
 {
     uint64_t digest = sim_digest(v->result, v->plan->part.count * v->element);
     sim_coded_step *s = sim_coded_step_of(v->w, v->rank->job, v->step);
-    bool again =
-        sim_coded_by_value(v->plan) && s->op_seq != v->r->op_seq; /* others came, and it is rounded otherwise */
+    const bool exact = v->least == v->groups;
+    /* Others came, so an estimate is another one, and what is told by its value is rounded otherwise. */
+    bool again = s->op_seq != v->r->op_seq && (sim_coded_by_value(v->plan) || !(exact && s->exact));
     if (s->result && s->digest != digest && !again)
         FAIL("O4 agreement", "op_seq %" PRIu64 " had another result of this step", s->op_seq);
-    *s = (sim_coded_step){true, v->least == v->groups, v->r->op_seq, digest};
+    *s = (sim_coded_step){true, exact, v->r->op_seq, digest};
 }
 
 /* ---- O13 ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packets in, bursts out, timers. Every datagram that comes in lands in exactly one class of ut_stats.
+ * Packets in, and timers. Every datagram that comes in lands in exactly one class of ut_stats.
  */
 #include "core/face/engine_impl.h"
 #include "core/wire/pieces.h"
@@ -99,6 +99,12 @@ static bool is_new(ut_engine *e, const ut_job *j, uint32_t host, uint32_t low, u
     }
 }
 
+/* Its sender has nothing more to send behind it, or sends it again, and misses an answer soon. */
+static bool is_urgent(const ut_data *h)
+{
+    return h->flags & UT_FLAG_REPAIR || (h->ultima.last && !(h->flags & UT_FLAG_PATIENT));
+}
+
 /* A data packet in whose path and checksum we believe; |len| bytes without what a cipher adds, as one datagram or put
  * together from pieces. */
 static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, const uint8_t *packet, size_t len,
@@ -119,8 +125,7 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
         return;
     }
     ut_engine_came(e, 1, (uint32_t)len + j->frame.overhead, pn + 1 - UT_MIN2(c->rx.next, pn + 1));
-    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce,
-                     h->ultima.last || h->flags & UT_FLAG_REPAIR, now);
+    ut_conn_received(c, pn, 1, (uint32_t)len + j->frame.overhead, h->time_us, ce, is_urgent(h), now);
     if (h->flags & UT_FLAG_REPAIR && taken == UT_TAKEN_USED)
         e->stats.bytes_repaired += h->payload_len;
     if (taken == UT_TAKEN_LATE)
@@ -153,7 +158,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     for (uint32_t i = 0; i < n; i++) {
         bytes += (uint32_t)r->len[i] + r->job->frame.overhead;
         e->stats.bytes_used += r->h[i].payload_len;
-        urgent = urgent || r->h[i].ultima.last;
+        urgent = urgent || is_urgent(&r->h[i]);
     }
     if (n > 0) {
         ut_engine_came(e, n, bytes, pn + n - c->rx.next);
@@ -354,19 +359,22 @@ static void retry_submissions(ut_engine *e, ut_ns now)
     }
 }
 
-/* Where one peer is told something now, those that are soon to be told something are told with it: one turn of this
- * host for all of them. */
+/* Where one peer is told something now, or an op has ended, those that are soon to be told something are told with it:
+ * one turn of this host for all of them. */
 static void speak_together(ut_engine *e, ut_ns now)
 {
     bool due = false;
     for (unsigned pass = 0; pass < 2; pass++)
         for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
             ut_job *j = e->job[n];
+            due = due || (j && j->op_ended);
             for (uint32_t h = 0; j && h < j->config.hosts; h++)
                 if (pass == 0)
                     due = due || (j->conn[h].state == UT_CONN_UP && j->conn[h].say.at <= now);
                 else if (due && ut_conn_speaks_soon(&j->conn[h], now))
                     ut_conn_speak_at(&j->conn[h], now);
+            if (j && pass == 1)
+                j->op_ended = false;
         }
 }
 
@@ -398,70 +406,6 @@ void ut_engine_tick(ut_engine *e, ut_ns now)
     }
     ut_engine_credit_tick(e, now);
     speak_together(e, now);
-}
-
-static void begin_feedback(const ut_conn *c, uint64_t number, ut_burst *b)
-{
-    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), number);
-    b->beside = c->data;
-}
-
-static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
-{
-    ut_conn *c = &j->conn[host];
-    ut_grant g;
-    ut_conn_fill_grant(c, &g);
-    begin_feedback(c, g.number, b);
-    ut_grant_append(b, &g);
-    ut_burst_finish(b, now);
-    e->stats.grants_sent++;
-    return true;
-}
-
-static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
-{
-    ut_conn *c = &j->conn[host];
-    ut_feedback *f = &e->feedback;
-    ut_conn_fill_feedback(c, f, now);
-    ut_op_fill_feedback(j, host, f, now);
-    f->kernel_drops = (uint32_t)e->stats.kernel_drops;
-    begin_feedback(c, f->number, b);
-    ut_feedback_append(b, f);
-    ut_burst_finish(b, now);
-    e->stats.feedback_sent++;
-    return true;
-}
-
-bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
-{
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
-        ut_job *j = e->job[n];
-        for (uint32_t h = 0; j && h < j->config.hosts; h++)
-            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
-                return build_feedback(e, j, h, now, b);
-            else if (j->conn[h].state == UT_CONN_UP && j->conn[h].say.grant)
-                return ut_conn_speaks_soon(&j->conn[h], now) ? build_feedback(e, j, h, now, b)
-                                                             : build_grant(e, j, h, now, b);
-    }
-    return false;
-}
-
-bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
-{
-    if (ut_engine_output_feedback(e, now, b))
-        return true;
-    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
-        ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
-        if (!j)
-            continue;
-        if (ut_op_output(j, now, b)) {
-            ut_burst_finish(b, now);
-            e->turn = (j->number + 1) % UT_JOBS_MAX;
-            e->stats.progress++;
-            return true;
-        }
-    }
-    return false;
 }
 
 bool ut_engine_has_work(const ut_engine *e)

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bursts out: what is to be told at once, then data, then what goes along with it.
+ */
+#include "core/face/engine_impl.h"
+
+static void begin_feedback(const ut_conn *c, uint64_t number, ut_burst *b)
+{
+    ut_burst_begin(b, &c->feedback, UT_PORT_FEEDBACK, ut_conn_seal(c), number);
+    b->beside = c->data;
+}
+
+static bool build_grant(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
+{
+    ut_conn *c = &j->conn[host];
+    ut_grant g;
+    ut_conn_fill_grant(c, &g);
+    begin_feedback(c, g.number, b);
+    ut_grant_append(b, &g);
+    ut_burst_finish(b, now);
+    e->stats.grants_sent++;
+    return true;
+}
+
+static bool build_feedback(ut_engine *e, ut_job *j, uint32_t host, ut_ns now, ut_burst *b)
+{
+    ut_conn *c = &j->conn[host];
+    ut_feedback *f = &e->feedback;
+    ut_conn_fill_feedback(c, f, now);
+    ut_op_fill_feedback(j, host, f, now);
+    f->kernel_drops = (uint32_t)e->stats.kernel_drops;
+    begin_feedback(c, f->number, b);
+    ut_feedback_append(b, f);
+    ut_burst_finish(b, now);
+    e->stats.feedback_sent++;
+    return true;
+}
+
+bool ut_engine_output_feedback(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[n];
+        for (uint32_t h = 0; j && h < j->config.hosts; h++)
+            if (j->conn[h].state == UT_CONN_UP && now >= j->conn[h].say.at)
+                return build_feedback(e, j, h, now, b);
+            else if (j->conn[h].state == UT_CONN_UP && j->conn[h].say.grant)
+                return ut_conn_speaks_soon(&j->conn[h], now) ? build_feedback(e, j, h, now, b)
+                                                             : build_grant(e, j, h, now, b);
+    }
+    return false;
+}
+
+/* What goes along with data goes behind the data to all peers, who wait for that. */
+static bool output_along(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++)
+        for (uint32_t h = 0; e->job[n] && h < e->job[n]->config.hosts; h++)
+            if (e->job[n]->conn[h].state == UT_CONN_UP && e->job[n]->conn[h].say.along)
+                return build_feedback(e, e->job[n], h, now, b);
+    return false;
+}
+
+bool ut_engine_output(ut_engine *e, ut_ns now, ut_burst *b)
+{
+    if (ut_engine_output_feedback(e, now, b))
+        return true;
+    for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
+        ut_job *j = e->job[(e->turn + n) % UT_JOBS_MAX];
+        if (!j)
+            continue;
+        if (ut_op_output(j, now, b)) {
+            ut_burst_finish(b, now);
+            e->turn = (j->number + 1) % UT_JOBS_MAX;
+            e->stats.progress++;
+            return true;
+        }
+    }
+    return output_along(e, now, b);
+}
