@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.bench.criteria import Check
 from tests.bench.tta import curves, report
 from tests.bench.tta.curves import BBR, BEST_EFFORT, CALM, GLOO, LOSSY, NARROW, OWN, SPARSE, Run, time_to
-from tests.bench.tta.study import SLOW, Bench, Plan, Study, _run_of
+from tests.bench.tta.study import SLOW, Bench, Course, Plan, Study, _run_of
 
 
 def a_run(contender: str, network: str, pace: float, seed: int = 1, last: float = 0.8, **more: Any) -> Run:
@@ -135,8 +135,8 @@ def test_report__is_the_same_from_its_file(tmp_path: Path) -> None:
 def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
     """Digits, two steps a model: that each part speaks to the next, not what comes of it."""
     pytest.importorskip("torch", reason="torch is not installed")
-    plan = Plan({"lenet": 4, "wide": 2}, points=2, images=40, seeds=(1, 2), networks=(CALM, LOSSY, SLOW),
-                contenders=(GLOO, OWN), data="digits", alone_steps=1)  # fmt: skip
+    models = {"lenet": Course(4, 40, seeds=(1, 2)), "wide": Course(2, 40, seeds=(1, 2))}
+    plan = Plan(models, points=2, networks=(CALM, LOSSY, SLOW), contenders=(GLOO, OWN), data="digits", alone_steps=1)
     notes: list[str] = []
     study = Bench(plan, notes.append).run()
     assert study.failures == []
@@ -145,7 +145,7 @@ def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
             (CALM, GLOO, 2), (CALM, OWN, 2), (LOSSY, OWN, 2)]  # fmt: skip
     assert found == [(model, *rest) for model in ("lenet", "wide") for rest in each]
     for run in study.runs:
-        steps = plan.steps[run.model]
+        steps = plan.models[run.model].steps
         assert [point[0] for point in run.points] == [steps // 2, steps]
         assert 0 < run.points[0][1] < run.points[1][1] and len(run.step_ms) == steps
         assert 0 <= run.final <= 1
@@ -169,7 +169,7 @@ def test_bench__a_few_steps_of_everything(tmp_path: Path) -> None:
 def test_bench__sparse_gradients_on_a_narrow_link() -> None:
     """They take more steps, send a part of the bytes, and are quicker."""
     pytest.importorskip("torch", reason="torch is not installed")
-    plan = Plan({"wide": 2}, points=2, images=40, seeds=(1,), networks=(NARROW,), contenders=(OWN, SPARSE),
+    plan = Plan({"wide": Course(2, 40, seeds=(1,))}, points=2, networks=(NARROW,), contenders=(OWN, SPARSE),
                 data="digits", alone_steps=1, sparse_steps=2.0)  # fmt: skip
     study = Bench(plan, lambda text: None).run()
     assert study.failures == []
