@@ -35,6 +35,12 @@ static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
     return nth >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
 }
 
+/* It fits into what one feedback reports on, twice over. A longer one is answered on its way. */
+static bool is_short(const ut_transfer *t)
+{
+    return t->slots <= UT_ACK_BITS / 2;
+}
+
 static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
                        ut_burst *b)
 {
@@ -49,7 +55,7 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
         ut_prefetch_ahead(payload, len);
     op->account.wire_sent += len;
     uint8_t last = last_percentile(t, slot);
-    const bool patient = last && !(op->plan.schedule.lasting && s->stage == 1) && ut_job_is_calm(j, now);
+    const bool patient = last && is_short(t) && !(op->plan.schedule.lasting && s->stage == 1) && ut_job_is_calm(j, now);
     uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
                                   repair || (last && !patient), now);
     ut_data h = {.flags = repair    ? UT_FLAG_REPAIR
@@ -115,7 +121,7 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
         return false;
     if (b->segments == 1)
         b->segment_bytes = b->bytes;
-    if (t->next == t->slots)
+    if (t->next == t->slots && is_short(t))
         ut_conn_answer_along(c, now);
     ut_tokens_sent(&j->tokens, b->bytes);
     ut_stats *stats = j->host->counters;

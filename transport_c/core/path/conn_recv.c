@@ -138,7 +138,8 @@ void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now)
 {
     c->rx.granted = granted;
     c->say.grant = c->say.grant || urgent;
-    ut_conn_speak_at(c, now + UT_HOLD_NS);
+    if (!urgent)
+        ut_conn_speak_at(c, now + UT_HOLD_NS);
 }
 
 ut_ns ut_conn_grant_again(ut_conn *c, ut_ns now)
