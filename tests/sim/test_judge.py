@@ -15,7 +15,7 @@ from tests.making import BUILD, TRANSPORT, make
 pytestmark = pytest.mark.timeout(600)
 # Planted bugs that only make the transport slow, and the row of the short matrix that shows each.
 SHOWN_BY = {
-    "FEEDBACK_LATE": {"hosts": 2, "bytes": 1 << 20, "rate_mbit": 10000, "loss_ppm": 0},
+    "FEEDBACK_LATE": {"hosts": 8, "rate_mbit": 10000, "queue_bytes": 512 << 10, "loss_ppm": 50000},
     "POOL_GROWS": {"hosts": 4, "rate_mbit": 1000, "queue_bytes": 128 << 10, "loss_ppm": 10000},
 }
 COLUMNS = ("hosts", "rate_mbit", "delay_us", "queue_bytes", "bytes")
