@@ -20,12 +20,12 @@ enum {
     UT_BURST_SHORT = 8,       /* the least grant: a burst to a peer whose queue was seen to drop packets in a row, */
     UT_BURST_SPAN = 1024,     /* ... for so many packets: who loses in a row less often loses below 0.1 % */
     UT_FEEDBACK_PACKETS = 64, /* a feedback is due after so many packets: a sixteenth of what one reports on */
-    UT_TIMER_MIN_NS = 100 * 1000,      /* a thread that sleeps for less than this wakes late */
-    UT_PTO_MAX_NS = 200 * 1000 * 1000, /* the longest such time, after doubling */
+    UT_TIMER_MIN_NS = 100 * 1000,       /* a thread that sleeps for less than this wakes late */
+    UT_PTO_MAX_NS = 200 * 1000 * 1000,  /* the longest such time, after doubling */
+    UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
     /* How long one loss makes a sender hurry its peers. Where nothing was lost before, the last packets are missed a
      * millisecond later (UT_HOLD_NS), which is then at most a thousandth of the time. */
     UT_HURRY_NS = 1000 * 1000 * 1000,
-    UT_PTO_FIRST_NS = 20 * 1000 * 1000, /* that time before the first round trip was measured */
 };
 
 enum ut_conn_state {
@@ -236,7 +236,7 @@ static inline uint64_t ut_conn_outstanding(const ut_conn *c)
 {
     return c->rx.granted - UT_MIN2(c->rx.granted, c->rx.bytes);
 }
-/* The peer may send |granted| bytes in all. It is told at once if it may be waiting for that. */
+/* The peer may send |granted| bytes in all. |urgent|: it may be waiting for that, and is told at once. */
 void ut_conn_grant(ut_conn *c, uint64_t granted, bool urgent, ut_ns now);
 /* The peer has data for this host and credit, and nothing came for a round trip and more: perhaps the grant was lost.
  * Says it again, ever more seldom. Returns when to look next. */
