@@ -41,25 +41,26 @@ def load(path: Path) -> tuple[Study, dict[str, Any]]:
 
 
 def rows(runs: Sequence[Run], model: str) -> list[list[str]]:
-    """The table's lines: network, contender, seeds, ms a step, seconds in all and to the target, ratio to the better
-    Gloo, final accuracy, bytes missing.
+    """The table's lines: network, contender, how many seeds came to the target by themselves, ms a step, seconds in all
+    and to the target, ratio to the better Gloo, final accuracy, bytes missing.
     """
     found = []
+    wanted = curves.targets(runs, model)
     for network in dict.fromkeys(run.network for run in runs):
-        gloo = [curves.rivals(runs, model, network, name) for name in (GLOO, BBR)]
+        gloo = [curves.everywhere(runs, model, network, name) for name in (GLOO, BBR)]
         for name in SHOWN:
             mine = curves.of(runs, model, network, name)
             if not mine:
                 continue
-            times = curves.times(runs, model, network, name)
-            ratios = [curves.ratio(times, theirs) for theirs in gloo]
+            ratios = [curves.ratio(mine, theirs, wanted, rivals=True) for theirs in gloo]
             shown = max(ratios) if name not in (GLOO, BBR) and not any(map(math.isnan, ratios)) else math.nan
             step = median([ms for run in mine.values() for ms in run.step_ms])
+            reached = f"{curves.there(mine, wanted)} of {len(mine)}"
             missing = sum(run.receipts.get("missing_bytes", 0) for run in mine.values())
             expected = sum(run.receipts.get("expected_bytes", 0) for run in mine.values())
             found.append([
-                network, name, str(len(mine)), f"{step:.1f}", f"{fmean(run.seconds for run in mine.values()):.1f}",
-                _number(fmean(times.values()), ".1f"), _number(shown, ".2f"),
+                network, name, reached, f"{step:.1f}", f"{fmean(run.seconds for run in mine.values()):.1f}",
+                _number(curves.time_of(mine, wanted), ".1f"), _number(shown, ".2f"),
                 f"{100 * fmean(run.final for run in mine.values()):.2f}",
                 f"{missing / 1e6:.1f} MB ({100 * missing / expected:.3f} %)" if expected else "",
             ])  # fmt: skip
@@ -76,7 +77,7 @@ def show(console: Console, study: Study) -> None:
                     title_justify="left", box=None, pad_edge=False)  # fmt: skip
         for name in ("network", "contender"):
             grid.add_column(name, no_wrap=True)
-        for name in ("seeds", "step ms", "all s", "target s", "to Gloo", "final %", "missing"):
+        for name in ("seeds there", "step ms", "all s", "target s", "to Gloo", "final %", "missing"):
             grid.add_column(name, justify="right", no_wrap=True)
         before = ""
         for row in rows(study.runs, model):

@@ -37,7 +37,7 @@ def test_time_to__straight_between_points_and_from_chance() -> None:
 def test_targets__are_the_lossless_gloo_of_the_same_seed() -> None:
     runs = [a_run(GLOO, CALM, 1, seed=1), a_run(GLOO, CALM, 1, seed=2, last=0.9), a_run(OWN, CALM, 1, seed=3)]
     assert curves.targets(runs, "wide") == pytest.approx({1: 0.797, 2: 0.897})
-    assert math.isnan(curves.times(runs, "wide", CALM, OWN)[3])
+    assert math.isnan(curves.time_of(curves.of(runs, "wide", CALM, OWN), curves.targets(runs, "wide")))
 
 
 def test_checks__every_ratio_by_its_value() -> None:
@@ -58,10 +58,39 @@ def test_checks__every_ratio_by_its_value() -> None:
     assert found["median step, to Gloo over cubic"].verdict == "FAIL"
 
 
+def test_time_of__is_that_of_the_mean_curve_of_the_seeds_that_are_asked_for() -> None:
+    runs = {seed: a_run(OWN, CALM, pace, seed, last) for seed, pace, last in ((1, 2, 0.78), (2, 4, 0.82), (3, 9, 0.9))}
+    wanted = {1: 0.79, 2: 0.80}
+    assert curves.there(runs, wanted) == 1, "the first seed misses its own mark"
+    # The mean of both has 0.8 after 9 s and 0.7 after 6, and 0.795 are wanted.
+    assert curves.time_of(runs, wanted) == pytest.approx(6 + 3 * 0.95)
+    assert math.isinf(curves.time_of(runs, {1: 0.79, 2: 0.82}))
+
+
 def test_ratio__of_a_run_that_did_not_get_there_is_no_success() -> None:
-    assert math.isnan(curves.ratio({1: 2.0}, {1: math.inf}))
-    assert curves.ratio({1: 2.0, 2: 3.0}, {1: math.inf, 2: 6.0}) == 0.5
-    assert math.isinf(curves.ratio({1: math.inf, 2: 3.0}, {1: 1.0, 2: 6.0}))
+    short, done = {1: a_run(OWN, CALM, 3, last=0.75)}, {1: a_run(GLOO, CALM, 2)}
+    assert math.isinf(curves.ratio(short, done, {1: 0.8}, rivals=True))
+    assert math.isnan(curves.ratio(done, short, {1: 0.8}, rivals=False))
+    # A rival that does not get there is given the time that it ran: to its favour, and finite.
+    assert curves.ratio(done, short, {1: 0.8}, rivals=True) == pytest.approx(6 / 12)
+    assert math.isnan(curves.ratio(done, short, {2: 0.8}, rivals=True)), "nothing is known of that seed"
+
+
+def test_ratio__is_over_the_seeds_that_both_have() -> None:
+    mine = {seed: a_run(OWN, CALM, seed, seed) for seed in (1, 2, 3)}
+    theirs = {seed: a_run(GLOO, CALM, 4, seed) for seed in (2, 3, 4)}
+    wanted = dict.fromkeys((1, 2, 3, 4), 0.8)
+    assert curves.ratio(mine, theirs, wanted, rivals=True) == pytest.approx(2.5 / 4)
+
+
+def test_everywhere__a_seed_of_gloo_has_its_curve_on_the_clock_of_another_network() -> None:
+    runs = [a_run(GLOO, CALM, 2, seed, last) for seed, last in ((1, 0.8), (2, 0.9))]
+    runs += [a_run(BBR, LOSSY, 5, 1), a_run(OWN, LOSSY, 7, 1)]
+    found = curves.everywhere(runs, "wide", LOSSY, BBR)
+    assert found[1] == runs[2]
+    assert found[2].points == [(10, 5, 0.5), (20, 10, 0.7), (30, 15, 0.9), (40, 20, 0.9)]
+    assert list(curves.everywhere(runs, "wide", LOSSY, OWN)) == [1], "ours may lose something"
+    assert curves.everywhere(runs, "wide", LOSSY, GLOO) == {}, "it has no clock there"
 
 
 def test_checks__sparse_is_held_against_dense_on_the_same_link() -> None:
@@ -81,8 +110,6 @@ def test_checks__one_that_never_gets_there_fails_and_is_not_left_out() -> None:
     assert found["time to accuracy, to Gloo over cubic"].verdict == "FAIL"
     assert found["time to accuracy, to the better Gloo"].verdict == "not measured", "bbr did not run"
     assert found["final accuracy, points below lossless Gloo"].value == pytest.approx(5.0)
-    # A rival that does not get there is given the time that it ran: to its favour, and finite.
-    assert curves.rivals(runs, "wide", LOSSY, GLOO) == {1: 40.0}
 
 
 def test_accuracy__is_the_mean_over_common_seeds() -> None:
@@ -120,7 +147,7 @@ def test_report__is_the_same_from_its_file(tmp_path: Path) -> None:
     again, machine = report.load(path)
     assert again == study and machine == {"cores": 2}
     last = report.rows(again.runs, "wide")[-1]
-    assert last == [LOSSY, OWN, "1", "100.0", "4.0", "3.0", "0.20", "80.00", "0.1 MB (2.500 %)"]
+    assert last == [LOSSY, OWN, "1 of 1", "100.0", "4.0", "3.0", "0.20", "80.00", "0.1 MB (2.500 %)"]
     console = Console(width=150, record=True, file=open(tmp_path / "out", "w"))  # noqa: SIM115
     report.show(console, again)
     text = console.export_text()
