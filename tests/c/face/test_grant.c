@@ -100,18 +100,22 @@ static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
     end();
 }
 
+static void call(uint32_t h, uint64_t op, uint64_t count)
+{
+    ut_submission s = {.op_seq = op,
+                       .count = count,
+                       .deadline_ns = now + 900 * UT_MS,
+                       .dtype = UT_FLOAT64,
+                       .redop = UT_SUM,
+                       .mode = UT_BOUNDED};
+    CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
+    ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
+}
+
 static void call_doubles(uint64_t op, uint64_t count)
 {
-    for (uint32_t h = 0; h < n; h++) {
-        ut_submission s = {.op_seq = op,
-                           .count = count,
-                           .deadline_ns = now + 900 * UT_MS,
-                           .dtype = UT_FLOAT64,
-                           .redop = UT_SUM,
-                           .mode = UT_BOUNDED};
-        CHECK_EQ(ut_ring_submit(&hosts[h].submissions, &hosts[h].completions, &s), UT_OK);
-        ut_engine_submissions(hosts[h].engine, hosts[h].session, now);
-    }
+    for (uint32_t h = 0; h < n; h++)
+        call(h, op, count);
     run(now + UT_SECOND);
     CHECK_EQ(receipt(0).status, UT_COMPLETE);
 }
@@ -195,6 +199,77 @@ static void grant__nothing_may_come_unasked_that_would_not_be_kept(void)
     end();
 }
 
+static uint64_t early_packets(void)
+{
+    return hosts[1].engine->job[0]->conn[0].rx.stash_bytes / 1472;
+}
+
+/* Host 0 calls, and host 1 much later: the part of stage 1 is there by then, whatever the standing credit. */
+static void grant__what_a_peer_tells_of_may_come_before_the_op_is_open(void)
+{
+    enum { UNASKED = 2, PART = 8 }; /* whole packets of half of the bucket */
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    for (uint32_t h = 0; h < n; h++) {
+        hosts[h].engine->pool.few = UNASKED * 1472;
+        hosts[h].engine->pool.bytes = hosts[h].engine->pool.share = hosts[h].engine->pool.quantum = 1472;
+    }
+    run(now + 200 * UT_MS);
+    CHECK_EQ(unasked(), UNASKED);
+    double *x = (double *)(void *)hosts[0].arena, *y = (double *)(void *)hosts[1].arena;
+    for (unsigned i = 0; i < ELEMENTS; i++) {
+        x[i] = i;
+        y[i] = 10000;
+    }
+    call(0, 0, ELEMENTS);
+    run(now + 100 * UT_MS);
+    CHECK_GE(early_packets(), PART);
+    call(1, 0, ELEMENTS);
+    run(now + 100 * UT_MS);
+    CHECK_EQ(receipt(1).status, UT_COMPLETE);
+    for (unsigned i = 0; i < ELEMENTS; i++)
+        CHECK(x[i] == i + 10000.0 && y[i] == i + 10000.0);
+    ut_stats s;
+    ut_engine_stats(hosts[1].engine, &s);
+    CHECK_EQ(s.data_refused, 0);
+    CHECK_EQ(early_packets(), 0);
+    end();
+}
+
+/* A record is a peer's word. One that no op can be like gives no credit, and the daemon lives on. */
+static void grant__nonsense_in_a_record_gives_none(void)
+{
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    run(now + 200 * UT_MS);
+    ut_job *j = hosts[1].engine->job[0];
+    ut_inlet inlet;
+    ut_ns again = UT_NEVER, silent = UT_NEVER;
+    const ut_record good = {.op_seq = j->next_open,
+                            .count = ELEMENTS,
+                            .dtype = UT_FLOAT64,
+                            .algorithm = UT_TAR,
+                            .collective = UT_ALLREDUCE};
+    ut_record told[6];
+    for (unsigned i = 0; i < 6; i++)
+        told[i] = good;
+    told[1].dtype = 0;
+    told[2].dtype = UINT8_MAX;
+    told[3].count = UINT64_MAX / 8 + ELEMENTS;
+    told[4].op_seq = j->next_open + UT_OPS_MAX * UT_OPS_MAX;
+    told[5].algorithm = UT_RING;
+    for (unsigned i = 0; i < 6; i++) {
+        j->claims[0].seen[0] = true;
+        j->claims[0].record[0] = told[i];
+        CHECK_EQ(ut_job_inlets(j, now, &inlet, &again, &silent), 1);
+        CHECK_EQ(inlet.told, i ? 0 : 8 * 1472);
+    }
+    CHECK(inlet.kept > 0 && inlet.kept <= (ut_job_keeps(j) - UT_POOL_STANDING_MAX) * (uint64_t)1472);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -202,6 +277,8 @@ int main(int argc, char **argv)
     RUN(grant__is_taken_as_a_feedback_says_it);
     RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
     RUN(grant__ops_as_small_as_the_last_ones_wait_for_none);
+    RUN(grant__what_a_peer_tells_of_may_come_before_the_op_is_open);
+    RUN(grant__nonsense_in_a_record_gives_none);
     RUN(grant__lateness_is_that_of_packets_and_not_of_turns);
     return check_end();
 }

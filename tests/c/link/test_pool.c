@@ -264,6 +264,37 @@ static void pool__early_data_use_up_the_standing_credit_alone(void)
     CHECK_EQ(inlet[0].outstanding, PACKET);
 }
 
+/* What a peer has told of comes if it has nothing for what is open, up to an equal part of the pool, as far as it is
+ * kept; but what is no larger than the pool costs no message, nor does what may come in any case. */
+static void pool__what_is_told_of_may_come_where_nothing_is_open(void)
+{
+    for (uint32_t n = 1; n <= 4; n++) {
+        fresh();
+        inlet[0].told = inlet[0].kept = 1 << 20;
+        hand_out(n);
+        uint64_t most = pool.standing + UT_MIN2(pool.bytes / n, pool.share);
+        CHECK(inlet[0].outstanding <= most && inlet[0].outstanding + pool.quantum > most);
+    }
+    fresh();
+    inlet[0].told = 1 << 20;
+    inlet[0].early = 10 * pool.standing;
+    inlet[0].kept = inlet[0].early + pool.quantum;
+    hand_out(2);
+    CHECK_EQ(inlet[0].outstanding, pool.quantum);
+    inlet[0].raised = false;
+    hand_out(2);
+    CHECK(!inlet[0].raised); /* all that would be kept is outstanding */
+    fresh();
+    inlet[0].told = inlet[0].kept = pool.bytes;
+    hand_out(2);
+    CHECK_EQ(inlet[0].outstanding, pool.standing);
+    fresh();
+    inlet[0].told = inlet[0].kept = 1 << 20;
+    inlet[0].more = 2 * pool.quantum;
+    hand_out(2);
+    CHECK_EQ(inlet[0].outstanding, pool.standing + 2 * pool.quantum);
+}
+
 static void pool__shares_equally_whoever_came_first(void)
 {
     fresh();
@@ -320,6 +351,8 @@ static void pool__keeps_its_bounds_whatever_comes(void)
                 in->outstanding -= check_random() % (in->outstanding + 1);
                 in->more = check_random() % 3 ? check_random() % (1 << 20) : 0;
                 in->early = check_random() % 5 ? 0 : check_random() % (1 << 17);
+                in->told = check_random() % 2 ? check_random() % (1 << 20) : 0;
+                in->kept = check_random() % (1 << 19);
                 in->counts = check_random() % 8 != 0;
                 in->raised = false;
                 before[i] = *in;
@@ -330,8 +363,9 @@ static void pool__keeps_its_bounds_whatever_comes(void)
                 CHECK_MSG(b->granted - a->granted == b->outstanding - a->outstanding && b->granted >= a->granted &&
                               b->raised == (b->granted > a->granted),
                           "round %u: inlet %u", round, i);
-                CHECK_MSG(b->outstanding <= UT_MAX2(a->outstanding, a->more + pool.standing), "round %u: inlet %u",
-                          round, i);
+                uint64_t more = a->more ? a->more : UT_MIN2(a->told, a->kept);
+                CHECK_MSG(b->outstanding <= UT_MAX2(a->outstanding, more + pool.standing), "round %u: inlet %u", round,
+                          i);
                 old += a->counts && a->outstanding > pool.standing ? a->outstanding - pool.standing : 0;
             }
             CHECK_MSG(taken <= UT_MAX2(pool.bytes, old), "round %u: %zu of %zu", round, (size_t)taken,
@@ -355,6 +389,7 @@ int main(int argc, char **argv)
     RUN(pool__small_transfers_may_come_unasked_as_a_whole);
     RUN(pool__gives_no_more_unasked_than_the_caller_allows);
     RUN(pool__early_data_use_up_the_standing_credit_alone);
+    RUN(pool__what_is_told_of_may_come_where_nothing_is_open);
     RUN(pool__shares_equally_whoever_came_first);
     RUN(pool__a_dead_host_holds_no_credit);
     RUN(pool__leaves_room_to_other_lanes);

@@ -114,8 +114,7 @@ static uint32_t largest_of(const ut_engine *e, uint32_t *ret_kept)
     for (uint32_t n = 0; n < UT_JOBS_MAX; n++) {
         const ut_job *j = e->job[n];
         if (j)
-            *ret_kept =
-                UT_MIN2(*ret_kept, (uint32_t)(j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t))));
+            *ret_kept = UT_MIN2(*ret_kept, ut_job_keeps(j));
         for (unsigned k = 0; j && k < UT_OPS_MAX; k++)
             largest = UT_MAX2(largest, j->largest[k]);
     }

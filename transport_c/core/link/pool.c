@@ -155,6 +155,19 @@ static uint64_t room_of(const ut_pool *p, uint64_t outstanding)
     return outstanding - UT_MIN2(outstanding, p->standing);
 }
 
+/* What a peer has told of is known to come if nothing else is to come from it. It gets an equal part at most: who is
+ * ahead sends to all at the same time, and would leave idle whatever more it had of each one's pool. What a pool holds
+ * is soon there in any case. */
+static void look_ahead(const ut_pool *p, ut_inlet *inlet, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        ut_inlet *in = &inlet[i];
+        uint64_t most = UT_MIN2(in->told, in->kept), left = most - UT_MIN2(in->early, most);
+        if (in->more == 0 && in->told > p->bytes && left > in->outstanding)
+            in->more = UT_MIN2(left, p->bytes / n);
+    }
+}
+
 static ut_inlet *least_of(const ut_pool *p, ut_inlet *inlet, uint32_t n)
 {
     ut_inlet *least = NULL;
@@ -173,6 +186,7 @@ uint64_t ut_pool_hand_out(ut_pool *p, ut_inlet *inlet, uint32_t n, uint64_t othe
         taken += inlet[i].counts ? room_of(p, inlet[i].outstanding) : 0;
         p->held_back = p->held_back || inlet[i].more > p->share;
     }
+    look_ahead(p, inlet, n);
     while ((next = least_of(p, inlet, n))) {
         uint64_t after = next->outstanding + step_of(p, next);
         uint64_t cost = room_of(p, after) - room_of(p, next->outstanding);

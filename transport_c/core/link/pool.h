@@ -14,6 +14,10 @@
  * is given back by whatever feedback goes to the peer anyway, before the next but one needs it. Larger transfers are
  * under way for long, and are granted.
  *
+ * Hosts seldom begin an op at the same moment. A peer that has told of an op which is not open here, and has nothing
+ * for what is open, may send its part of it at once, as far as that is kept, if the part is larger than the pool. Else
+ * its link would rest until all have begun, and then all would start together.
+ *
  * The size of the pool follows what is measured. Its least is what the link brings in a round trip and UT_POOL_PACKETS
  * packets: with so many there is nearly always one at each link, by the mean values of a closed queueing network of as
  * many senders as receivers. It grows while grants are held back and less comes than the link has
@@ -72,6 +76,8 @@ typedef struct ut_inlet {
     uint64_t outstanding; /* how many of them have not come */
     uint64_t early;       /* bytes that came before anybody here knew of them: they use up the standing credit */
     uint64_t more;        /* bytes that the peer is known to have for us */
+    uint64_t told;        /* bytes that it has told of for what is not open here; the early ones are among them */
+    uint64_t kept;        /* so many early bytes are kept */
     uint64_t unasked;     /* bytes that may come unasked: the standing credit, unless this is less */
     bool counts;          /* it was heard lately: what it has outstanding takes room */
     bool raised;          /* the pool has granted more, ... */

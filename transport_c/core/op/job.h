@@ -70,6 +70,12 @@ static inline unsigned ut_job_algorithm(const ut_job *j)
     return ut_options_algorithm(&j->config.options);
 }
 
+/* Full packets that are kept of each peer if they come before their op is open here. */
+static inline uint32_t ut_job_keeps(const ut_job *j)
+{
+    return (uint32_t)(j->conn[0].rx.stash_size / (j->config.packet_bytes + sizeof(uint16_t)));
+}
+
 /* Slots that the largest bucket has at most, however it is cut. */
 size_t ut_job_slots(const ut_job_config *config);
 /* Lays out a job of |config|, which was checked, in |c|'s memory; contributions to its ops come together as |gathering|

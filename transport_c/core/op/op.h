@@ -162,9 +162,8 @@ void ut_job_incast_tick(ut_job *j, ut_ns now);
 ut_ns ut_job_incast_next_wake(const ut_job *j);
 
 /* op_credit.c */
-/* How long a sender that has credit may send nothing and still count. */
-ut_ns ut_job_patience(const ut_conn *c);
-/* What each peer that is up has outstanding and may want, one inlet each, owned by its path. Returns how many they are;
+ut_ns ut_job_patience(const ut_conn *c); /* how long a sender that has credit may send nothing and still count */
+/* What each peer that is up has outstanding and may want, one inlet each, owned by its path. Returns their number.
  * |look_at|, when to say a grant again, and |silent|, when one of them stops counting, are lowered to it. */
 uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent);
 
@@ -182,16 +181,17 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
 /* Applies what |host|'s stored record says about |op|. */
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
+/* Whether data of op |seq| is kept until the op opens here. */
+bool ut_op_is_to_come(const ut_job *j, uint64_t seq);
 /* Looks again at what |host| sent early: an op has opened. */
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
 
 /* op_send.c */
-/* True while something is still to come from |host| in |stage| (0 or 1). */
+/* Something is still to come from |host| in |stage| (0 or 1). */
 bool ut_op_receives(const ut_op *op, unsigned stage, uint32_t host);
 /* Packets that a running op still waits for in the stage that lacks fewest of them; 0 if it waits for none. */
 uint64_t ut_op_awaited(const ut_op *op);
-/* Fills a burst with data of this job, in the order repairs of stage 2, of stage 1, then fresh slots by op and
- * schedule. */
+/* Fills a burst with data: repairs of stage 2, those of stage 1, then fresh slots by op and schedule. */
 bool ut_op_output(ut_job *j, ut_ns now, ut_burst *burst);
 /* Adds the job's op records and floors. */
 void ut_op_fill_feedback(ut_job *j, uint32_t host, ut_feedback *ret, ut_ns now);

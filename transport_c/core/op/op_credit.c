@@ -18,6 +18,29 @@ static bool is_active(const ut_job *j, const ut_op *op, const ut_step *s, const 
     return t->done > 0 || s->round == 0 || (s->stage == 2 && op->peers.peer_masks & ut_bit(s->peer));
 }
 
+/* Bytes of the part of stage 1 that |r| tells of, as far as a record alone tells it. */
+static uint64_t first_part_of(const ut_job *j, const ut_record *r)
+{
+    bool known = r->algorithm == UT_TAR && r->collective == UT_ALLREDUCE && r->dtype > 0 && r->dtype <= UT_BYTES;
+    uint64_t bytes = known ? ut_dtype_bytes(r->dtype) : 0;
+    if (!known || r->count > j->config.bucket_bytes_max / bytes)
+        return 0;
+    return r->count * bytes / j->config.hosts / j->payload * j->config.packet_bytes;
+}
+
+/* Bytes that |host| has told of for ops that are not open here yet. */
+static uint64_t told_by(const ut_job *j, uint32_t host)
+{
+    const ut_claims *c = &j->claims[host];
+    uint64_t told = 0;
+    if (j->partial || j->incast.gated)
+        return 0; /* who gives nothing sends nothing; and who has no turn waits for it */
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (c->seen[k] && c->record[k].op_seq >= c->tx_floor && ut_op_is_to_come(j, c->record[k].op_seq))
+            told += first_part_of(j, &c->record[k]);
+    return told;
+}
+
 /* What |host| is known to have for this host, and what may come from it unasked. Where senders have turns, those that
  * wait may send a trickle of each transfer, and no more of it when that has come. */
 static void look_at_host(const ut_job *j, uint32_t host, ut_inlet *ret)
@@ -46,7 +69,8 @@ static void look_at_host(const ut_job *j, uint32_t host, ut_inlet *ret)
 
 uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_ns *silent)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, keeps = ut_job_keeps(j);
+    uint64_t kept = (uint64_t)(keeps - UT_MIN2(keeps, (uint32_t)UT_POOL_STANDING_MAX)) * j->config.packet_bytes;
     for (uint32_t h = 0; h < j->config.hosts; h++) {
         ut_conn *c = &j->conn[h];
         if (h == j->config.self || !ut_job_host_is_up(j, h) || !c->listening)
@@ -56,6 +80,8 @@ uint32_t ut_job_inlets(ut_job *j, ut_ns now, ut_inlet *ret, ut_ns *look_at, ut_n
         *inlet = (ut_inlet){.granted = c->rx.granted,
                             .outstanding = ut_conn_outstanding(c),
                             .early = c->rx.stash_bytes,
+                            .told = told_by(j, h),
+                            .kept = kept, /* a part is left for standing credit */
                             .counts = c->rx.time_at && now < silent_at,
                             .owner = c};
         look_at_host(j, h, inlet);

@@ -39,6 +39,14 @@ typedef struct place {
     uint32_t slot;
 } place;
 
+/* What is kept for an op that may never come would take the sender's credit for good. */
+bool ut_op_is_to_come(const ut_job *j, uint64_t seq)
+{
+    const ut_op *op = &j->op[seq % UT_OPS_MAX];
+    bool begins = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
+    return begins || (seq >= j->next_open && seq < j->next_open + j->gathering->early);
+}
+
 /* Finds it. USED: it is found. */
 static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret)
 {
@@ -48,11 +56,9 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
         return UT_TAKEN_REFUSED;
     ut_job_heard(j, host, seq);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
-        bool to_come = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
-        if (seq < j->next_open && !to_come)
-            return UT_TAKEN_LATE;
-        /* What is kept for an op that may never come would take the sender's credit for good. */
-        return seq < j->next_open + j->gathering->early ? UT_TAKEN_EARLY : UT_TAKEN_REFUSED;
+        if (ut_op_is_to_come(j, seq))
+            return UT_TAKEN_EARLY;
+        return seq < j->next_open ? UT_TAKEN_LATE : UT_TAKEN_REFUSED;
     }
     uint32_t i = op->plan.rx_of[h->stage - 1][host], slot = 0;
     while (i != UINT32_MAX &&
@@ -333,7 +339,7 @@ void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now)
         memcpy(&len, c->rx.stash + at, 2);
         const uint8_t *packet = c->rx.stash + at + 2;
         ut_data h;
-        int bad = ut_data_decode(&h, packet, len, ut_job_check(j));
+        int bad = ut_data_decode(&h, packet, len, UT_CHECK_NOTHING); /* that was done when it came */
         assert(!bad);
         enum ut_taken taken = ut_op_data(j, host, &h, now);
         if (taken == UT_TAKEN_EARLY) {
