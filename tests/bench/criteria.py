@@ -74,6 +74,9 @@ UNSHAPED: dict[tuple[int, int], tuple[float, float]] = {
 # (hosts, Mbit/s of every link) at which a bucket of 25 MB is measured; four hosts on 1 Gbit/s are in LOSS.
 RATES = ((4, 250), (4, 300), (4, 400), (4, 500), (4, 700), (2, 500), (2, 1000))
 RATE_P50 = 1.02  # to the better Gloo's: nothing is lost, and both have to move the same bytes
+# Seconds from the first rank's call to the last one's, four hosts, 25 MB, 1 Gbit/s: in training no two call together.
+APART_S = (0.01, 0.02)
+APART_P50 = 1.05
 OWN_LOSS_RATIO, OWN_BOUND_RATIO = 1.06, 1.05
 CROSS_GROWTH = 1.05
 CPU_NS_PER_BYTE = 0.45
@@ -155,6 +158,15 @@ def rate_checks(case: str, found: Mapping[str, Series]) -> list[Check]:
         Check(case, "p50 to better Gloo", own.p50 / better(found, "p50"), RATE_P50),
         Check(case, "share of bytes missing", own.missing, 0.0),
         wakeups_check(case, own),
+        machine_cpu_check(case, found, CPU_SHAPED),
+    ]
+
+
+def apart_checks(case: str, found: Mapping[str, Series]) -> list[Check]:
+    own = found[OWN]
+    return [
+        Check(case, "p50 to better Gloo", own.p50 / better(found, "p50"), APART_P50),
+        Check(case, "share of bytes missing", own.missing, 0.0),
         machine_cpu_check(case, found, CPU_SHAPED),
     ]
 

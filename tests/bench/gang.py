@@ -78,13 +78,14 @@ class Gang:
         self._lines(START_S, "start")
 
     def run(self, size: int, iterations: int, seconds: float, mode: str = "bounded", deadline: float | None = None,
-            patience: float = 300.0) -> list[float]:  # fmt: skip
+            patience: float = 300.0, apart_s: float = 0.0) -> list[float]:  # fmt: skip
         """Measures up to |iterations| ops of |size| bytes, and none more once |seconds| have passed (one at least).
-        Returns of each the slowest rank's microseconds.
+        Returns of each the slowest rank's microseconds. The last rank calls |apart_s| after the first.
 
         Raises GangError when a rank fails, or has said nothing for |patience| seconds beyond that.
         """
-        request = {"bytes": size, "iterations": iterations, "seconds": seconds, "mode": mode, "deadline": deadline}
+        request = {"bytes": size, "iterations": iterations, "seconds": seconds, "mode": mode, "deadline": deadline,
+                   "apart_s": apart_s}  # fmt: skip
         ranks = self.ask(request, seconds + patience)
         return [max(times) for times in zip(*(rank["us"] for rank in ranks), strict=True)]
 

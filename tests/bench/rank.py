@@ -6,7 +6,8 @@ on its output. All ranks are asked the same. An iteration starts behind a barrie
 own result is there; whoever asked takes the slowest. The barrier is an all-reduce of one number that is not timed, and
 carries whether somebody's time is up, so that all ranks stop after the same iteration.
 
-A request: bytes, iterations, seconds (of all iterations together), and for Ultima mode and deadline (seconds or null).
+A request: bytes, iterations, seconds (of all iterations together), apart_s (how long after the first rank the last one
+calls; the others call in between, in turns), and for Ultima mode and deadline (seconds or null).
 The answer: us (of each iteration). What is worked out of each op comes in a second answer, to the request "account",
 for the CPU that it takes is the benchmark's own: wrong (elements of complete results that were looked at), and for
 Ultima the receipts in short.
@@ -167,10 +168,13 @@ def measure(contender: Contender, request: dict[str, Any]) -> Measured:
     count = request["bytes"] // 4
     found = Measured()
     end = time.monotonic() + request["seconds"]
+    step_s = request.get("apart_s", 0.0) / max(1, contender.world - 1)
     while len(found.us) < request["iterations"]:
         contender.fill(count)
         if contender.meet(bool(found.us) and time.monotonic() > end):
             break
+        if step_s:
+            time.sleep((int(os.environ["RANK"]) + len(found.us)) % contender.world * step_s)
         start = time.perf_counter_ns()
         returned = contender.reduce(count, request)
         found.us.append((time.perf_counter_ns() - start) / 1e3)

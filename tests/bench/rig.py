@@ -182,10 +182,11 @@ class Rig:
     def turns(self, size: int, ops: int, seconds: float, contenders: Sequence[str] = CONTENDERS, rounds: int = 4,
               mode: str | Mapping[str, str] = "bounded", deadline: float | None = None,
               before: Callable[[], None] | None = None,
-              rival_ops: int | None = None) -> dict[str, Series]:  # fmt: skip
+              rival_ops: int | None = None, apart_s: float = 0.0) -> dict[str, Series]:  # fmt: skip
         """Measures |size| bytes on each of |contenders|: |ops| ops, or as many as |seconds| allow, over |rounds|.
 
-        |rival_ops|: the most of Gloo's. |mode|: of all, or by contender. Two ops of each warm up first; then |before|
+        |rival_ops|: the most of Gloo's. |mode|: of all, or by contender. |apart_s|: from the first rank's call to the
+        last one's. Two ops of each warm up first; then |before|
         is called, which makes the network bad. Each contender goes first in some round: what runs before must not
         always be the same. Raises GangError.
         """
@@ -207,7 +208,7 @@ class Rig:
                 self._note(f"{self.hosts} hosts, {size} B, {name}, round {turn + 1} of {rounds}")
                 its_mode = mode if isinstance(mode, str) else mode.get(name, "bounded")
                 meter = self.meter(name)
-                us = self.gang(name).run(size, due, time_s, its_mode, deadline)
+                us = self.gang(name).run(size, due, time_s, its_mode, deadline, apart_s=apart_s)
                 series.usage += meter.used()
                 account = self.gang(name).account()
                 series.us += us

@@ -221,6 +221,19 @@ def rates(effort: Effort, note: Note) -> Table:
     return table
 
 
+def apart(effort: Effort, note: Note) -> Table:
+    """Ranks that call one after the other, where those of the other tables leave a barrier together."""
+    table = Table("apart", "Ranks that call apart, N=4, 1 Gbit/s, 25 MB; times are from the first call on")
+    with Rig(HOSTS, MB25, RATE, note=note) as rig:
+        for apart_s in criteria.APART_S:
+            case = f"{apart_s * 1e3:.0f} ms"
+            table.cases[case] = found = rig.turns(
+                MB25, effort.ops // 4, effort.seconds / 2, rounds=effort.rounds, rival_ops=effort.rival_ops,
+                apart_s=apart_s)  # fmt: skip
+            table.checks += criteria.apart_checks(case, found)
+    return table
+
+
 def fair(effort: Effort, note: Note) -> Table:
     """Ten seconds on one link with a cubic TCP flow in the same direction."""
     table = Table("fair", "Beside one cubic TCP flow from host 0 to host 1, N=2, 1 Gbit/s, 25 MB")
@@ -303,6 +316,7 @@ STUDIES: dict[str, Callable[[Effort, Note], Table]] = {
     "unshaped": unshaped,
     "loss": loss,
     "rates": rates,
+    "apart": apart,
     "slow": slow,
     "coded": coded,
     "cross": cross,

@@ -8,7 +8,8 @@ import threading
 import time
 from collections import Counter, deque
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -188,6 +189,30 @@ def test_rates__time_wakeups_and_cpu_have_a_limit_each() -> None:
         "wake-ups a second of the busiest thread": "FAIL",
         "CPU of the machine per op to better Gloo": "FAIL",
     }
+
+
+def test_apart__time_and_cpu_have_a_limit_each() -> None:
+    found = _case(1000.0, 1100.0, 1051.0)
+    for name, cpu_s in (("gloo cubic", 10.0), ("gloo bbr", 12.0), (OWN, 14.0)):
+        found[name].usage = Usage(cpu_s, Counter({7: 100}), 1.0)
+    found[OWN].receipts = [[_receipt()]]
+    verdicts = {name: check.verdict for name, check in _by_name(criteria.apart_checks("case", found)).items()}
+    assert verdicts == {
+        "p50 to better Gloo": "FAIL",
+        "share of bytes missing": "pass",
+        "CPU of the machine per op to better Gloo": "pass",
+    }
+
+
+def test_measure__ranks_call_apart_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setattr(time, "sleep", slept.append)
+    contender = SimpleNamespace(
+        world=4, fill=lambda count: None, meet=lambda stop: False, reduce=lambda *_: None, wrong=lambda *_: 0
+    )
+    measure(cast(Any, contender), {"bytes": 4, "iterations": 5, "seconds": 60, "apart_s": 0.03})
+    assert slept == pytest.approx([0.02, 0.03, 0.0, 0.01, 0.02])
 
 
 def test_meter__counts_the_named_threads_alone() -> None:

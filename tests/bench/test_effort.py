@@ -20,7 +20,13 @@ class _Gang:
         self.asked: list[int] = []
 
     def run(
-        self, size: int, ops: int, seconds: float, mode: str = "bounded", deadline: float | None = None
+        self,
+        size: int,
+        ops: int,
+        seconds: float,
+        mode: str = "bounded",
+        deadline: float | None = None,
+        apart_s: float = 0.0,
     ) -> list[float]:
         self.asked.append(ops)
         return [1000.0] * ops
