@@ -40,7 +40,8 @@ def nothing_lost(rank: int, mine: Any) -> Any:
 def test_step_ok__one_rank_without_the_others_stops_all() -> None:
     """Rank 2 is cut off: the others have a usable average, and only it has none."""
     with FakeDaemon(world_size=3) as daemon:
-        states = [HookState(FakeGroup(daemon.connect(rank)), deadline=SHORT) for rank in range(3)]
+        # Who calls later than that behind the others is left out too, as a thread of a busy machine may.
+        states = [HookState(FakeGroup(daemon.connect(rank)), deadline="1s") for rank in range(3)]
         daemon.leave_out(2)
         assert on_all(states, send()) == [0.5, 0.5, 2.0]
         daemon.leave_out()

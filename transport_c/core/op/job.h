@@ -59,6 +59,15 @@ static inline ut_op *ut_job_op(ut_job *j, uint64_t seq)
     return &j->op[seq % UT_OPS_MAX];
 }
 
+/* Whether data of op |seq| is kept until the op opens here. What is kept for one that may never come would take the
+ * sender's credit for good. */
+static inline bool ut_job_is_to_come(const ut_job *j, uint64_t seq)
+{
+    const ut_op *op = &j->op[seq % UT_OPS_MAX];
+    bool begins = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
+    return begins || (seq >= j->next_open && seq < j->next_open + j->gathering->early);
+}
+
 /* What a decoder must check: the checksum, or nothing where a cipher's tag was checked already. */
 static inline enum ut_check ut_job_check(const ut_job *j)
 {

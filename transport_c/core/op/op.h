@@ -181,8 +181,6 @@ bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f
 void ut_op_feedback(ut_job *j, uint32_t host, const ut_feedback *f, ut_ns now);
 /* Applies what |host|'s stored record says about |op|. */
 void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now);
-/* Whether data of op |seq| is kept until the op opens here. */
-bool ut_op_is_to_come(const ut_job *j, uint64_t seq);
 /* Looks again at what |host| sent early: an op has opened. */
 void ut_op_unstash(ut_job *j, uint32_t host, ut_ns now);
 

@@ -33,10 +33,10 @@ static uint64_t told_by(const ut_job *j, uint32_t host)
 {
     const ut_claims *c = &j->claims[host];
     uint64_t told = 0;
-    if (j->partial || j->incast.gated)
-        return 0; /* who gives nothing sends nothing; and who has no turn waits for it */
+    if (j->gathering->starts_together || j->incast.gated)
+        return 0; /* it opens here as well now, and who gives nothing sends nothing; who has no turn waits for it */
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        if (c->seen[k] && c->record[k].op_seq >= c->tx_floor && ut_op_is_to_come(j, c->record[k].op_seq))
+        if (c->seen[k] && c->record[k].op_seq >= c->tx_floor && ut_job_is_to_come(j, c->record[k].op_seq))
             told += first_part_of(j, &c->record[k]);
     return told;
 }

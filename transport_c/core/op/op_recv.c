@@ -39,14 +39,6 @@ typedef struct place {
     uint32_t slot;
 } place;
 
-/* What is kept for an op that may never come would take the sender's credit for good. */
-bool ut_op_is_to_come(const ut_job *j, uint64_t seq)
-{
-    const ut_op *op = &j->op[seq % UT_OPS_MAX];
-    bool begins = op->seq == seq && (op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING);
-    return begins || (seq >= j->next_open && seq < j->next_open + j->gathering->early);
-}
-
 /* Finds it. USED: it is found. */
 static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret)
 {
@@ -56,7 +48,7 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
         return UT_TAKEN_REFUSED;
     ut_job_heard(j, host, seq);
     if (op->seq != seq || op->state != UT_OP_RUNNING) {
-        if (ut_op_is_to_come(j, seq))
+        if (ut_job_is_to_come(j, seq))
             return UT_TAKEN_EARLY;
         return seq < j->next_open ? UT_TAKEN_LATE : UT_TAKEN_REFUSED;
     }
