@@ -30,6 +30,7 @@ from ultima.daemon.engine.engine import NEVER, Engine, EngineConfig, JobConfig, 
 from ultima.daemon.engine.structs import job_config
 from ultima.daemon.observe.progress import judge
 from ultima.daemon.trainers.attach import create_memfd, make_bell
+from ultima.v1 import types_pb2
 
 JOB = JobConfig(
     hosts=2,
@@ -332,6 +333,9 @@ async def test_whole_way__daemon_killed_and_back(house: House, victim: int) -> N
     array = np.full(50_000, 30 + victim, np.float32)
     handle = await asyncio.to_thread(lambda: jobs[victim].allreduce_async(array, deadline=20))
     assert jobs[victim].reconnects == 1
+    # Its daemon has found the others; an op that one of them began before it has found that daemon would be without it.
+    alive = [daemons[job.rank] for job in others]
+    await eventually_async(lambda: all_see(alive, victim), "the others have found it again")
     results = await reduce(others, 30, deadline=20)
     results.append((array, await asyncio.to_thread(handle.wait)))
     for step in (40, 50):
@@ -355,6 +359,11 @@ async def test_whole_way__trainer_gone_in_the_middle(house: House) -> None:
     assert not receipt.complete
     await eventually_async(lambda: one_host_absent(daemons[0]), "told to the other host")
     jobs[0].close()
+
+
+async def all_see(daemons: list[Native], host: int) -> bool:
+    answers = [await status(daemon) for daemon in daemons]  # type: ignore[arg-type]
+    return all(answer.jobs and answer.jobs[0].hosts[host].state == types_pb2.HOST_STATE_UP for answer in answers)
 
 
 async def one_host_absent(daemon: Native) -> bool:
