@@ -132,7 +132,7 @@ static const struct shortfall {
     {4, 100000, 5, 128 * KIB, 1024 * KIB, SIM_PLAIN, bursts, {.ratio_most = 1.60, .lost_most = 0.060}},
     {8, 10000, 5, 128 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.07, .lost_most = 0.005}},
     {16, 100000, 5, 64 * KIB, MB25, SIM_PLAIN, bursts, {.ratio_most = 1.30, .lost_most = 0.100}},
-    {4, 10000, 20, 128 * KIB, MB25, SIM_APART, bursts, {.ratio_most = 1.08, .lost_most = 0.009}},
+    {4, 10000, 20, 128 * KIB, MB25, SIM_APART, bursts, {.ratio_most = 1.08, .lost_most = 0.006}},
     {8, 1000, 20, 128 * KIB, MB25, SIM_SLOW, unasked, {.ratio_most = 1.07, .lost_most = 0.025, .healthy_most = 1.35}},
     {8, 10000, 20, 128 * KIB, MB25, SIM_LATE, bursts, {.ratio_most = 1.08, .lost_most = 0.025}},
     {4, 1000, 20, 128 * KIB, MB25, SIM_RIVAL, rival, {.share_least = 0.4, .share_most = 0.9}},
