@@ -368,7 +368,7 @@ async def all_see(daemons: list[Native], host: int) -> bool:
 
 async def one_host_absent(daemon: Native) -> bool:
     answer = await status(daemon)  # type: ignore[arg-type]
-    return bool(answer.jobs) and answer.jobs[0].hosts[1].state == 3
+    return bool(answer.jobs) and answer.jobs[0].hosts[1].state == types_pb2.HOST_STATE_ABSENT
 
 
 async def test_whole_way__idle_daemon_is_small(house: House) -> None:

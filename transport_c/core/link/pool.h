@@ -74,7 +74,7 @@ typedef struct ut_pool {
 typedef struct ut_inlet {
     uint64_t granted;     /* bytes that the peer may have sent in all; grants are absolute */
     uint64_t outstanding; /* how many of them have not come */
-    uint64_t early;       /* bytes that came before anybody here knew of them: they use up the standing credit */
+    uint64_t early;       /* bytes that came before their op was open here: they use up the standing credit */
     uint64_t more;        /* bytes that the peer is known to have for us */
     uint64_t told;        /* bytes that it has told of for what is not open here; the early ones are among them */
     uint64_t kept;        /* so many early bytes are kept */
