@@ -14,14 +14,18 @@ enum { WINDOW = 256 * 1024, PACKET = 1472 };
 static ut_conn tx, rx;
 static uint8_t stash[2][512 * 1024];
 static uint32_t acked_slots, lost_slots, last_lost;
+static uint64_t acked_sum; /* of the numbers of these slots, squared: of what was told and no other sum is likely */
 static ut_ns now;
 
-static void fate(void *context, const ut_sent *s, bool acked)
+static void fate(void *context, const ut_sent *s, uint32_t packets, bool acked)
 {
     (void)context;
-    if (acked)
-        acked_slots++;
-    else {
+    CHECK(packets >= 1 && (acked || packets == 1));
+    if (acked) {
+        acked_slots += packets;
+        for (uint32_t i = 0; i < packets; i++)
+            acked_sum += (uint64_t)(s->slot + i) * (s->slot + i);
+    } else {
         lost_slots++;
         last_lost = s->slot;
     }
@@ -57,7 +61,7 @@ static void send_slots(uint32_t first, uint32_t count, bool arrive)
 {
     for (uint32_t i = 0; i < count; i++) {
         CHECK(ut_conn_may_send(&tx, PACKET) > 0);
-        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, first + i, PACKET, false, now);
+        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, first + i, 1, PACKET, false, now);
         if (arrive)
             ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 100 * UT_US);
     }

@@ -44,7 +44,7 @@ static uint32_t load_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-uint32_t ut_crc32c_plain(uint32_t crc, const void *data, size_t len)
+static uint32_t of_plain(uint32_t crc, const void *data, size_t len)
 {
     const uint8_t *p = data;
     crc = ~crc;
@@ -59,7 +59,7 @@ uint32_t ut_crc32c_plain(uint32_t crc, const void *data, size_t len)
 }
 
 /* |a| * x^31 ... x^0 by the bits of |b|, and then 33 times x. */
-uint32_t ut_crc32c_times_plain(uint32_t a, uint32_t b)
+static uint32_t times_plain(uint32_t a, uint32_t b)
 {
     const uint32_t by_x[2] = {0, 0x82f63b78};
     uint32_t product = 0;
@@ -71,6 +71,19 @@ uint32_t ut_crc32c_times_plain(uint32_t a, uint32_t b)
         product = product >> 1 ^ by_x[product & 1];
     return product;
 }
+
+static uint32_t copy_plain(void *dst, const void *src, size_t len)
+{
+    memcpy(dst, src, len);
+    return of_plain(0, src, len);
+}
+
+static uint32_t times_header_plain(const uint64_t header[4], uint32_t b)
+{
+    return times_plain(of_plain(0, header, 32), b);
+}
+
+const ut_crc32c_kernels ut_crc32c_plain = {of_plain, copy_plain, times_plain, times_header_plain};
 
 #if UT_KERNELS_X86
 #include <immintrin.h>
@@ -121,9 +134,17 @@ SSE42_LEAF uint32_t crc_streams(uint32_t crc, const uint8_t *p, size_t bytes, ui
     return (uint32_t)(c ^ _mm_crc32_u64(0, crc_moved((uint32_t)a, over_two) ^ crc_moved((uint32_t)b, over_one)));
 }
 
-SSE42 uint32_t ut_crc32c_times_sse42(uint32_t a, uint32_t b)
+SSE42 static uint32_t times_sse42(uint32_t a, uint32_t b)
 {
     return (uint32_t)_mm_crc32_u64(0, crc_moved(a, b));
+}
+
+SSE42 static uint32_t times_header_sse42(const uint64_t header[4], uint32_t b)
+{
+    uint64_t crc = UINT32_MAX;
+    for (unsigned i = 0; i < 4; i++)
+        crc = _mm_crc32_u64(crc, header[i]);
+    return (uint32_t)_mm_crc32_u64(0, crc_moved(~(uint32_t)crc, b));
 }
 
 /* What moves 16 bytes over |d| bits: the first eight bytes by x^(d + 63), the last eight by x^(d - 1), mod P and
@@ -185,7 +206,7 @@ SSE42_LEAF uint32_t crc_mixed(uint32_t crc, const uint8_t *p)
     return (uint32_t)(c ^ _mm_crc32_u64(0, moved));
 }
 
-SSE42 uint32_t ut_crc32c_sse42(uint32_t crc, const void *data, size_t len)
+SSE42 static uint32_t of_sse42(uint32_t crc, const void *data, size_t len)
 {
     const uint8_t *p = data;
     crc = ~crc;
@@ -211,6 +232,16 @@ SSE42 uint32_t ut_crc32c_sse42(uint32_t crc, const void *data, size_t len)
     return ~crc_serial(crc, p, len);
 }
 
+/* In two passes: the second finds all in the first-level cache. */
+static uint32_t copy_sse42(void *dst, const void *src, size_t len)
+{
+    const uint32_t crc = of_sse42(0, src, len);
+    memcpy(dst, src, len);
+    return crc;
+}
+
+const ut_crc32c_kernels ut_crc32c_sse42 = {of_sse42, copy_sse42, times_sse42, times_header_sse42};
+
 /* ---- carry-less products ---- */
 
 #define CLMUL __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,pclmul,sse4.2")))
@@ -233,8 +264,17 @@ CLMUL_LEAF __m512i load512(const uint8_t *p)
     return _mm512_loadu_si512((const void *)p);
 }
 
+/* The 64 bytes at |p|, which are copied to |to| unless it is NULL. */
+CLMUL_LEAF __m512i take512(const uint8_t *p, uint8_t *to)
+{
+    const __m512i v = load512(p);
+    if (to)
+        _mm512_storeu_si512((void *)to, v);
+    return v;
+}
+
 /* |state| and the |r| bytes at |p| after it, 0 < r < 64, as one block: its first r bytes move over the other 64. */
-CLMUL_LEAF __m512i fold_rest(__m512i state, const uint8_t *p, size_t r)
+CLMUL_LEAF __m512i fold_rest(__m512i state, const uint8_t *p, size_t r, uint8_t *to)
 {
     static const uint8_t COUNT[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                       16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
@@ -242,8 +282,11 @@ CLMUL_LEAF __m512i fold_rest(__m512i state, const uint8_t *p, size_t r)
                                       48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
     const __mmask64 rest = ((__mmask64)1 << r) - 1;
     const __m512i from = _mm512_add_epi8(load512(COUNT), _mm512_set1_epi8((char)r));
+    const __m512i last = _mm512_maskz_loadu_epi8(rest, p);
+    if (to)
+        _mm512_mask_storeu_epi8(to, rest, last);
     const __m512i head = _mm512_maskz_permutexvar_epi8(rest << (64 - r), from, state);
-    const __m512i tail = _mm512_permutex2var_epi8(state, from, _mm512_maskz_loadu_epi8(rest, p));
+    const __m512i tail = _mm512_permutex2var_epi8(state, from, last);
     return fold(head, in_all_lanes(OVER_64), tail);
 }
 
@@ -257,31 +300,48 @@ CLMUL_LEAF uint32_t reduce(__m512i state)
     return (uint32_t)_mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(lane, 1));
 }
 
-CLMUL uint32_t ut_crc32c_avx512(uint32_t crc, const void *data, size_t len)
+/* |to|: where the bytes are copied to, or NULL, as the compiler is to know. Of fewer than 64 bytes there is no copy. */
+CLMUL_LEAF uint32_t crc_wide(uint32_t crc, const uint8_t *p, size_t len, uint8_t *to)
 {
-    const uint8_t *p = data;
+#define TAKE(at) take512(p + (at), to ? to + (at) : NULL)
+#define PASS(bytes) (p += (bytes), to = to ? to + (bytes) : NULL, len -= (bytes))
     crc = ~crc;
     if (len < 64)
         return ~crc_serial(crc, p, len);
     const __m512i over_64 = in_all_lanes(OVER_64);
-    __m512i a = _mm512_xor_si512(load512(p), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
-    p += 64;
-    len -= 64;
+    __m512i a = _mm512_xor_si512(TAKE(0), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    PASS(64);
     if (len >= 192) {
         const __m512i over_256 = in_all_lanes(OVER_256);
-        __m512i b = load512(p), c = load512(p + 64), d = load512(p + 128);
-        for (p += 192, len -= 192; len >= 256; p += 256, len -= 256) {
-            a = fold(a, over_256, load512(p));
-            b = fold(b, over_256, load512(p + 64));
-            c = fold(c, over_256, load512(p + 128));
-            d = fold(d, over_256, load512(p + 192));
+        __m512i b = TAKE(0), c = TAKE(64), d = TAKE(128);
+        for (PASS(192); len >= 256; PASS(256)) {
+            a = fold(a, over_256, TAKE(0));
+            b = fold(b, over_256, TAKE(64));
+            c = fold(c, over_256, TAKE(128));
+            d = fold(d, over_256, TAKE(192));
         }
         a = fold(a, in_all_lanes(OVER_192), fold(b, in_all_lanes(OVER_128), fold(c, over_64, d)));
     }
-    for (; len >= 64; p += 64, len -= 64)
-        a = fold(a, over_64, load512(p));
+    for (; len >= 64; PASS(64))
+        a = fold(a, over_64, TAKE(0));
     if (len > 0)
-        a = fold_rest(a, p, len);
+        a = fold_rest(a, p, len, to);
     return ~reduce(a);
+#undef TAKE
+#undef PASS
 }
+
+CLMUL static uint32_t of_avx512(uint32_t crc, const void *data, size_t len)
+{
+    return crc_wide(crc, data, len, NULL);
+}
+
+CLMUL static uint32_t copy_avx512(void *dst, const void *src, size_t len)
+{
+    if (len < 64)
+        return copy_sse42(dst, src, len);
+    return crc_wide(0, src, len, dst);
+}
+
+const ut_crc32c_kernels ut_crc32c_avx512 = {of_avx512, copy_avx512, times_sse42, times_header_sse42};
 #endif

@@ -13,22 +13,20 @@ struct choice {
     const ut_kernels *kernels;
     const ut_hadamard_kernels *hadamard;
     const ut_sparse_kernels *sparse;
-    ut_crc32c_fn *crc32c;
-    ut_crc32c_times_fn *times;
+    const ut_crc32c_kernels *crc32c;
     enum ut_isa isa;
 };
-static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain,    &ut_sparse_plain,
-                                           ut_crc32c_plain,   ut_crc32c_times_plain, UT_ISA_PLAIN};
+static const struct choice choice_plain = {&ut_kernels_plain, &ut_hadamard_plain, &ut_sparse_plain, &ut_crc32c_plain,
+                                           UT_ISA_PLAIN};
 static _Atomic(const struct choice *) chosen = &choice_plain;
 
 #if UT_KERNELS_X86
-static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2,     &ut_sparse_avx2,
-                                          ut_crc32c_sse42,  ut_crc32c_times_sse42, UT_ISA_AVX2};
-static const struct choice choice_avx512 = {&ut_kernels_avx512,    &ut_hadamard_avx512,
-                                            &ut_sparse_avx512,     ut_crc32c_sse42,
-                                            ut_crc32c_times_sse42, UT_ISA_AVX512}; /* the first Xeons */
-static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512,   &ut_sparse_avx512,
-                                                  ut_crc32c_avx512,   ut_crc32c_times_sse42, UT_ISA_AVX512};
+static const struct choice choice_avx2 = {&ut_kernels_avx2, &ut_hadamard_avx2, &ut_sparse_avx2, &ut_crc32c_sse42,
+                                          UT_ISA_AVX2};
+static const struct choice choice_avx512 = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
+                                            &ut_crc32c_sse42, UT_ISA_AVX512}; /* the first Xeons */
+static const struct choice choice_avx512_clmul = {&ut_kernels_avx512, &ut_hadamard_avx512, &ut_sparse_avx512,
+                                                  &ut_crc32c_avx512, UT_ISA_AVX512};
 
 static bool has_avx2(void)
 {
@@ -154,31 +152,47 @@ size_t ut_hadamard_decode(void *dst, const void *src, const ut_hadamard_block *b
 
 uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
 {
-    return now()->crc32c(crc, data, len);
+    return now()->crc32c->of(crc, data, len);
+}
+
+uint32_t ut_crc32c_copy(void *dst, const void *src, size_t len)
+{
+    return now()->crc32c->copy(dst, src, len);
 }
 
 /* x^(8 * len - 33) mod P, by squaring x^(8 - 33): what moves a checksum over |len| bytes in one `times`. */
-static uint32_t over_bytes(ut_crc32c_times_fn *times, size_t len)
+static uint32_t over_bytes(const ut_crc32c_kernels *kernels, size_t len)
 {
     uint32_t over = 0xa9cdda0d, square = 0xbf818109; /* x^-33 and x^-25 */
-    for (; len > 0; len >>= 1, square = times(square, square))
+    for (; len > 0; len >>= 1, square = kernels->times(square, square))
         if (len & 1)
-            over = times(over, square);
+            over = kernels->times(over, square);
+    return over;
+}
+
+/* The same. Nearly all packets have one length: its constant is kept. The two halves travel in one word. */
+static inline uint32_t over_packet(const ut_crc32c_kernels *kernels, size_t len)
+{
+    static _Atomic uint64_t last;
+    const uint64_t kept = atomic_load_explicit(&last, memory_order_relaxed);
+    if (kept >> 32 == len && kept != 0)
+        return (uint32_t)kept;
+    const uint32_t over = over_bytes(kernels, len);
+    if (len <= UINT32_MAX)
+        atomic_store_explicit(&last, (uint64_t)len << 32 | over, memory_order_relaxed);
     return over;
 }
 
 uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
 {
-    /* Nearly all packets have one length: its constant is kept. The two halves travel in one word. */
-    static _Atomic uint64_t last;
-    const uint64_t kept = atomic_load_explicit(&last, memory_order_relaxed);
-    ut_crc32c_times_fn *const times = now()->times;
-    if (kept >> 32 == len && kept != 0)
-        return times(a, (uint32_t)kept) ^ b;
-    const uint32_t over = over_bytes(times, len);
-    if (len <= UINT32_MAX)
-        atomic_store_explicit(&last, (uint64_t)len << 32 | over, memory_order_relaxed);
-    return times(a, over) ^ b;
+    const ut_crc32c_kernels *const kernels = now()->crc32c;
+    return kernels->times(a, over_packet(kernels, len)) ^ b;
+}
+
+uint32_t ut_crc32c_headed(const uint64_t header[4], uint32_t crc, size_t len)
+{
+    const ut_crc32c_kernels *const kernels = now()->crc32c;
+    return kernels->times_header(header, over_packet(kernels, len)) ^ crc;
 }
 
 size_t ut_keep(float *kept, const float *add, size_t n, const ut_selection *s)

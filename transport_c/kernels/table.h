@@ -15,9 +15,15 @@
 typedef size_t ut_fold_fn(void *out, const void *a, const void *in, size_t n, uint32_t divisor);
 typedef size_t ut_finish_fn(void *dst, const void *a, size_t n, uint32_t divisor);
 typedef size_t ut_place_fn(void *dst, const void *src, size_t n);
-typedef uint32_t ut_crc32c_fn(uint32_t crc, const void *data, size_t len);
-/* a * b * x^33 mod P (the CRC's polynomial), all three bit-reversed: the product as the CPU's instructions give it. */
-typedef uint32_t ut_crc32c_times_fn(uint32_t a, uint32_t b);
+
+typedef struct ut_crc32c_kernels {
+    uint32_t (*of)(uint32_t crc, const void *data, size_t len);
+    uint32_t (*copy)(void *dst, const void *src, size_t len);
+    /* a * b * x^33 mod P (the CRC's polynomial), all three bit-reversed: the product as the CPU's instructions give it.
+     */
+    uint32_t (*times)(uint32_t a, uint32_t b);
+    uint32_t (*times_header)(const uint64_t header[4], uint32_t b); /* the same, of the CRC32C of four words */
+} ut_crc32c_kernels;
 
 typedef struct ut_kernels {
     ut_fold_fn *fold[UT_DTYPES_END][UT_REDOPS_END][4]; /* last index: ut_fold_how */
@@ -44,8 +50,7 @@ typedef struct ut_sparse_kernels {
 extern const ut_kernels ut_kernels_plain;
 extern const ut_hadamard_kernels ut_hadamard_plain;
 extern const ut_sparse_kernels ut_sparse_plain;
-ut_crc32c_fn ut_crc32c_plain;
-ut_crc32c_times_fn ut_crc32c_times_plain;
+extern const ut_crc32c_kernels ut_crc32c_plain;
 
 /* These may only be called where the CPU has the instructions; dispatch.c checks that. (-DUT_KERNELS_PORTABLE leaves
  * them out, as a build for another CPU does.) */
@@ -57,9 +62,8 @@ extern const ut_hadamard_kernels ut_hadamard_avx2;
 extern const ut_hadamard_kernels ut_hadamard_avx512;
 extern const ut_sparse_kernels ut_sparse_avx2;   /* AVX2 */
 extern const ut_sparse_kernels ut_sparse_avx512; /* AVX-512 F, BW, DQ, VL */
-ut_crc32c_fn ut_crc32c_sse42;                    /* SSE4.2, PCLMULQDQ */
-ut_crc32c_fn ut_crc32c_avx512;                   /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
-ut_crc32c_times_fn ut_crc32c_times_sse42;
+extern const ut_crc32c_kernels ut_crc32c_sse42;  /* SSE4.2, PCLMULQDQ */
+extern const ut_crc32c_kernels ut_crc32c_avx512; /* those and AVX-512 F, BW, VL, VBMI, VPCLMULQDQ */
 #endif
 
 #endif

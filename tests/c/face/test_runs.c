@@ -10,12 +10,15 @@
 
 enum { OPS = 6 };
 
-static uint32_t said; /* CRC32C of all packets, in the order in which they left */
+static uint32_t said;      /* CRC32C of all packets, in the order in which they left */
+static uint32_t spoil_ppm; /* of all packets one bit is turned */
 
 static void listen_in(uint32_t from, uint32_t to, uint32_t port, uint8_t *packet, size_t len)
 {
     uint8_t where[] = {(uint8_t)from, (uint8_t)to, (uint8_t)port};
     said = ut_crc32c(ut_crc32c(said, where, sizeof where), packet, len);
+    if (check_below(1000000) < spoil_ppm)
+        packet[check_below(check_below(2) ? len : UT_DATA_HEADER)] ^= (uint8_t)(1 << check_below(8));
 }
 
 /* All hosts give doubles, so that shards have several packets: element i of host h is 2^h + i. */
@@ -49,6 +52,7 @@ static outcome world(uint64_t seed, bool in_runs, const uint8_t *algorithm)
     begin(algorithm);
     loss_ppm = (uint32_t)check_below(3) * 30000;
     late_ppm = (uint32_t)check_below(3) * 30000;
+    spoil_ppm = (uint32_t)check_below(2) * 30000;
     change = listen_in;
     said = 0;
     joins = in_runs;

@@ -89,7 +89,8 @@ static void bring(uint32_t host, uint32_t slot, float scale)
         payload[k] = scale * own_at(slot, k);
     CHECK(!ut_fold_moot(&fold, &plan.schedule.step[i], slot));
     CHECK(ut_transfer_mark(&plan.transfer[i], slot));
-    ut_fold_add(&fold, &plan.schedule.step[i], slot, (const uint8_t *)payload, floats_of(slot) * 4, 1);
+    ut_fold_add(&fold, &plan.schedule.step[i], slot,
+                &(ut_payloads){.first = (const uint8_t *)payload, .len = floats_of(slot) * 4, .slots = 1}, 1);
 }
 
 static void check_slot(uint32_t slot, float times, unsigned ranks)

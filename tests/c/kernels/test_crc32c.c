@@ -125,6 +125,46 @@ static void ut_crc32c_join__is_the_sum_of_both_in_a_row(void)
     }
 }
 
+/* Of a header and a payload of any length, with a length that is new and with the one of the call before. */
+static void ut_crc32c_headed__is_the_sum_of_both_in_a_row(void)
+{
+    fill();
+    FOR_EACH_ISA(isa)
+    for (int round = 0; round < 300; round++) {
+        const size_t len = round % 3 ? check_below(3000) : 1440;
+        uint64_t header[4];
+        memcpy(header, room, sizeof header);
+        room[check_below(32)] ^= (uint8_t)check_random();
+        const uint32_t payload = ut_crc32c(0, room + 32, len);
+        for (int again = 0; again < 2; again++) {
+            memcpy(header, room, sizeof header);
+            CHECK_MSG(ut_crc32c_headed(header, payload, len) == ut_crc32c(0, room, 32 + len), "%s, %zu bytes",
+                      ISA_NAMES[isa], len);
+        }
+    }
+}
+
+/* It copies these bytes and no others, of any length and alignment; the sanitizer watches both ends of the source. */
+static void ut_crc32c_copy__copies_and_sums(void)
+{
+    static uint8_t to[3200];
+    fill();
+    FOR_EACH_ISA(isa)
+    for (int round = 0; round < 600; round++) {
+        const size_t len = round < 300 ? (size_t)round : check_below(3000), at = 1 + check_below(64);
+        uint8_t *const exact = malloc(len + 1);
+        if (!CHECK(exact != NULL))
+            return;
+        memcpy(exact + 1, room, len); /* odd, and up to the end */
+        memset(to, 0xa5, sizeof to);
+        CHECK_HEX(ut_crc32c_copy(to + at, exact + 1, len), ut_crc32c(0, room, len));
+        CHECK_BYTES(to + at, room, len);
+        CHECK_EQ(to[at - 1], 0xa5);
+        CHECK_EQ(to[at + len], 0xa5);
+        free(exact);
+    }
+}
+
 /* Not only equal to the definition: one wrong bit anywhere in a packet changes the sum. */
 static void ut_crc32c__sees_every_bit(void)
 {
@@ -151,10 +191,10 @@ static void ut_crc32c__each_path_by_itself(void)
         if (!CHECK(exact != NULL))
             return;
         memcpy(exact, room, len);
-        CHECK_HEX(ut_crc32c(7, exact, len), ut_crc32c_plain(7, room, len));
+        CHECK_HEX(ut_crc32c(7, exact, len), ut_crc32c_plain.of(7, room, len));
 #if UT_KERNELS_X86
         if (isa == UT_ISA_AVX512)
-            CHECK_HEX(ut_crc32c_sse42(7, exact, len), ut_crc32c_plain(7, room, len));
+            CHECK_HEX(ut_crc32c_sse42.of(7, exact, len), ut_crc32c_plain.of(7, room, len));
 #endif
         free(exact);
     }
@@ -168,6 +208,8 @@ int main(int argc, char **argv)
     RUN(ut_crc32c__long_lengths);
     RUN(ut_crc32c__chains);
     RUN(ut_crc32c_join__is_the_sum_of_both_in_a_row);
+    RUN(ut_crc32c_headed__is_the_sum_of_both_in_a_row);
+    RUN(ut_crc32c_copy__copies_and_sums);
     RUN(ut_crc32c__sees_every_bit);
     RUN(ut_crc32c__each_path_by_itself);
     return check_end();

@@ -36,7 +36,7 @@ static void ut_conn__lost_bytes_come_back_as_credit(void)
     uint8_t packet[PACKET] = {0};
     send_slots(0, 1, false);
     for (uint32_t i = 1; i < n; i++) {
-        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, 1, PACKET, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
         ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
     }
@@ -54,9 +54,9 @@ static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
     fresh();
     uint8_t packet[PACKET] = {0};
     uint64_t early = 0;
-    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, false, now);
+    ut_conn_sending(&tx, 7, 1 << 6, 0, 1, SHORT, false, now);
     for (uint32_t i = 1; ut_conn_may_send(&tx, PACKET); i++, early += PACKET) {
-        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, PACKET, false, now);
+        uint64_t pn = ut_conn_sending(&tx, 8, 1 << 6, i, 1, PACKET, false, now);
         CHECK(ut_conn_stash(&rx, packet, PACKET));
         ut_conn_received(&rx, pn, 1, PACKET, 0, false, false, now);
     }
@@ -65,7 +65,7 @@ static void ut_conn__a_short_lost_packet_has_credit_for_its_repair(void)
     CHECK_EQ(lost_slots, 1);
     CHECK(WINDOW - early >= SHORT && WINDOW - early < PACKET);
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), 1);
-    ut_conn_sending(&tx, 7, 1 << 6, 0, SHORT, false, now);
+    ut_conn_sending(&tx, 7, 1 << 6, 0, 1, SHORT, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, PACKET), 0); /* one at a time */
 }
 
@@ -85,6 +85,35 @@ static void ut_conn__lost_when_overtaken(void)
     CHECK_EQ(last_lost, 100);
 }
 
+/* What came is told once, each packet of it, whichever lie in a row, and whether their slots do. */
+static void ut_conn__tells_the_fate_of_each(void)
+{
+    fresh();
+    uint32_t came = 0, slot = 0;
+    uint64_t sum = acked_sum;
+    for (int round = 0; round < 300; round++) {
+        for (uint32_t n = (uint32_t)check_below(90); n > 0; n--) {
+            const uint32_t some = 1 + (uint32_t)check_below(4), bytes = check_below(20) ? PACKET : 100;
+            slot = check_below(9) ? slot : (uint32_t)check_below(5000);
+            const uint64_t pn = ut_conn_sending(&tx, 7 + (check_below(30) == 0), 3, slot, some, bytes, false, now);
+            for (uint32_t i = 0; i < some; i++, slot++) {
+                if (check_below(12) == 0)
+                    continue;
+                ut_conn_received(&rx, pn + i, 1, bytes, 0, false, false, now);
+                sum += (uint64_t)slot * slot;
+                came++;
+            }
+            now += 10 * UT_US;
+        }
+        now += 100 * UT_US;
+        feedback();
+        CHECK_EQ(acked_slots, came);
+        CHECK_EQ(acked_sum, sum);
+        CHECK_EQ(tx.tx.acked_packets, came);
+        CHECK_EQ(tx.tx.bytes - tx.tx.lost_bytes - tx.tx.flying_bytes, rx.rx.bytes);
+    }
+}
+
 /* One that was sent a quarter of the round trip later has come. When such a loss turns out to be none, the path
  * reorders packets, and more time is left to them. */
 static void ut_conn__lost_when_overtaken_by_a_later_one(void)
@@ -93,7 +122,7 @@ static void ut_conn__lost_when_overtaken_by_a_later_one(void)
     send_slots(0, 4, true);
     feedback();
     const ut_ns sent = now;
-    uint64_t late = ut_conn_sending(&tx, 7, 1 << 6, 100, PACKET, false, now);
+    uint64_t late = ut_conn_sending(&tx, 7, 1 << 6, 100, 1, PACKET, false, now);
     now += tx.tx.srtt / 4 - 5 * UT_US;
     ut_ns at = now;
     send_slots(10, 1, true);
@@ -209,7 +238,7 @@ static void ut_conn__the_tail_is_probed_sooner(void)
     feedback();
     send_slots(40, 1, false);
     ut_ns usual = ut_conn_pto(&tx);
-    ut_conn_sending(&tx, 7, 1 << 6, 41, PACKET, true, now);
+    ut_conn_sending(&tx, 7, 1 << 6, 41, 1, PACKET, true, now);
     CHECK(usual > UT_HOLD_NS);
     CHECK_EQ(ut_conn_pto(&tx), usual - UT_HOLD_NS + UT_TIMER_MIN_NS);
     rx.tx.srtt = 200 * UT_US;
@@ -240,7 +269,7 @@ static void ut_conn__lost_by_time(void)
 static void ut_conn__late_arrival_undoes_the_loss(void)
 {
     fresh();
-    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 5, PACKET, false, now);
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 5, 1, PACKET, false, now);
     send_slots(10, 60, true);
     feedback();
     CHECK_EQ(lost_slots, 1);
@@ -278,13 +307,13 @@ static void ut_conn__tail_probe(void)
 static void ut_conn__srtt_follows_rfc6298(void)
 {
     fresh();
-    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, PACKET, false, now);
+    uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, 0, 1, PACKET, false, now);
     ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 2 * UT_MS);
     now += 5 * UT_MS; /* 2 ms there, 3 ms held */
     feedback();
     CHECK_EQ(tx.tx.srtt, 2 * UT_MS);
     CHECK_EQ(tx.tx.rttvar, UT_MS);
-    pn = ut_conn_sending(&tx, 7, 1 << 6, 1, PACKET, false, now);
+    pn = ut_conn_sending(&tx, 7, 1 << 6, 1, 1, PACKET, false, now);
     ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now + 10 * UT_MS);
     now += 10 * UT_MS;
     feedback();
@@ -298,7 +327,7 @@ static void ut_conn__long_silence_does_not_wedge(void)
     fresh();
     tx.tx.grant = UINT64_MAX / 2;
     for (uint32_t i = 0; i < UT_SENT_MAX; i++)
-        ut_conn_sending(&tx, 7, 1 << 6, i, 40, false, now);
+        ut_conn_sending(&tx, 7, 1 << 6, i, 1, 40, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
     now += UT_SECOND;
     CHECK(ut_conn_tick(&tx, now, fate, NULL));
@@ -318,14 +347,14 @@ static void ut_conn__a_peer_that_sleeps_has_lost_nothing(void)
     uint32_t most = ut_conn_may_send(&tx, 40);
     CHECK_GE(most, UT_SENT_MAX * 9 / 10);
     for (uint32_t i = 0; i < most; i++)
-        ut_conn_sending(&tx, 7, 1 << 6, i, 40, false, now);
+        ut_conn_sending(&tx, 7, 1 << 6, i, 1, 40, false, now);
     CHECK_EQ(ut_conn_may_send(&tx, 40), 0);
     for (unsigned probes = 1; probes <= 2; probes++) {
         now = tx.tx.last + ut_conn_pto(&tx);
         CHECK(ut_conn_tick(&tx, now, fate, NULL));
         CHECK_EQ(lost_slots, probes);
         CHECK_GE(ut_conn_may_send(&tx, 40), 1); /* its memory was kept for it */
-        ut_conn_sending(&tx, 7, 1 << 6, last_lost, 40, true, now);
+        ut_conn_sending(&tx, 7, 1 << 6, last_lost, 1, 40, true, now);
     }
     for (uint64_t pn = 0; pn < tx.tx.next; pn++)
         ut_conn_received(&rx, pn, 1, 40, 0, false, false, now);
@@ -342,6 +371,7 @@ int main(int argc, char **argv)
     RUN(ut_conn__lost_bytes_come_back_as_credit);
     RUN(ut_conn__a_short_lost_packet_has_credit_for_its_repair);
     RUN(ut_conn__lost_when_overtaken);
+    RUN(ut_conn__tells_the_fate_of_each);
     RUN(ut_conn__lost_when_overtaken_by_a_later_one);
     RUN(ut_conn__a_late_answer_is_no_reordering);
     RUN(ut_conn__bursts_are_short_after_losses_in_a_row);

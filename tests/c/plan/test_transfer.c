@@ -28,8 +28,8 @@ static void ut_transfer__against_a_model(void)
         memset(came, 0, sizeof came);
         memset(lost, 0, sizeof lost);
         for (int k = 0; k < 3000 && t.slots; k++) {
-            uint32_t slot = (uint32_t)check_below(t.slots), taken;
-            switch (check_below(3)) {
+            uint32_t slot = (uint32_t)check_below(t.slots), taken, row = 0;
+            switch (check_below(5)) {
             case 0:
                 CHECK_EQ(ut_transfer_mark(&t, slot), !came[slot]);
                 came[slot] = true;
@@ -39,6 +39,23 @@ static void ut_transfer__against_a_model(void)
                 ut_transfer_lose(&t, slot);
                 lost[slot] = lost[slot] || !came[slot];
                 break;
+            case 2: {
+                const uint32_t most = check_below(2) ? 200 : 3;
+                const uint32_t slots = (uint32_t)check_below(UT_MIN2(t.slots - slot, most) + 1);
+                ut_transfer_mark_run(&t, slot, slots);
+                for (; row < slots; row++) {
+                    came[slot + row] = true;
+                    lost[slot + row] = false;
+                }
+                break;
+            }
+            case 3: {
+                uint32_t most = (uint32_t)check_below(300);
+                while (row < most && slot + row < t.slots && !came[slot + row])
+                    row++;
+                CHECK_EQ(ut_transfer_absent(&t, slot, most), row);
+                break;
+            }
             default: {
                 uint32_t lowest = 0;
                 while (lowest < t.slots && !lost[lowest])

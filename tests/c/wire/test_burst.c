@@ -30,7 +30,8 @@ static void data_append__copies(void)
             for (size_t at = 0; at < FULL; at++)
                 kept[i][at] = payload[at] = (uint8_t)check_random();
             const ut_data h = header(40 + i, payload, lengths[i]);
-            ut_data_append(&b, &h, payload, lengths[i]);
+            ut_data_form form = ut_data_form_of(&h);
+            ut_data_append(&b, &form, payload, lengths[i], i % 2 ? &h.payload_crc : NULL);
         }
         memset(payload, 0xee, sizeof payload);
         CHECK_EQ(b.segments, 3);
@@ -45,6 +46,36 @@ static void data_append__copies(void)
     }
 }
 
+/* The header of each packet is made of the one before: number and offset go on, also over the ends of their ranges. */
+static void data_append__goes_on(void)
+{
+    static uint8_t payload[3][FULL];
+    static ut_burst b;
+    ut_burst_begin(&b, &peer, UT_PORT_DATA, NULL, 0);
+    ut_data first = header(UINT32_MAX, payload[0], FULL);
+    first.op_seq = 0x12345678;
+    first.ultima = (ut_ultima){0x5678, UINT32_MAX - 3 * FULL + 1, 0xffff, 1, 15};
+    ut_data_form form = ut_data_form_of(&first);
+    for (uint32_t i = 0; i < 3; i++) {
+        for (size_t at = 0; at < FULL; at++)
+            payload[i][at] = (uint8_t)check_random();
+        ut_data_append(&b, &form, payload[i], FULL, NULL);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        ut_data h;
+        CHECK_EQ(ut_data_decode(&h, b.memory + i * (UT_DATA_HEADER + FULL), UT_DATA_HEADER + FULL, UT_CHECK_SUM),
+                 UT_OK);
+        CHECK_EQ(h.pn, (uint32_t)(UINT32_MAX + i));
+        CHECK_EQ(h.op_seq, 0x12345678);
+        CHECK_EQ(h.ultima.offset, UINT32_MAX - (3 - i) * FULL + 1);
+        CHECK_EQ(h.ultima.timeout, 0xffff);
+        CHECK_EQ(h.ultima.last, 1);
+        CHECK_EQ(h.ultima.incast, 15);
+        CHECK_EQ(h.payload_crc, ut_crc32c(0, payload[i], FULL));
+        CHECK_BYTES(h.payload, payload[i], FULL);
+    }
+}
+
 /* As many packets as an engine may have in a burst fill it and no more: the sanitizers would see a byte behind it. */
 static void data_append__fills_a_burst(void)
 {
@@ -54,7 +85,8 @@ static void data_append__fills_a_burst(void)
     ut_burst_begin(b, &peer, UT_PORT_DATA, NULL, 0);
     for (uint32_t i = 0; i < most; i++) {
         const ut_data h = header(i, payload, FULL);
-        ut_data_append(b, &h, payload, FULL);
+        ut_data_form form = ut_data_form_of(&h);
+        ut_data_append(b, &form, payload, FULL, &h.payload_crc);
     }
     CHECK_EQ(b->segments, most);
     CHECK_EQ(b->bytes, most * (UT_DATA_HEADER + FULL));
@@ -90,6 +122,7 @@ int main(int argc, char **argv)
 {
     check_begin(argc, argv);
     RUN(data_append__copies);
+    RUN(data_append__goes_on);
     RUN(data_append__fills_a_burst);
     RUN(control__is_the_only_segment);
     return check_end();

@@ -55,6 +55,64 @@ static size_t some_data(uint8_t *packet, ut_data *h, size_t payload)
     return UT_DATA_HEADER + payload;
 }
 
+/* Packets that a sender makes one of the other are a run, and each is as it decodes by itself; what differs in any bit
+ * of its header is not of the run, and what differs in its payload is spoilt. */
+static void ut_run__of_what_follows(void)
+{
+    enum { PAYLOAD = 1440, GAP = 16, EACH = UT_DATA_HEADER + PAYLOAD + GAP, PACKETS = UT_RUN_MOST + 1 };
+    static uint8_t room[PACKETS * EACH];
+    for (int round = 0; round < 20; round++) {
+        const size_t payload = round % 2 ? PAYLOAD : 1 + check_below(PAYLOAD);
+        ut_data h;
+        ut_data_run r;
+        const size_t len = some_data(room, &h, payload);
+        h.ultima.offset /= 2; /* no bucket ends behind the range of offsets */
+        ut_data_form form = ut_data_form_of(&h);
+        for (uint32_t i = 0; i < PACKETS; i++) {
+            uint8_t *packet = room + i * EACH;
+            for (size_t k = 0; k < payload; k++)
+                packet[UT_DATA_HEADER + k] = (uint8_t)check_random();
+            ut_data_form_encode(packet, &form, ut_crc32c(0, packet + UT_DATA_HEADER, payload), payload);
+        }
+        CHECK_EQ(ut_data_decode(&h, room, len, UT_CHECK_SUM), UT_OK);
+        ut_run_begin(&r, &h, room, EACH);
+        CHECK(!ut_run_goes_on(&r, room + 2 * EACH, len)); /* one is left out */
+        for (uint32_t i = 1; i < UT_RUN_MOST; i++) {
+            uint8_t *packet = room + i * EACH;
+            CHECK(!ut_run_goes_on(&r, packet, len - 1));
+            for (unsigned bit = 0; bit < 8 * UT_DATA_HEADER; bit++) {
+                if (bit / 32 == UT_CHECKSUM_AT / 4)
+                    continue; /* which tells of the payload as well */
+                packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+                CHECK(!ut_run_goes_on(&r, packet, len));
+                packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            }
+            size_t at = UT_CHECKSUM_AT + check_below(4) + (i % 2 ? UT_DATA_HEADER - UT_CHECKSUM_AT : 0);
+            at = UT_MIN2(at, len - 1);
+            packet[at] ^= 4;
+            CHECK(ut_run_goes_on(&r, packet, len));
+            CHECK_EQ(ut_run_add(&r, UT_CHECK_SUM), UT_ERR_CHECKSUM);
+            CHECK_EQ(r.packets, i);
+            packet[at] ^= 4;
+            CHECK_EQ(ut_run_add(&r, UT_CHECK_SUM), UT_OK);
+        }
+        CHECK(!ut_run_goes_on(&r, room + UT_RUN_MOST * EACH, len)); /* it is full */
+        for (uint32_t i = 0; i < UT_RUN_MOST; i++) {
+            ut_data alone;
+            CHECK_EQ(ut_data_decode(&alone, room + i * EACH, len, UT_CHECK_SUM), UT_OK);
+            const ut_data of_run = ut_run_packet(&r, i);
+            CHECK_EQ(of_run.pn, alone.pn);
+            CHECK_EQ(of_run.payload_crc, alone.payload_crc);
+            CHECK(of_run.payload == alone.payload && of_run.payload_len == alone.payload_len);
+            CHECK(of_run.flags == alone.flags && of_run.stage == alone.stage && of_run.coverage == alone.coverage);
+            CHECK(of_run.cid == alone.cid && of_run.view == alone.view && of_run.time_us == alone.time_us);
+            CHECK_EQ(of_run.op_seq, alone.op_seq);
+            CHECK(of_run.ultima.offset == alone.ultima.offset && of_run.ultima.last == alone.ultima.last);
+            CHECK(of_run.ultima.timeout == alone.ultima.timeout && of_run.ultima.incast == alone.ultima.incast);
+        }
+    }
+}
+
 static void ut_data__golden(void)
 {
     /* The fields at their places; the checksum is that of the packet with zeros in its field. */
@@ -316,6 +374,7 @@ int main(int argc, char **argv)
     ut_kernels_init(UT_ISA_AVX512);
     RUN(ut_ultima__spec_vectors);
     RUN(ut_data__golden);
+    RUN(ut_run__of_what_follows);
     RUN(ut_data__round_trip);
     RUN(ut_data__damage_is_found);
     RUN(ut_wire_peek__reads_the_path_and_no_more);

@@ -5,8 +5,6 @@
 #include "core/face/engine_impl.h"
 #include "core/wire/pieces.h"
 
-enum { RUN_MOST = 16 }; /* packets of a run: that many payloads still lie in the first-level cache when they are used */
-
 static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
 {
     uint32_t host = cid & (UT_HOSTS_MAX - 1);
@@ -133,66 +131,71 @@ static void take_data(ut_engine *e, ut_job *j, uint32_t host, const ut_data *h, 
     ut_taken_count(&e->stats, taken, h->payload_len);
 }
 
-/* Packets of one aggregate that follow each other in one transfer, and that wait to be taken in as one. */
+/* Packets of one datagram aggregate that wait to be taken in as one. */
 typedef struct run {
     ut_job *job;
     uint32_t host;
-    uint32_t packets;
-    ut_data h[RUN_MOST];
-    const uint8_t *at[RUN_MOST];
-    size_t len[RUN_MOST];
+    ut_data_run data; /* without packets: none waits */
 } run;
 
 /* What cannot be taken in as one is taken packet by packet, with the same outcome. */
 static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
 {
-    uint32_t n = 0, bytes = 0;
-    ut_conn *c = r->packets ? &r->job->conn[r->host] : NULL;
+    const ut_data *first = &r->data.first;
+    const uint32_t packets = r->data.packets;
+    uint32_t n = 0;
     uint64_t pn;
-    if (r->packets > 1 && !c->shut && !(r->h[0].flags & UT_FLAG_REPAIR) &&
-        ut_conn_check_pn(c, r->h[0].pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
+    r->data.packets = 0;
+    if (packets == 0)
+        return;
+    ut_conn *c = &r->job->conn[r->host];
+    const uint32_t len = ut_wire_packet((uint32_t)first->payload_len, 0), bytes = len + r->job->frame.overhead;
+    if (packets > 1 && !c->shut && !(first->flags & UT_FLAG_REPAIR) &&
+        ut_conn_check_pn(c, first->pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
         c->rx.last = now;
-        n = ut_op_data_run(r->job, r->host, r->h, r->packets, now);
-    }
-    bool urgent = false;
-    for (uint32_t i = 0; i < n; i++) {
-        bytes += (uint32_t)r->len[i] + r->job->frame.overhead;
-        e->stats.bytes_used += r->h[i].payload_len;
-        urgent = urgent || is_urgent(&r->h[i]);
+        r->data.packets = packets;
+        n = ut_op_data_run(r->job, r->host, &r->data, now);
+        r->data.packets = 0;
     }
     if (n > 0) {
-        ut_engine_came(e, n, bytes, pn + n - c->rx.next);
-        ut_conn_received(c, pn, n, bytes, r->h[n - 1].time_us, ce, urgent, now);
+        ut_engine_came(e, n, n * bytes, pn + n - c->rx.next);
+        ut_conn_received(c, pn, n, n * bytes, first->time_us, ce, is_urgent(first), now);
         e->stats.data_used += n;
+        e->stats.bytes_used += n * first->payload_len;
     }
-    for (; n < r->packets; n++)
-        take_data(e, r->job, r->host, &r->h[n], r->at[n], r->len[n], ce, now);
-    r->packets = 0;
+    for (; n < packets; n++) {
+        const ut_data h = ut_run_packet(&r->data, n);
+        take_data(e, r->job, r->host, &h, h.payload - UT_DATA_HEADER, len, ce, now);
+    }
 }
 
-static void input_data(ut_engine *e, run *r, uint8_t *packet, size_t len, bool ce, ut_ns now)
+/* A data packet that may begin a run. |stride|: how far behind it the next one lies. */
+static void input_data(ut_engine *e, run *r, uint8_t *packet, size_t len, size_t stride, bool ce, ut_ns now)
 {
     ut_job *j;
     uint32_t host;
-    if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, now, &j, &host))
+    ut_data h;
+    /* Without a cipher it is on the path of the packet before it if its header says so. */
+    bool same_path = r->data.packets > 0 && !r->job->conn[r->host].seal.cipher;
+    if (!same_path || !ut_run_goes_on(&r->data, packet, len)) {
+        if (!conn_of_packet(e, packet, &len, UT_KIND_DATA, now, &j, &host))
+            return;
+        same_path = r->data.packets > 0 && r->job == j && r->host == host;
+    }
+    if (same_path && ut_run_goes_on(&r->data, packet, len)) {
+        if (ut_run_add(&r->data, ut_job_check(r->job)))
+            count_undecodable(e, UT_ERR_CHECKSUM);
         return;
-    ut_data *h = &r->h[r->packets];
-    int error = ut_data_decode(h, packet, len, ut_job_check(j));
+    }
+    int error = ut_data_decode(&h, packet, len, ut_job_check(j));
     if (error) {
         count_undecodable(e, error);
         return;
     }
-    if (r->packets > 0 && !ut_data_follows(h, h - 1)) {
-        ut_data alone = *h;
-        take_run(e, r, ce, now);
-        *(h = r->h) = alone;
-    }
+    take_run(e, r, ce, now);
     r->job = j;
     r->host = host;
-    r->at[r->packets] = packet;
-    r->len[r->packets++] = len;
-    if (r->packets == RUN_MOST)
-        take_run(e, r, ce, now);
+    ut_run_begin(&r->data, &h, packet, stride);
 }
 
 static void input_piece(ut_engine *e, uint8_t *packet, size_t len, bool ce, ut_ns now)
@@ -297,7 +300,7 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
 {
     size_t at = 0;
     run r;
-    r.packets = 0;
+    r.data.packets = 0;
     if (stride == 0 || stride > len)
         stride = len;
     do {
@@ -306,7 +309,7 @@ void ut_engine_input(ut_engine *e, uint32_t port, uint8_t *data, size_t len, siz
         unsigned kind = ut_wire_kind(data + at, n);
         at += n;
         if (port == UT_PORT_DATA && kind != UT_KIND_PIECE && !ut_wire_is_feedback(kind)) {
-            input_data(e, &r, data + at - n, n, ce, now);
+            input_data(e, &r, data + at - n, n, stride, ce, now);
             continue;
         }
         take_run(e, &r, ce, now); /* what comes behind it may say that nothing more of it will be taken */

@@ -52,6 +52,14 @@ typedef struct ut_fold_rule {
     bool (*fill)(ut_op_fold *f, uint32_t chunk, uint32_t *at);
 } ut_fold_rule;
 
+/* What came for |slots| slots that follow each other: |len| bytes for each, |stride| bytes apart. */
+typedef struct ut_payloads {
+    const uint8_t *first;
+    size_t len, stride;
+    uint32_t slots;
+    const uint32_t *crc; /* CRC32C of each */
+} ut_payloads;
+
 /* What is known of the result so far. */
 typedef struct ut_fold_result {
     uint64_t thin;                   /* bit per chunk: it lacks ranks in some slot */
@@ -117,14 +125,15 @@ static inline bool ut_fold_takes(ut_op_fold *f, const ut_step *s, uint32_t slot,
 void ut_fold_has_result(ut_op_fold *f, uint32_t chunk, uint32_t slot, uint64_t at, size_t len, uint32_t crc);
 /* A contribution to this slot is of no use any more: its result is here, or its sum is closed. */
 bool ut_fold_moot(const ut_op_fold *f, const ut_step *s, uint32_t slot);
-/* Folds the contribution of |ranks| ranks in that came with step |s|. The slot is not moot, and |payload| has its
- * |len| bytes. */
-void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks);
-/* Places a result with CRC32C |crc|, from which |missing| ranks of the job are missing. */
-void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned missing,
-                   uint32_t crc);
-/* What a send of this slot carries, and the ranks in it. */
-const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, unsigned *ret_ranks);
+/* Folds contributions of |ranks| ranks in that came with step |s|, for the slots from |slot| on. None of these is moot,
+ * and |p| has the length of each. */
+void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned ranks);
+/* Places results likewise, from which |missing| ranks of the job are missing. */
+void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned missing);
+/* What a send of this slot carries, and the ranks in it. |*slots|: from so many slots, this one the first, it is to be;
+ * and of so many it lies there in a row, with as many ranks in each. */
+const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, uint32_t *slots,
+                               unsigned *ret_ranks);
 /* One host less will contribute to |chunk|, of which nothing came. */
 void ut_fold_fewer(ut_op_fold *f, uint32_t chunk);
 /* This host's own contribution has come while the op runs, from |ranks| ranks: `memory.src` holds it. The rule looks

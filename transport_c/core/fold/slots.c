@@ -176,14 +176,11 @@ static bool more_follows(const ut_op_fold *f, uint32_t chunk, uint64_t at)
     return at + UT_PREFETCH_AHEAD < f->plan->schedule.from[chunk + 1];
 }
 
-void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
+/* One slot of a plain sum. */
+static void add(ut_op_fold *f, uint32_t chunk, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks)
 {
-    if (f->rule) {
-        add_by_rule(f, s, slot, payload, len, ranks);
-        return;
-    }
-    uint32_t chunk = s->chunk, g = f->first[chunk] + slot;
-    uint64_t at = s->offset + (uint64_t)slot * f->payload;
+    uint32_t g = f->first[chunk] + slot;
+    uint64_t at = offset_of(f, chunk, slot);
     bool own = chunk == f->plan->schedule.own;
     bool first = (f->state[g] & FOLDS) == 0;
     bool last = (++f->state[g] & FOLDS) == f->due[chunk];
@@ -208,19 +205,19 @@ void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *
     }
 }
 
-void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned missing,
+void ut_fold_add(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned ranks)
+{
+    for (uint32_t i = 0; i < p->slots; i++)
+        if (f->rule)
+            add_by_rule(f, s, slot + i, p->first + i * p->stride, p->len, ranks);
+        else
+            add(f, s->chunk, slot + i, p->first + i * p->stride, p->len, ranks);
+}
+
+/* One slot's result is in its place. */
+static void placed(ut_op_fold *f, const ut_step *s, uint32_t slot, uint64_t at, size_t len, unsigned missing,
                    uint32_t crc)
 {
-    uint64_t at = s->offset + (uint64_t)slot * f->payload;
-    if (more_follows(f, s->chunk, at))
-        ut_prefetch_ahead(dst_at(f, at), len);
-    f->result.nonfinite += f->rule && f->rule->place
-                               ? f->rule->place(f, s)
-                               : ut_place(f->what->dtype, dst_at(f, at), payload, len / f->what->element);
-    if (f->plan->schedule.direct && !missing && s->stage == 2) {
-        add_digest(f, at, len, crc);
-        return;
-    }
     uint32_t g = f->first[s->chunk] + slot, up = f->up[s->chunk];
     f->weight[g] = (uint16_t)(f->world - UT_MIN2(missing, f->world));
     f->result.least_of[s->peer] = UT_MIN2(f->result.least_of[s->peer], f->weight[g]);
@@ -231,15 +228,36 @@ void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t
         ut_transfer_mark(&f->plan->transfer[up], slot);
 }
 
-const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, unsigned *ret_ranks)
+void ut_fold_place(ut_op_fold *f, const ut_step *s, uint32_t slot, const ut_payloads *p, unsigned missing)
+{
+    const bool by_rule = f->rule && f->rule->place, whole = f->plan->schedule.direct && !missing && s->stage == 2;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        const uint8_t *payload = p->first + i * p->stride;
+        uint64_t at = s->offset + (uint64_t)(slot + i) * f->payload;
+        if (more_follows(f, s->chunk, at))
+            ut_prefetch_ahead(dst_at(f, at), p->len);
+        f->result.nonfinite += by_rule ? f->rule->place(f, s)
+                                       : ut_place(f->what->dtype, dst_at(f, at), payload, p->len / f->what->element);
+        if (whole)
+            add_digest(f, at, p->len, p->crc[i]);
+        else
+            placed(f, s, slot + i, at, p->len, missing, p->crc[i]);
+    }
+}
+
+const uint8_t *ut_fold_payload(const ut_op_fold *f, const ut_step *s, uint32_t slot, uint32_t *slots,
+                               unsigned *ret_ranks)
 {
     uint64_t at = offset_of(f, s->chunk, slot);
     if (s->stage == 1 && f->due[s->chunk] == 0) {
         *ret_ranks = f->ranks;
         return src_at(f, at);
     }
-    uint32_t g = f->first[s->chunk] + slot;
+    uint32_t g = f->first[s->chunk] + slot, alike = 1;
     *ret_ranks = f->weight[g];
+    while (s->stage == 2 && alike < *slots && f->weight[g + alike] == f->weight[g])
+        alike++;
+    *slots = UT_MIN2(*slots, alike);
     if (ut_planted(UT_PLANT_WRONG_FORWARD) && s->stage == 1)
         return src_at(f, at);
     if (s->stage == 1)

@@ -173,8 +173,9 @@ enum ut_taken { UT_TAKEN_USED, UT_TAKEN_DUPLICATE, UT_TAKEN_LATE, UT_TAKEN_REFUS
 void ut_taken_count(ut_stats *stats, enum ut_taken taken, size_t payload);
 /* A data packet from |host| whose path checks are done. EARLY: keep it, its op is not open. */
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now);
-/* So many of |packets| that follow each other (ut_data_follows), from the first on, were used; 0: give them singly. */
-uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now);
+/* So many packets of |r|, from the first on, were used, none of which is a repair; the others are to be given singly.
+ */
+uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns now);
 /* The op's half of a feedback speaks of ops to which no peer can have come, or takes back words. Changes nothing. */
 bool ut_op_feedback_is_wild(const ut_job *j, uint32_t host, const ut_feedback *f);
 /* The op's half of a feedback that is not wild: records and floors. */
@@ -199,7 +200,7 @@ typedef struct ut_fate {
     uint32_t host;
     ut_ns now;
 } ut_fate;
-void ut_op_fate(void *context, const ut_sent *sent, bool acked);
+void ut_op_fate(void *context, const ut_sent *sent, uint32_t packets, bool acked);
 /* All sends to this peer are acknowledged, given up or closed; of |stage| 1 or 2 alone, or with 0 of both. */
 bool ut_op_sent_all(const ut_op *op, uint32_t host, unsigned stage);
 

@@ -62,6 +62,20 @@ static enum ut_taken find(ut_job *j, uint32_t host, const ut_data *h, place *ret
     return UT_TAKEN_USED;
 }
 
+/* Folds or places payloads that are new and of use, from the slot of |at| on; the headers of all are like |h|. */
+static void put(const place *at, const ut_data *h, const ut_payloads *p)
+{
+    ut_op *op = at->op;
+    ut_transfer *t = at->transfer;
+    if (at->step->stage == 1 && !op->plan.schedule.placed) {
+        t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
+        ut_fold_add(&op->fold, at->step, at->slot, p, h->coverage);
+    } else {
+        t->weight = at->step->stage == 1 ? h->coverage : t->weight;
+        ut_fold_place(&op->fold, at->step, at->slot, p, at->step->stage == 1 ? 0 : h->coverage);
+    }
+}
+
 /* Takes a payload in at its place. */
 static enum ut_taken take(const place *at, const ut_data *h)
 {
@@ -88,25 +102,16 @@ static enum ut_taken take(const place *at, const ut_data *h)
     }
     if (h->flags & UT_FLAG_REPAIR)
         op->account.bytes_repaired += len;
-    if (s->stage == 1 && !op->plan.schedule.placed) {
-        t->weight = (uint16_t)(t->weight ? UT_MIN2(t->weight, h->coverage) : h->coverage);
-        ut_fold_add(&op->fold, s, slot, payload, len, h->coverage);
-    } else {
-        t->weight = s->stage == 1 ? h->coverage : t->weight;
-        ut_fold_place(&op->fold, s, slot, payload, len, s->stage == 1 ? 0 : h->coverage, h->payload_crc);
-    }
+    put(at, h, &(ut_payloads){.first = payload, .len = len, .slots = 1, .crc = &h->payload_crc});
     return UT_TAKEN_USED;
 }
 
-/* |packets|, the first and the last of which are given, were used. */
-static void note(ut_job *j, uint32_t host, const place *at, const ut_data *first, const ut_data *last, uint32_t packets,
-                 ut_ns now)
+/* |packets| like |h| were used. */
+static void note(ut_job *j, uint32_t host, const place *at, const ut_data *h, uint32_t packets, ut_ns now)
 {
     at->transfer->last = now;
-    ut_witness_data(&at->op->account, host, first, packets, now);
-    ut_op_packet_time(j, at->op, host, first, at->transfer, now);
-    if (packets > 1)
-        ut_op_packet_time(j, at->op, host, last, at->transfer, now);
+    ut_witness_data(&at->op->account, host, h, packets, now);
+    ut_op_packet_time(j, at->op, host, h, at->transfer, now);
 }
 
 enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
@@ -117,33 +122,38 @@ enum ut_taken ut_op_data(ut_job *j, uint32_t host, const ut_data *h, ut_ns now)
         taken = take(&at, h);
     if (taken != UT_TAKEN_USED)
         return taken;
-    note(j, host, &at, h, h, 1, now);
+    note(j, host, &at, h, 1, now);
     if (ut_transfer_over(at.transfer))
         ut_op_check(j, at.op, now);
     return taken;
 }
 
-uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data *h, uint32_t packets, ut_ns now)
+/* How many packets of |r|, from the first on, are new, of use, and not the one that ends the transfer: that one comes
+ * alone, when all others have been noted. */
+static uint32_t usable(const ut_job *j, const place *at, const ut_data_run *r)
 {
+    const ut_transfer *t = at->transfer;
+    uint32_t n = ut_transfer_absent(t, at->slot, r->packets), needed = 0;
+    if (n > 0 && ut_transfer_slot_bytes(t, at->slot + n - 1, j->payload) != r->first.payload_len)
+        n--;
+    while (needed < n && !(at->step->stage == 1 && ut_fold_moot(&at->op->fold, at->step, at->slot + needed)))
+        needed++;
+    return needed > 0 && t->done + needed == t->slots ? needed - 1 : needed;
+}
+
+uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns now)
+{
+    const ut_data *h = &r->first;
     place at;
     if (find(j, host, h, &at) != UT_TAKEN_USED || at.op->fold.rule || at.transfer->closed)
         return 0;
-    const uint32_t first = at.slot;
-    uint32_t n = 0;
-    while (n < packets && first + n < at.transfer->slots && !ut_transfer_has(at.transfer, first + n) &&
-           ut_transfer_slot_bytes(at.transfer, first + n, j->payload) == h[n].payload_len &&
-           !(at.step->stage == 1 && ut_fold_moot(&at.op->fold, at.step, first + n)))
-        n++;
-    if (n > 0 && at.transfer->done + n == at.transfer->slots)
-        n--; /* the one that ends the transfer comes alone, when all others have been noted */
-    for (uint32_t i = 0; i < n; i++) {
-        at.slot = first + i;
-        enum ut_taken taken = take(&at, &h[i]);
-        assert(taken == UT_TAKEN_USED);
-        (void)taken;
-    }
-    if (n > 0)
-        note(j, host, &at, h, &h[n - 1], n, now);
+    const uint32_t n = usable(j, &at, r);
+    if (n == 0)
+        return 0;
+    at.op->account.wire_received += n * h->payload_len;
+    ut_transfer_mark_run(at.transfer, at.slot, n);
+    put(&at, h, &(ut_payloads){h->payload, h->payload_len, r->stride, n, r->payload_crc});
+    note(j, host, &at, h, n, now);
     return n;
 }
 

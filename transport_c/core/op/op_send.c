@@ -27,12 +27,19 @@ static uint32_t allowance(ut_job *j, const ut_conn *c, ut_ns now)
 
 /* ---- building ---- */
 
-static uint8_t last_percentile(const ut_transfer *t, uint32_t slot)
+/* Last%ile of the packet with |slot|. |*alike|: as many slots from this one on, |*alike| at most, are full and have the
+ * same one. */
+static uint8_t last_percentile(const ut_transfer *t, uint32_t slot, uint32_t *alike)
 {
-    uint32_t nth = slot >= t->start ? slot - t->start : slot + t->slots - t->start;
-    if (nth + 1 == t->slots)
-        return 15;
-    return nth >= (uint64_t)t->slots * 99 / 100 ? 1 : 0;
+    const uint32_t nth = slot >= t->start ? slot - t->start : slot + t->slots - t->start;
+    const uint32_t tail = (uint32_t)((uint64_t)t->slots * 99 / 100);
+    if (nth + 1 == t->slots || slot + 1 == t->slots) {
+        *alike = 1;
+        return nth + 1 == t->slots ? 15 : nth >= tail;
+    }
+    *alike = UT_MIN2(*alike, (nth < tail ? tail : t->slots - 1) - nth);
+    *alike = UT_MIN2(*alike, t->slots - 1 - slot);
+    return nth >= tail;
 }
 
 /* It fits into what one feedback reports on, twice over. A longer one is answered on its way. */
@@ -41,23 +48,24 @@ static bool is_short(const ut_transfer *t)
     return t->slots <= UT_ACK_BITS / 2;
 }
 
-static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool repair, bool pieces, ut_ns now,
-                       ut_burst *b)
+/* Adds packets with slots that follow each other, from |slot| on: |most| at most, for which the burst has room. Returns
+ * how many it added, one at least; the others go in another form. */
+static uint32_t add_packets(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, uint32_t most, bool repair, bool pieces,
+                            ut_ns now, ut_burst *b)
 {
     const ut_step *s = &op->plan.schedule.step[i];
     const ut_transfer *t = &op->plan.transfer[i];
     ut_conn *c = &j->conn[s->peer];
-    uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
+    const uint32_t len = ut_transfer_slot_bytes(t, slot, j->payload);
+    uint32_t n = pieces ? 1 : most;
     unsigned ranks;
-    const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &ranks);
-    unsigned missing = j->world - UT_MIN2(j->world, ranks);
-    if (slot + UT_PREFETCH_AHEAD / j->payload < t->slots)
-        ut_prefetch_ahead(payload, len);
-    op->account.wire_sent += len;
-    uint8_t last = last_percentile(t, slot);
+    const uint8_t last = last_percentile(t, slot, &n);
+    const uint8_t *payload = ut_fold_payload(&op->fold, s, slot, &n, &ranks);
+    const uint32_t *crc = s->stage == 1 ? NULL : &op->fold.crc[op->fold.first[s->chunk] + slot];
+    const unsigned missing = j->world - UT_MIN2(j->world, ranks);
     const bool patient = last && is_short(t) && !(op->plan.schedule.lasting && s->stage == 1) && ut_job_is_calm(j, now);
-    uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, ut_wire_packet(len, j->frame.overhead),
-                                  repair || (last && !patient), now);
+    const uint64_t pn = ut_conn_sending(c, (uint32_t)op->seq, (uint8_t)i, slot, n,
+                                        ut_wire_packet(len, j->frame.overhead), repair || (last && !patient), now);
     ut_data h = {.flags = repair    ? UT_FLAG_REPAIR
                           : patient ? UT_FLAG_PATIENT
                                     : 0,
@@ -72,18 +80,25 @@ static void add_packet(ut_job *j, ut_op *op, uint32_t i, uint32_t slot, bool rep
                             .offset = (uint32_t)(s->offset + (uint64_t)slot * j->payload),
                             .timeout = op->time.learnt.field[s->stage - 1],
                             .last = last,
-                            .incast = (uint8_t)UT_MIN2(ut_job_incast_own(j), UT_INCAST_MAX)},
-                 .payload_crc =
-                     s->stage == 1 ? ut_crc32c(0, payload, len) : op->fold.crc[op->fold.first[s->chunk] + slot]};
-    if (op->what.collective == UT_BROADCAST && s->stage == 1 &&
-        !repair) /* what the root deals out comes back to it nowhere */
-        op->fold.result.digest += ut_digest_part(h.payload_crc, h.ultima.offset, len);
+                            .incast = (uint8_t)UT_MIN2(ut_job_incast_own(j), UT_INCAST_MAX)}};
+    op->account.wire_sent += n * len;
+    if (op->what.collective == UT_BROADCAST && s->stage == 1 && !repair)
+        for (uint32_t k = 0; k < n; k++) /* what the root deals out comes back to it nowhere */
+            op->fold.result.digest +=
+                ut_digest_part(ut_crc32c(0, payload + k * len, len), h.ultima.offset + k * len, len);
     if (pieces) {
         c->tx.sent[pn % UT_SENT_MAX].pieces = 1;
+        h.payload_crc = crc ? *crc : ut_crc32c(0, payload, len);
         ut_pieces_append(b, &h, payload, len, &j->frame);
-    } else {
-        ut_data_append(b, &h, payload, len);
+        return 1;
     }
+    ut_data_form form = ut_data_form_of(&h);
+    for (uint32_t k = 0; k < n; k++, payload += len) {
+        if (slot + k + UT_PREFETCH_AHEAD / j->payload < t->slots)
+            ut_prefetch_ahead(payload, len);
+        ut_data_append(b, &form, payload, len, crc ? crc + k : NULL);
+    }
+    return n;
 }
 
 static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t most, ut_ns now, ut_burst *b)
@@ -101,20 +116,26 @@ static bool burst_of(ut_job *j, ut_op *op, uint32_t i, bool repairs, uint32_t mo
     } else if (mtu->pieces) {
         most = 1; /* one packet to look with */
     }
-    for (uint32_t n = 0; n < most; n++) {
-        uint32_t slot;
+    for (uint32_t n = 0; n < most;) {
+        uint32_t slot, some = 1;
         if (repairs) {
             if (!ut_transfer_take_lost(t, &slot))
                 break;
         } else {
-            if (fresh_slots(op, s, t) == 0)
+            uint32_t fresh = fresh_slots(op, s, t);
+            if (fresh == 0)
                 break;
-            slot = ut_transfer_nth(t, t->next++);
-            if (ut_transfer_has(t, slot))
-                continue; /* its result came back before it went */
+            slot = ut_transfer_nth(t, t->next);
+            some = ut_transfer_absent(t, slot, UT_MIN2(fresh, most - n));
+            if (some == 0) {
+                t->next++, n++; /* its result came back before it went */
+                continue;
+            }
         }
-        add_packet(j, op, i, slot, repairs, pieces, now, b);
-        if (slot + 1 == t->slots)
+        some = add_packets(j, op, i, slot, some, repairs, pieces, now, b);
+        t->next += repairs ? 0 : some;
+        n += some;
+        if (slot + some == t->slots)
             break; /* perhaps shorter than the stride: it must be the burst's last */
     }
     if (b->segments == 0)
@@ -327,7 +348,7 @@ static void give_up(ut_op *op, ut_conn *c, uint32_t step, uint32_t slot, ut_ns n
         ut_conn_speak_at(c, now);
 }
 
-void ut_op_fate(void *context, const ut_sent *sent, bool acked)
+void ut_op_fate(void *context, const ut_sent *sent, uint32_t packets, bool acked)
 {
     const ut_fate *fate = context;
     ut_job *j = fate->job;
@@ -343,11 +364,11 @@ void ut_op_fate(void *context, const ut_sent *sent, bool acked)
         if (!ut_op_sends(op) || (uint32_t)op->seq != sent->op_seq)
             continue;
         uint32_t i = sent->step;
-        if (i >= op->plan.schedule.steps || sent->slot >= op->plan.transfer[i].slots)
+        if (i >= op->plan.schedule.steps || sent->slot + packets > op->plan.transfer[i].slots)
             return;
         ut_transfer *t = &op->plan.transfer[i];
         if (acked)
-            ut_transfer_mark(t, sent->slot);
+            ut_transfer_mark_run(t, sent->slot, packets);
         else if (!ut_op_repair_in_time(j, op, fate->host, t->lost + 1, fate->now))
             give_up(op, c, i, sent->slot, fate->now);
         else if (!t->closed)

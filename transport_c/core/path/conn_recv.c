@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/path/conn.h"
 
+#include "core/base/bits.h"
+
 enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn)
 {
     uint64_t pn = ut_expand32(c->rx.next, low);
@@ -63,8 +65,11 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
         c->rx.time_us = time_us;
         c->rx.time_at = now;
     }
-    for (; pn < end; pn++)
-        c->rx.bits[pn % UT_REPLAY_BITS / 64] |= 1ULL << pn % 64;
+    while (pn < end) {
+        uint64_t some = UT_MIN2(64 - pn % 64, end - pn);
+        c->rx.bits[pn % UT_REPLAY_BITS / 64] |= ut_bits_below((uint32_t)some) << pn % 64;
+        pn += some;
+    }
     c->rx.bytes += bytes;
     c->rx.packets += packets;
     c->rx.again_at = 0;

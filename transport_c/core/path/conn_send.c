@@ -7,6 +7,8 @@
  */
 #include "core/path/conn.h"
 
+#include "core/base/bits.h"
+
 enum {
     PROBE_PACKETS = 2,
     SILENT_PROBES = 3, /* without an answer, after which all that flew is taken for lost */
@@ -36,22 +38,25 @@ uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes)
     return (uint32_t)UT_MIN2(UT_MIN2(UT_MIN2(credit, memory), window), UINT32_MAX);
 }
 
-uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t bytes, bool urgent,
-                         ut_ns now)
+uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
+                         bool urgent, ut_ns now)
 {
-    assert(c->tx.next - c->tx.base < UT_SENT_MAX);
-    uint64_t pn = c->tx.next++;
-    *sent_at(c, pn) = (ut_sent){.op_seq = op_seq,
-                                .slot = slot,
-                                .time_us = (uint32_t)(now / UT_US),
-                                .bytes = (uint16_t)bytes,
-                                .step = step,
-                                .state = UT_SENT_FLYING};
-    c->tx.bytes += bytes;
-    c->tx.flying++;
-    c->tx.flying_bytes += bytes;
+    assert(c->tx.next - c->tx.base + packets <= UT_SENT_MAX);
+    const uint64_t pn = c->tx.next;
+    ut_sent sent = {.op_seq = op_seq,
+                    .slot = slot,
+                    .time_us = (uint32_t)(now / UT_US),
+                    .bytes = (uint16_t)bytes,
+                    .step = step,
+                    .state = UT_SENT_FLYING};
+    for (uint32_t i = 0; i < packets; i++, sent.slot++)
+        *sent_at(c, pn + i) = sent;
+    c->tx.next += packets;
+    c->tx.bytes += (uint64_t)packets * bytes;
+    c->tx.flying += packets;
+    c->tx.flying_bytes += (uint64_t)packets * bytes;
     c->tx.last = now;
-    c->tx.urgent = urgent ? pn + 1 : c->tx.urgent;
+    c->tx.urgent = urgent ? c->tx.next : c->tx.urgent;
     c->tx.blocked_since = UT_NEVER;
     c->tx.stuck = false;
     return pn;
@@ -69,26 +74,47 @@ ut_ns ut_conn_pto(const ut_conn *c)
     return UT_MIN2(ut_conn_silence(c) << UT_MIN2(c->tx.pto_doublings, 10), (ut_ns)UT_PTO_MAX_NS);
 }
 
-/* |newest_us|: when the newest packet was sent that had come by then. */
-static void acknowledge(ut_conn *c, ut_sent *s, uint32_t newest_us, ut_sent_fn *fate, void *context)
+/* It was only late: takes its credit back, for the receiver counts it too. One that was overtaken says that the path
+ * reorders. One that nobody overtook says that the peer was late, and that is in the round trips. |newest_us|: when the
+ * newest packet was sent that had come by then. */
+static void came_late(ut_conn *c, const ut_sent *s, uint32_t newest_us)
 {
+    c->tx.lost_bytes -= s->bytes;
+    c->tx.spurious_losses++;
+    if (c->tx.lost_packets - c->tx.spurious_losses <= c->tx.lost_before)
+        c->tx.hurry_to = 0; /* nothing has been lost since */
+    ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
+    if (s->state == UT_SENT_LOST)
+        c->tx.reorder = UT_MIN2(UT_MAX2(overtaken, c->tx.reorder), 2 * c->tx.srtt);
+}
+
+/* |older| was sent right before |s|, and their fates are alike. */
+static bool goes_with(const ut_sent *older, const ut_sent *s)
+{
+    return older->state == UT_SENT_FLYING && older->op_seq == s->op_seq && older->slot + 1 == s->slot &&
+           older->step == s->step && older->bytes == s->bytes && older->pieces == s->pieces;
+}
+
+/* The |most| packets up to number |pn| have come. Takes those of them whose fate is that of |pn|, and returns how many.
+ */
+static uint32_t acknowledge(ut_conn *c, uint64_t pn, uint32_t most, uint32_t newest_us, ut_sent_fn *fate, void *context)
+{
+    ut_sent *s = sent_at(c, pn);
+    uint32_t n = 1;
+    if (s->state == UT_SENT_NONE)
+        return 1; /* this was known */
     if (s->state == UT_SENT_FLYING) {
-        c->tx.flying--;
-        c->tx.flying_bytes -= s->bytes;
+        for (ut_sent *older; n < most && goes_with(older = sent_at(c, pn - n), s); s = older, n++)
+            s->state = UT_SENT_NONE;
+        c->tx.flying -= n;
+        c->tx.flying_bytes -= (uint64_t)n * s->bytes;
     } else {
-        /* It was only late: take its credit back, the receiver counts it too. One that was overtaken says that the path
-         * reorders. One that nobody overtook says that the peer was late, and that is in the round trips. */
-        c->tx.lost_bytes -= s->bytes;
-        c->tx.spurious_losses++;
-        if (c->tx.lost_packets - c->tx.spurious_losses <= c->tx.lost_before)
-            c->tx.hurry_to = 0; /* nothing has been lost since */
-        ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
-        if (s->state == UT_SENT_LOST)
-            c->tx.reorder = UT_MIN2(UT_MAX2(overtaken, c->tx.reorder), 2 * c->tx.srtt);
+        came_late(c, s, newest_us);
     }
     s->state = UT_SENT_NONE;
-    c->tx.acked_packets++;
-    fate(context, s, true);
+    c->tx.acked_packets += n;
+    fate(context, s, n, true);
+    return n;
 }
 
 static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_ns now, ut_sent_fn *fate, void *context)
@@ -101,7 +127,7 @@ static void lose(ut_conn *c, ut_sent *s, enum ut_sent_state as, ut_ns now, ut_se
     c->tx.flying_bytes -= s->bytes;
     c->tx.lost_bytes += s->bytes;
     c->tx.lost_packets++;
-    fate(context, s, false);
+    fate(context, s, 1, false);
 }
 
 /* The round trip that the feedback shows, 0 if none. */
@@ -212,23 +238,20 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
                            .acked = delivered(c),
                            .packets = (uint32_t)c->tx.acked_packets,
                            .lost = (uint32_t)c->tx.lost_packets};
-    bool progress = false;
+    const uint64_t before = c->tx.acked_packets;
     const uint32_t newest_us = sent_at(c, highest)->time_us;
     for (unsigned w = 0; w < f->ack_words; w++) {
-        uint64_t bits = f->ack[w];
-        while (bits) {
-            uint64_t back = (uint64_t)w * 64 + (uint64_t)__builtin_ctzll(bits);
-            bits &= bits - 1;
+        for (uint64_t bits = f->ack[w]; bits;) {
+            const uint32_t at = ut_bits_first(bits);
+            const uint64_t back = (uint64_t)w * 64 + at, beyond = ~(bits >> at);
             if (back > highest || highest - back < c->tx.base)
                 break; /* all further bits are older still */
-            ut_sent *s = sent_at(c, highest - back);
-            if (s->state == UT_SENT_NONE)
-                continue;
-            acknowledge(c, s, newest_us, fate, context);
-            progress = true;
+            const uint64_t row = beyond ? ut_bits_first(beyond) : 64, left = highest - back - c->tx.base + 1;
+            const uint32_t n = acknowledge(c, highest - back, (uint32_t)UT_MIN2(row, left), newest_us, fate, context);
+            bits &= ~(ut_bits_below(n) << at);
         }
     }
-    if (progress) {
+    if (c->tx.acked_packets != before) {
         c->tx.acked = UT_MAX2(c->tx.acked, highest + 1);
         c->tx.pto_doublings = 0;
         c->tx.last = now;

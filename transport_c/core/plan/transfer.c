@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/plan/transfer.h"
 
+#include "core/base/bits.h"
+
 void ut_transfer_init(ut_transfer *t, uint64_t bytes, uint32_t payload, uint64_t *bits, uint64_t *again)
 {
     memset(t, 0, sizeof *t);
@@ -27,6 +29,36 @@ bool ut_transfer_mark(ut_transfer *t, uint32_t slot)
         t->lost--;
     }
     return true;
+}
+
+void ut_transfer_mark_run(ut_transfer *t, uint32_t slot, uint32_t slots)
+{
+    assert(slots <= t->slots && slot <= t->slots - slots);
+    for (uint32_t end = slot + slots; slot < end;) {
+        const uint32_t some = UT_MIN2(64 - slot % 64, end - slot);
+        const uint64_t bits = ut_bits_below(some) << slot % 64, fresh = bits & ~t->bits[slot / 64];
+        t->bits[slot / 64] |= bits;
+        t->done += ut_bits_count(fresh);
+        if (t->again) {
+            t->lost -= ut_bits_count(t->again[slot / 64] & bits);
+            t->again[slot / 64] &= ~bits;
+        }
+        slot += some;
+    }
+}
+
+uint32_t ut_transfer_absent(const ut_transfer *t, uint32_t slot, uint32_t most)
+{
+    uint32_t absent = 0;
+    most = UT_MIN2(most, t->slots - slot);
+    while (absent < most) {
+        const uint32_t at = slot + absent;
+        const uint64_t marked = t->bits[at / 64] >> at % 64;
+        if (marked)
+            return UT_MIN2(absent + ut_bits_first(marked), most);
+        absent += 64 - at % 64;
+    }
+    return most;
 }
 
 void ut_transfer_lose(ut_transfer *t, uint32_t slot)

@@ -82,6 +82,10 @@ static inline uint32_t ut_transfer_slot_bytes(const ut_transfer *t, uint32_t slo
 
 /* Marks |slot| as come or acknowledged. False if it was already. */
 bool ut_transfer_mark(ut_transfer *t, uint32_t slot);
+/* The same of |slots| from |slot| on; of some of them it may have been known. */
+void ut_transfer_mark_run(ut_transfer *t, uint32_t slot, uint32_t slots);
+/* How many slots from |slot| on, |most| at most, are not marked; all of these follow each other. */
+uint32_t ut_transfer_absent(const ut_transfer *t, uint32_t slot, uint32_t most);
 /* Send: |slot| did not arrive; it is sent again unless it was acknowledged meanwhile. */
 void ut_transfer_lose(ut_transfer *t, uint32_t slot);
 /* Send: takes the lowest slot that must be sent again. False if there is none. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/wire/burst.h"
 
+#include "kernels/kernels.h"
+
 void ut_burst_begin(ut_burst *b, const ut_addr *to, unsigned port, const ut_seal *seal, uint64_t number)
 {
     b->to = *to;
@@ -10,11 +12,13 @@ void ut_burst_begin(ut_burst *b, const ut_addr *to, unsigned port, const ut_seal
     b->number = number;
 }
 
-void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len)
+void ut_data_append(ut_burst *b, ut_data_form *form, const uint8_t *payload, size_t len, const uint32_t *crc)
 {
     uint8_t *packet = b->memory + b->bytes;
-    ut_data_encode(packet, h, len);
-    memcpy(packet + UT_DATA_HEADER, payload, len);
+    const uint32_t copied = crc ? *crc : ut_crc32c_copy(packet + UT_DATA_HEADER, payload, len);
+    if (crc)
+        memcpy(packet + UT_DATA_HEADER, payload, len);
+    ut_data_form_encode(packet, form, copied, len);
     b->segments++;
     b->bytes += ut_wire_packet((uint32_t)len, ut_burst_overhead(b));
 }

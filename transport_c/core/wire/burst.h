@@ -2,9 +2,8 @@
  *
  * What an engine hands to its shell to be sent: datagrams of one length to one peer, one behind the other in the
  * burst's own memory, as they go out. So a burst is one piece to the kernel, is sealed where it lies, and depends on
- * nobody else's memory. The payload is copied for that, right after its checksum was taken, while it is in the
- * first-level cache. To hand the kernel 88 pieces of a full burst instead costs more than the copy
- * (docs/performance.md).
+ * nobody else's memory. The payload is copied for that, in the pass that takes its checksum. To hand the kernel 88
+ * pieces of a full burst instead costs more than the copy (docs/performance.md).
  */
 #ifndef UT_BURST_H
 #define UT_BURST_H
@@ -44,8 +43,9 @@ static inline uint32_t ut_burst_overhead(const ut_burst *b)
 {
     return ut_seal_overhead(b->seal ? b->seal->cipher : NULL);
 }
-/* Adds a data packet with header |h| and a copy of |len| bytes of payload. */
-void ut_data_append(ut_burst *b, const ut_data *h, const uint8_t *payload, size_t len);
+/* Adds a data packet with a copy of |len| bytes of payload, and makes |form| the header of the one that follows it in
+ * its transfer. |crc|: the payload's CRC32C, NULL if it is not known. */
+void ut_data_append(ut_burst *b, ut_data_form *form, const uint8_t *payload, size_t len, const uint32_t *crc);
 /* Adds a feedback; it is the burst's only segment. */
 void ut_grant_append(ut_burst *b, const ut_grant *g);
 void ut_feedback_append(ut_burst *b, const ut_feedback *f);
