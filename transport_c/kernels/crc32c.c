@@ -242,7 +242,7 @@ static uint32_t copy_sse42(void *dst, const void *src, size_t len)
 
 const ut_crc32c_kernels ut_crc32c_sse42 = {of_sse42, copy_sse42, times_sse42, times_header_sse42};
 
-/* ---- carry-less products ---- */
+/* ---- wide carry-less products ---- */
 
 #define CLMUL __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,pclmul,sse4.2")))
 #define CLMUL_LEAF static inline __attribute__((always_inline)) CLMUL
@@ -300,36 +300,92 @@ CLMUL_LEAF uint32_t reduce(__m512i state)
     return (uint32_t)_mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(lane, 1));
 }
 
-/* |to|: where the bytes are copied to, or NULL, as the compiler is to know. Of fewer than 64 bytes there is no copy. */
+#define TAKE(at) take512(p + (at), to ? to + (at) : NULL)
+#define PASS(bytes) (p += (bytes), to = to ? to + (bytes) : NULL)
+
+/* Products and instructions side by side again: 256 bytes and WIDE_ROUNDS times 256 by products, and behind those three
+ * streams of WIDE_STREAM. An instruction takes eight bytes where a product, in about the time of two, takes 64. */
+enum { WIDE_ROUNDS = 3, WIDE_STREAM = 128, WIDE_HEAD = 256 + 256 * WIDE_ROUNDS, WIDE = WIDE_HEAD + 3 * WIDE_STREAM };
+
+/* |to|, here and below: where the bytes are copied to, or NULL, as the compiler is to know. */
+CLMUL_LEAF uint32_t crc_mixed_wide(uint32_t crc, const uint8_t *p, uint8_t *to)
+{
+    const __m512i over_64 = in_all_lanes(OVER_64), over_256 = in_all_lanes(OVER_256);
+    const uint8_t *q = p + WIDE_HEAD;
+    uint8_t *q_to = to ? to + WIDE_HEAD : NULL;
+    __m512i a = _mm512_xor_si512(TAKE(0), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    __m512i b = TAKE(64), c = TAKE(128), d = TAKE(192);
+    uint64_t x = 0, y = 0, z = 0;
+    size_t at = 0;
+#define THREE                                                                                                          \
+    x = _mm_crc32_u64(x, load64(q + at));                                                                              \
+    y = _mm_crc32_u64(y, load64(q + WIDE_STREAM + at));                                                                \
+    z = _mm_crc32_u64(z, load64(q + 2 * WIDE_STREAM + at));                                                            \
+    at += 8
+    for (unsigned round = 0; round < WIDE_ROUNDS; round++) {
+        PASS(256);
+        a = fold(a, over_256, TAKE(0));
+        THREE;
+        THREE;
+        b = fold(b, over_256, TAKE(64));
+        THREE;
+        c = fold(c, over_256, TAKE(128));
+        THREE;
+        d = fold(d, over_256, TAKE(192));
+        THREE;
+    }
+    while (at < WIDE_STREAM) {
+        THREE;
+    }
+#undef THREE
+    for (size_t i = 0; q_to && i < 3 * WIDE_STREAM; i += 64)
+        (void)take512(q + i, q_to + i);
+    a = fold(a, in_all_lanes(OVER_192), fold(b, in_all_lanes(OVER_128), fold(c, over_64, d)));
+    /* The three that others follow, by x^(8 * 384), x^(8 * 256) and x^(8 * 128). */
+    const uint64_t moved =
+        crc_moved(reduce(a), 0xd270f1a2) ^ crc_moved((uint32_t)x, 0xb9e02b86) ^ crc_moved((uint32_t)y, 0x0d3b6092);
+    return (uint32_t)(z ^ _mm_crc32_u64(0, moved));
+}
+
 CLMUL_LEAF uint32_t crc_wide(uint32_t crc, const uint8_t *p, size_t len, uint8_t *to)
 {
-#define TAKE(at) take512(p + (at), to ? to + (at) : NULL)
-#define PASS(bytes) (p += (bytes), to = to ? to + (bytes) : NULL, len -= (bytes))
     crc = ~crc;
-    if (len < 64)
+    for (; len >= WIDE; len -= WIDE) {
+        crc = crc_mixed_wide(crc, p, to);
+        PASS(WIDE);
+    }
+    if (len < 64) {
+        if (to)
+            memcpy(to, p, len);
         return ~crc_serial(crc, p, len);
+    }
     const __m512i over_64 = in_all_lanes(OVER_64);
     __m512i a = _mm512_xor_si512(TAKE(0), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
     PASS(64);
+    len -= 64;
     if (len >= 192) {
         const __m512i over_256 = in_all_lanes(OVER_256);
         __m512i b = TAKE(0), c = TAKE(64), d = TAKE(128);
-        for (PASS(192); len >= 256; PASS(256)) {
+        PASS(192);
+        for (len -= 192; len >= 256; len -= 256) {
             a = fold(a, over_256, TAKE(0));
             b = fold(b, over_256, TAKE(64));
             c = fold(c, over_256, TAKE(128));
             d = fold(d, over_256, TAKE(192));
+            PASS(256);
         }
         a = fold(a, in_all_lanes(OVER_192), fold(b, in_all_lanes(OVER_128), fold(c, over_64, d)));
     }
-    for (; len >= 64; PASS(64))
+    for (; len >= 64; len -= 64) {
         a = fold(a, over_64, TAKE(0));
+        PASS(64);
+    }
     if (len > 0)
         a = fold_rest(a, p, len, to);
     return ~reduce(a);
+}
 #undef TAKE
 #undef PASS
-}
 
 CLMUL static uint32_t of_avx512(uint32_t crc, const void *data, size_t len)
 {
@@ -338,8 +394,6 @@ CLMUL static uint32_t of_avx512(uint32_t crc, const void *data, size_t len)
 
 CLMUL static uint32_t copy_avx512(void *dst, const void *src, size_t len)
 {
-    if (len < 64)
-        return copy_sse42(dst, src, len);
     return crc_wide(0, src, len, dst);
 }
 
