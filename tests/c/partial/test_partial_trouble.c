@@ -5,6 +5,7 @@
  */
 #include "crew.h"
 
+#include "core/face/engine_impl.h"
 #include "core/wire/packets.h"
 
 static ut_job_options policy(unsigned which)
@@ -332,6 +333,29 @@ static bool keep_the_newest_word_of_0_to_1(uint32_t from, uint32_t to, uint32_t 
     return false;
 }
 
+/* Hosts 0 and 1 have taken host 2 out of the owners, which it does not believe of itself. Nothing of it can be used as
+ * long as it is so; but where it gives nothing, nothing of it is missing, and whoever gave has it all. */
+static void another_view__who_gives_nothing_lacks_nothing(void)
+{
+    begin(3, 1, policy(UT_POLICY_SOLO));
+    run(20 * UT_MS);
+    for (uint32_t h = 0; h < 2; h++)
+        hosts[h].engine->job[0]->view.plan.before.owners = hosts[h].engine->job[0]->view.plan.after.owners = 3;
+    give(0, 16, 0, 0);
+    run(100 * UT_MS);
+    ut_receipt r = receipt(0);
+    CHECK_EQ(r.op_seq, 0);
+    CHECK_HEX(r.owners, 3);
+    CHECK_EQ(r.status, UT_COMPLETE);
+    CHECK_EQ(r.bytes_missing, 0);
+    CHECK_EQ(r.peer[2].expected[0], 0);
+    CHECK_RESULT(0, 16);
+    CHECK_EQ(newest(1).status, UT_COMPLETE);
+    CHECK_HEX(newest(2).owners, 7);
+    CHECK_EQ(newest(2).status, UT_INSUFFICIENT);
+    end();
+}
+
 /* A host that lies about where it is: of ops that are out of reach nothing is believed. */
 static void lie__of_an_op_far_away(void)
 {
@@ -432,6 +456,7 @@ int main(int argc, char **argv)
     RUN(attach__wrong_place);
     RUN(lag__leaves_out_what_is_over);
     RUN(silence__is_not_the_word_that_nothing_comes);
+    RUN(another_view__who_gives_nothing_lacks_nothing);
     RUN(lie__of_an_op_far_away);
     RUN(job__goes_away);
     RUN(config__refused);

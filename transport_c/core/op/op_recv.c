@@ -241,8 +241,6 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
         if (op->state == UT_OP_RUNNING && !ut_op_agrees(j, op, host, r, now))
             return;
         ut_view_opens(&j->view, host);
-        if (r->view != op->plan.view_tag)
-            part_ways(j, op, host, now);
         bool first = !(op->peers.record_matched & ut_bit(host)), news = first || (r->flags & UT_RECORD_RESULT);
         op->peers.record_matched |= ut_bit(host);
         if (first && op->state == UT_OP_RUNNING)
@@ -251,6 +249,8 @@ void ut_op_record(ut_job *j, ut_op *op, uint32_t host, ut_ns now)
             ut_op_time_sent(op, host, now);
         if (op->state == UT_OP_RUNNING)
             j->gathering->record(j, op, host, r, now);
+        if (r->view != op->plan.view_tag)
+            part_ways(j, op, host, now); /* after its record: who gives nothing lacks nothing, in whatever view */
         if ((r->flags & UT_RECORD_RESULT) && !(op->peers.peer_masks & ut_bit(host))) {
             op->peers.peer_masks |= ut_bit(host);
             op->peers.peer_full &= r->full_mask;

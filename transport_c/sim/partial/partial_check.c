@@ -241,6 +241,13 @@ static void check_whole(view *v, sim_part_op *op)
     }
 }
 
+/* Since all is calm there have been fewer ops than hosts may need to agree on who owns. */
+static bool still_to_settle(const view *v)
+{
+    const sim_part *part = v->job->part;
+    return !part->calm_from || v->r->op_seq + 1 < part->calm_from + sim_owners_ops(v->w, v->job);
+}
+
 /* Where nothing goes wrong (any more) it is COMPLETE, if all take part who must. Best effort may end early. */
 static void check_calm(view *v)
 {
@@ -254,6 +261,10 @@ static void check_calm(view *v)
     if (r->policy == UT_POLICY_FULL && !all)
         return; /* there all wait for all, who may be slow or through */
     if (r->status == UT_COMPLETE || gone || v->job->plan->part.mode == UT_BEST_EFFORT)
+        return;
+    /* A host that the others had taken out of the owners does not believe that: until it is back among them, and as
+     * long as no op begins nothing moves, what it gives is refused. */
+    if (calm && v->job->part->thinned && still_to_settle(v))
         return;
     if (calm || v->w->plan.faultless)
         FAIL("O10 calm", "%" PRIu64 " bytes missing, policy %u, %s", r->bytes_missing, r->policy,
@@ -271,7 +282,7 @@ static void check_owners(view *v)
     if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
         return;
     part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
-    if (r->op_seq + 1 < part->calm_from + sim_owners_ops(v->w, v->job))
+    if (still_to_settle(v))
         return;
     for (uint32_t h = 0; h < v->hosts; h++) {
         bool gone = v->w->host[v->job->plan->host[h]].gone;
