@@ -324,15 +324,6 @@ static void silence__is_not_the_word_that_nothing_comes(void)
     end();
 }
 
-static uint8_t heard[1472];
-
-static bool keep_the_newest_word_of_0_to_1(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
-{
-    if (from == 0 && to == 1 && port == UT_PORT_FEEDBACK)
-        memcpy(heard, packet, UT_FEEDBACK_HEADER);
-    return false;
-}
-
 /* Hosts 0 and 1 have taken host 2 out of the owners, which it does not believe of itself. Nothing of it can be used as
  * long as it is so; but where it gives nothing, nothing of it is missing, and whoever gave has it all. */
 static void another_view__who_gives_nothing_lacks_nothing(void)
@@ -354,6 +345,15 @@ static void another_view__who_gives_nothing_lacks_nothing(void)
     CHECK_HEX(newest(2).owners, 7);
     CHECK_EQ(newest(2).status, UT_INSUFFICIENT);
     end();
+}
+
+static uint8_t heard[1472];
+
+static bool keep_the_newest_word_of_0_to_1(uint32_t from, uint32_t to, uint32_t port, const uint8_t *packet)
+{
+    if (from == 0 && to == 1 && port == UT_PORT_FEEDBACK)
+        memcpy(heard, packet, UT_FEEDBACK_HEADER);
+    return false;
 }
 
 /* A host that lies about where it is: of ops that are out of reach nothing is believed. */
