@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include "core/face/ring.h"
-#include "core/wire/packets.h"
+#include "core/wire/run.h"
 #include "kernels/kernels.h"
 
 static void ut_ultima__spec_vectors(void)

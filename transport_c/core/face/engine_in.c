@@ -4,6 +4,7 @@
  */
 #include "core/face/engine_impl.h"
 #include "core/wire/pieces.h"
+#include "core/wire/run.h"
 
 static ut_conn *conn_of_cid(const ut_engine *e, uint32_t cid, ut_job **ret_job, uint32_t *ret_host)
 {
@@ -165,7 +166,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     }
     for (; n < packets; n++) {
         const ut_data h = ut_run_packet(&r->data, n);
-        take_data(e, r->job, r->host, &h, h.payload - UT_DATA_HEADER, len, ce, now);
+        take_data(e, r->job, r->host, &h, r->data.packet + n * r->data.stride, len, ce, now);
     }
 }
 

@@ -15,6 +15,7 @@
 #define UT_OP_H
 
 #include "core/op/job.h"
+#include "core/wire/run.h"
 
 /* Its schedule and transfers hold, and peers may still be sent something of it. */
 static inline bool ut_op_sends(const ut_op *op)

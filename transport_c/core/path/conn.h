@@ -47,8 +47,8 @@ typedef struct ut_sent {
 /* LOST: others that were sent later came before it. SILENT: no answer came in time, to none of them. */
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT };
 
-/* Called when the fate of packets is decided. |sent| is the first of |packets| that are alike but for their slots,
- * which follow each other, and perhaps their times. |acked|: they came; otherwise it is one, and lost. */
+/* Called when the fate of |packets| is decided, |sent| and those with the next slots. Not |acked|: it is one, and lost.
+ */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, uint32_t packets, bool acked);
 
 /* Sending: conn_send.c. What is FLYING is in flight; the credit used is what was sent less what is lost. */
@@ -166,8 +166,7 @@ static inline uint32_t ut_conn_burst(const ut_conn *c)
 {
     return c->tx.next < c->tx.short_to && c->cc.peers > 1 ? UT_BURST_SHORT : UINT32_MAX;
 }
-/* Returns the number of the first of |packets| of |bytes| each that are about to be sent, and remembers what they
- * carry: |slot| and those behind it. */
+/* |packets| of |bytes| each are about to be sent, with |slot| and those behind it. Returns the first one's number. */
 uint64_t ut_conn_sending(ut_conn *c, uint32_t op_seq, uint8_t step, uint32_t slot, uint32_t packets, uint32_t bytes,
                          bool urgent, ut_ns now);
 /* Whether no honest peer can have sent this feedback: its number is far ahead, it acknowledges packets that were never

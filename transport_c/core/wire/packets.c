@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/wire/packets.h"
 
-#include "core/base/plant.h"
+#include "core/wire/words.h"
 #include "kernels/kernels.h"
 
 _Static_assert(UT_PACKET_MIN == UT_DATA_HEADER + 64, "the least packet, as ut.h tells it");
@@ -108,64 +108,25 @@ static uint32_t checksum(const uint8_t *packet, size_t len)
     return ut_crc32c(crc, packet + UT_COMMON_HEADER, len - UT_COMMON_HEADER);
 }
 
-static bool is_spoilt(const uint8_t *packet, uint32_t crc, enum ut_check check)
-{
-    return check == UT_CHECK_SUM && crc != get32(packet + UT_CHECKSUM_AT) && !ut_planted(UT_PLANT_NO_CRC);
-}
-
-/* A word as it lies in memory, from its first byte as the most significant one; and back. */
-static uint64_t swapped(uint64_t word)
-{
-    return __builtin_bswap64(word);
-}
-
-enum { FIRST, NUMBER, THIRD, FOURTH };          /* the words of a data packet's header */
-static const uint64_t NO_CHECKSUM = UINT32_MAX; /* of the second one, as it lies in memory */
-_Static_assert(UT_CHECKSUM_AT == 12, "the checksum is the second half of the second word");
-
-/* Word |i| of a header, as it lies in memory. */
-static uint64_t word_at(const uint8_t *packet, unsigned i)
-{
-    uint64_t word;
-    memcpy(&word, packet + i * sizeof word, sizeof word);
-    return word;
-}
-
-static ut_data_form form_at(const uint8_t *packet)
-{
-    return (ut_data_form){.word = {word_at(packet, FIRST), word_at(packet, NUMBER) & NO_CHECKSUM,
-                                   word_at(packet, THIRD), word_at(packet, FOURTH)}};
-}
-
-/* The words that differ in the packet that follows, which has |bytes| of payload as well. */
-static uint64_t next_number(uint64_t word)
-{
-    return swapped(swapped(word) + ((uint64_t)1 << 32));
-}
-static uint64_t next_fourth(uint64_t word, size_t bytes)
-{
-    return swapped(swapped(word) + ((uint64_t)bytes << 24));
-}
-
 ut_data_form ut_data_form_of(const ut_data *h)
 {
     const uint64_t kind = UT_WIRE_VERSION << 4 | UT_KIND_DATA, stage = (uint16_t)(h->stage << 14 | h->coverage);
-    return (ut_data_form){.word = {swapped(kind << 56 | (uint64_t)h->flags << 48 | stage << 32 | h->cid),
-                                   swapped((uint64_t)h->pn << 32),
-                                   swapped((uint64_t)(h->op_seq >> 16) << 48 | (uint64_t)h->view << 32 |
-                                           (uint64_t)(h->time_us & 0xffffff) << 8 | h->ultima.bucket >> 8),
-                                   swapped(ultima_word(&h->ultima))}};
+    return (ut_data_form){.word = {ut_swapped(kind << 56 | (uint64_t)h->flags << 48 | stage << 32 | h->cid),
+                                   ut_swapped((uint64_t)h->pn << 32),
+                                   ut_swapped((uint64_t)(h->op_seq >> 16) << 48 | (uint64_t)h->view << 32 |
+                                              (uint64_t)(h->time_us & 0xffffff) << 8 | h->ultima.bucket >> 8),
+                                   ut_swapped(ultima_word(&h->ultima))}};
 }
 
 void ut_data_form_encode(uint8_t out[UT_DATA_HEADER], ut_data_form *form, uint32_t payload_crc, size_t payload_len)
 {
     const uint32_t sum = ut_crc32c_headed(form->word, payload_crc, payload_len);
     for (unsigned i = 0; i < 4; i++) {
-        const uint64_t word = form->word[i] | (i == NUMBER ? swapped(sum) : 0);
+        const uint64_t word = form->word[i] | (i == UT_WORD_NUMBER ? ut_swapped(sum) : 0);
         memcpy(out + i * sizeof word, &word, sizeof word);
     }
-    form->word[NUMBER] = next_number(form->word[NUMBER]);
-    form->word[FOURTH] = next_fourth(form->word[FOURTH], payload_len);
+    form->word[UT_WORD_NUMBER] = ut_next_number(form->word[UT_WORD_NUMBER]);
+    form->word[UT_WORD_ULTIMA] = ut_next_ultima(form->word[UT_WORD_ULTIMA], payload_len);
 }
 
 void ut_data_encode(uint8_t out[UT_DATA_HEADER], const ut_data *h, size_t payload_len)
@@ -181,65 +142,23 @@ int ut_data_decode(ut_data *ret, const uint8_t *packet, size_t len, enum ut_chec
     ret->payload = packet + UT_DATA_HEADER;
     ret->payload_len = len - UT_DATA_HEADER;
     ret->payload_crc = ut_crc32c(0, ret->payload, ret->payload_len);
-    const ut_data_form f = form_at(packet);
-    if (is_spoilt(packet, ut_crc32c_headed(f.word, ret->payload_crc, ret->payload_len), check))
+    const ut_data_form f = ut_form_at(packet);
+    if (ut_is_spoilt(packet, ut_crc32c_headed(f.word, ret->payload_crc, ret->payload_len), check))
         return UT_ERR_CHECKSUM;
-    const uint64_t first = swapped(f.word[FIRST]), third = swapped(f.word[THIRD]);
+    const uint64_t first = ut_swapped(f.word[UT_WORD_KIND]), third = ut_swapped(f.word[UT_WORD_OP]);
     ret->flags = (uint8_t)(first >> 48);
     ret->stage = first >> 46 & 3;
     ret->coverage = first >> 32 & UT_COVERAGE_MAX;
-    ret->pn = (uint32_t)(swapped(f.word[NUMBER]) >> 32);
+    ret->pn = (uint32_t)(ut_swapped(f.word[UT_WORD_NUMBER]) >> 32);
     ret->view = (uint16_t)(third >> 32);
     ret->time_us = third >> 8 & 0xffffff;
-    ret->ultima = ultima_of((uint8_t)third, swapped(f.word[FOURTH]));
+    ret->ultima = ultima_of((uint8_t)third, ut_swapped(f.word[UT_WORD_ULTIMA]));
     ret->op_seq = (uint32_t)(third >> 48) << 16 | ret->ultima.bucket;
     if (ret->stage != 1 && ret->stage != 2)
         return UT_ERR_MALFORMED;
     if (ret->stage == 1 && ret->coverage == 0)
         return UT_ERR_MALFORMED;
     return UT_OK;
-}
-
-void ut_run_begin(ut_data_run *r, const ut_data *h, const uint8_t *packet, size_t stride)
-{
-    r->first = *h;
-    r->packet = packet;
-    r->stride = stride;
-    r->packets = 1;
-    r->payload_crc[0] = h->payload_crc;
-}
-
-bool ut_run_goes_on(const ut_data_run *r, const uint8_t *packet, size_t len)
-{
-    if (r->packets == UT_RUN_MOST || len != UT_DATA_HEADER + r->first.payload_len ||
-        packet != r->packet + r->packets * r->stride)
-        return false;
-    const uint8_t *before = packet - r->stride;
-    return word_at(packet, FIRST) == word_at(before, FIRST) && word_at(packet, THIRD) == word_at(before, THIRD) &&
-           (word_at(packet, NUMBER) & NO_CHECKSUM) == next_number(word_at(before, NUMBER) & NO_CHECKSUM) &&
-           word_at(packet, FOURTH) == next_fourth(word_at(before, FOURTH), r->first.payload_len);
-}
-
-int ut_run_add(ut_data_run *r, enum ut_check check)
-{
-    const uint8_t *packet = r->packet + r->packets * r->stride;
-    const size_t len = r->first.payload_len;
-    const uint32_t crc = ut_crc32c(0, packet + UT_DATA_HEADER, len);
-    const ut_data_form f = form_at(packet);
-    if (is_spoilt(packet, ut_crc32c_headed(f.word, crc, len), check))
-        return UT_ERR_CHECKSUM;
-    r->payload_crc[r->packets++] = crc;
-    return UT_OK;
-}
-
-ut_data ut_run_packet(const ut_data_run *r, uint32_t i)
-{
-    ut_data h = r->first;
-    h.pn += i;
-    h.ultima.offset += i * (uint32_t)h.payload_len;
-    h.payload += i * r->stride;
-    h.payload_crc = r->payload_crc[i];
-    return h;
 }
 
 void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *bytes, size_t len)
@@ -252,7 +171,7 @@ int ut_piece_decode(ut_piece *ret, const uint8_t *packet, size_t len, enum ut_ch
 {
     if (ut_wire_peek(packet, len, UT_KIND_PIECE, &ret->cid))
         return UT_ERR_MALFORMED;
-    if (is_spoilt(packet, checksum(packet, len), check))
+    if (ut_is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
     ret->index = packet[1];
     ret->whole = get16(packet + 2);
@@ -273,7 +192,7 @@ int ut_grant_decode(ut_grant *ret, const uint8_t *packet, size_t len, enum ut_ch
 {
     if (ut_wire_peek(packet, len, UT_KIND_GRANT, &ret->cid) || len != UT_GRANT_BYTES)
         return UT_ERR_MALFORMED;
-    if (is_spoilt(packet, checksum(packet, len), check))
+    if (ut_is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
     ret->number = get32(packet + 8);
     ret->grant = get64(packet + UT_COMMON_HEADER);
@@ -354,7 +273,7 @@ int ut_feedback_decode(ut_feedback *ret, const uint8_t *packet, size_t len, enum
 {
     if (ut_wire_peek(packet, len, UT_KIND_FEEDBACK, &ret->cid) || len > UT_FEEDBACK_MAX)
         return UT_ERR_MALFORMED;
-    if (is_spoilt(packet, checksum(packet, len), check))
+    if (ut_is_spoilt(packet, checksum(packet, len), check))
         return UT_ERR_CHECKSUM;
     ret->flags = packet[1];
     ret->records = packet[2];

@@ -73,17 +73,6 @@ typedef struct ut_data {
     size_t payload_len;
 } ut_data;
 
-/* Data packets that follow each other in one transfer, at one distance in memory: each has the next number, and as many
- * bytes of the bucket behind those of the one before. All else is alike, but for payloads and checksums. */
-enum { UT_RUN_MOST = 16 }; /* so many payloads still lie in the first-level cache when they are used */
-typedef struct ut_data_run {
-    ut_data first;
-    const uint8_t *packet; /* the first one's bytes; those of the next one lie |stride| behind them */
-    size_t stride;
-    uint32_t packets;
-    uint32_t payload_crc[UT_RUN_MOST];
-} ut_data_run;
-
 /* A part of a data packet that was too large for the path. */
 typedef struct ut_piece {
     uint8_t index;  /* from 0 */
@@ -225,16 +214,6 @@ typedef struct ut_data_form {
 ut_data_form ut_data_form_of(const ut_data *h);
 /* Writes it, for a payload of |payload_len| bytes with |payload_crc|, and makes it that of the packet that follows. */
 void ut_data_form_encode(uint8_t out[UT_DATA_HEADER], ut_data_form *form, uint32_t payload_crc, size_t payload_len);
-
-/* A run of one packet, |h|, whose bytes are at |packet|. */
-void ut_run_begin(ut_data_run *r, const ut_data *h, const uint8_t *packet, size_t stride);
-/* Whether the |len| bytes at |packet|, which may be anything, go on with the run, as far as their header says; and
- * there is room. */
-bool ut_run_goes_on(const ut_data_run *r, const uint8_t *packet, size_t len);
-/* Takes them in. UT_ERR_CHECKSUM: they are spoilt, and the run is as it was. */
-int ut_run_add(ut_data_run *r, enum ut_check check);
-/* The |i|-th packet of the run, as ut_data_decode has it. */
-ut_data ut_run_packet(const ut_data_run *r, uint32_t i);
 
 /* Writes the header of a piece that holds |len| |bytes|, with the checksum over both. */
 void ut_piece_encode(uint8_t out[UT_PIECE_HEADER], const ut_piece *h, const void *bytes, size_t len);
