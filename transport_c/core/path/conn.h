@@ -47,8 +47,7 @@ typedef struct ut_sent {
 /* LOST: others that were sent later came before it. SILENT: no answer came in time, to none of them. */
 enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT };
 
-/* Called when the fate of |packets| is decided, |sent| and those with the next slots. Not |acked|: it is one, and lost.
- */
+/* The fate of |packets| is decided: |sent| and those with the next slots. Not |acked|: it is one, and lost. */
 typedef void ut_sent_fn(void *context, const ut_sent *sent, uint32_t packets, bool acked);
 
 /* Sending: conn_send.c. What is FLYING is in flight; the credit used is what was sent less what is lost. */
