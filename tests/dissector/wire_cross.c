@@ -31,6 +31,11 @@ uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
     return a ^ b;
 }
 
+uint32_t ut_crc32c_headed(const uint64_t header[4], uint32_t crc, size_t len)
+{
+    return ut_crc32c_join(ut_crc32c(0, header, 32), crc, len);
+}
+
 #define CHECK_PLACE(holds) ((holds) ? (void)0 : abort())
 
 static void print_hex(const uint8_t *bytes, size_t len)

@@ -146,7 +146,6 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     const uint32_t packets = r->data.packets;
     uint32_t n = 0;
     uint64_t pn;
-    r->data.packets = 0;
     if (packets == 0)
         return;
     ut_conn *c = &r->job->conn[r->host];
@@ -154,9 +153,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
     if (packets > 1 && !c->shut && !(first->flags & UT_FLAG_REPAIR) &&
         ut_conn_check_pn(c, first->pn, &pn) == UT_PN_NEW && pn >= c->rx.next) {
         c->rx.last = now;
-        r->data.packets = packets;
         n = ut_op_data_run(r->job, r->host, &r->data, now);
-        r->data.packets = 0;
     }
     if (n > 0) {
         ut_engine_came(e, n, n * bytes, pn + n - c->rx.next);
@@ -168,6 +165,7 @@ static void take_run(ut_engine *e, run *r, bool ce, ut_ns now)
         const ut_data h = ut_run_packet(&r->data, n);
         take_data(e, r->job, r->host, &h, r->data.packet + n * r->data.stride, len, ce, now);
     }
+    r->data.packets = 0;
 }
 
 /* A data packet that may begin a run. |stride|: how far behind it the next one lies. */
