@@ -92,7 +92,8 @@ int main(void)
         BENCH("crc32c, 1472 bytes", 1472, sink += ut_crc32c(0, in, 1472));
         BENCH("crc32c, 100 bytes", 100, sink += ut_crc32c(0, in, 100));
         BENCH("crc32c, 31 bytes", 31, sink += ut_crc32c(0, in, 31));
-        BENCH("crc32c join, 1440 bytes", 1440, sink += ut_crc32c_join((uint32_t)sink, 7, 1440));
+        BENCH("crc32c with a header, 1440 bytes", 1440, sink += ut_crc32c_headed((uint64_t[]){sink, 1, 2, 3}, 7, 1440));
+        BENCH("crc32c and copy, 1440 bytes", 1440, sink += ut_crc32c_copy(out + 32, in + 32, 1440));
         BENCH("fold sum of nothing: the call", 0, sink += ut_fold(UT_FLOAT32, UT_SUM, 0, acc, acc, in, 0, 1));
         BENCH("memcpy, 1440 bytes", 1440, copy(out + 32, in + 32, 1440));
         bench_dtype("float32", UT_FLOAT32);

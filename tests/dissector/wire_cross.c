@@ -23,7 +23,7 @@ uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len)
 }
 
 /* A with as many zeros behind it as B is long, and B: the sums without their inversions. */
-uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
+static uint32_t join(uint32_t a, uint32_t b, size_t len)
 {
     static const uint8_t zero;
     for (size_t i = 0; i < len; i++)
@@ -33,7 +33,7 @@ uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
 
 uint32_t ut_crc32c_headed(const uint64_t header[4], uint32_t crc, size_t len)
 {
-    return ut_crc32c_join(ut_crc32c(0, header, 32), crc, len);
+    return join(ut_crc32c(0, header, 32), crc, len);
 }
 
 #define CHECK_PLACE(holds) ((holds) ? (void)0 : abort())

@@ -183,12 +183,6 @@ static inline uint32_t over_packet(const ut_crc32c_kernels *kernels, size_t len)
     return over;
 }
 
-uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len)
-{
-    const ut_crc32c_kernels *const kernels = now()->crc32c;
-    return kernels->times(a, over_packet(kernels, len)) ^ b;
-}
-
 uint32_t ut_crc32c_headed(const uint64_t header[4], uint32_t crc, size_t len)
 {
     const ut_crc32c_kernels *const kernels = now()->crc32c;

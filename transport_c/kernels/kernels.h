@@ -48,12 +48,8 @@ void ut_weigh(unsigned dtype, void *dst, const void *const *src, const double *w
 /* CRC32C (Castagnoli, RFC 3720 B.4): ut_crc32c(0, "123456789", 9) == 0xe3069283. To go on with more data, pass the
  * previous value as |crc|. */
 uint32_t ut_crc32c(uint32_t crc, const void *data, size_t len);
-/* The CRC32C of A followed by B, from the CRC32C of A and that of B, which has |len| bytes: join(crc(A), crc(B), len)
- * == crc(AB), and therefore join(crc(A), crc(AB), len) == crc(B). A call takes a few nanoseconds while |len| is the
- * same as in the call before. */
-uint32_t ut_crc32c_join(uint32_t a, uint32_t b, size_t len);
 /* The CRC32C of a header of 32 bytes, the four words of |header| as they lie in memory, and of |len| bytes behind it
- * whose own is |crc|. As quick as ut_crc32c_join, under the same condition. */
+ * whose own is |crc|. A call takes a few nanoseconds while |len| is the same as in the call before. */
 uint32_t ut_crc32c_headed(const uint64_t header[4], uint32_t crc, size_t len);
 /* Copies |len| bytes, and returns their CRC32C. |dst| and |src| do not overlap. */
 uint32_t ut_crc32c_copy(void *dst, const void *src, size_t len);

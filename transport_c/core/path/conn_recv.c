@@ -15,13 +15,14 @@ enum ut_pn ut_conn_check_pn(const ut_conn *c, uint32_t low, uint64_t *ret_pn)
     return c->rx.bits[at / 64] >> (at % 64) & 1 ? UT_PN_SEEN : UT_PN_NEW;
 }
 
-/* Clears the bits of |count| numbers from |first| on, in a window of |window| bits. */
-static void clear_bits(uint64_t *bits, uint64_t window, uint64_t first, uint64_t count)
+/* Sets the bits of |count| numbers from |first| on, in a window of |window| bits, or clears them. */
+static void write_bits(uint64_t *bits, uint64_t window, uint64_t first, uint64_t count, bool set)
 {
     count = UT_MIN2(count, window);
     for (uint64_t n = first, end = first + count; n < end;) {
-        uint64_t some = UT_MIN2(64 - n % 64, end - n);
-        bits[n % window / 64] &= ~(UINT64_MAX >> (64 - some) << n % 64);
+        const uint64_t some = UT_MIN2(64 - n % 64, end - n), mask = ut_bits_below((uint32_t)some) << n % 64;
+        uint64_t *word = &bits[n % window / 64];
+        *word = set ? *word | mask : *word & ~mask;
         n += some;
     }
 }
@@ -39,7 +40,7 @@ enum ut_pn ut_conn_check_control(const ut_conn *c, uint32_t low, uint64_t *ret_n
 void ut_conn_control_came(ut_conn *c, uint64_t number)
 {
     if (number >= c->peer.control) {
-        clear_bits(c->peer.control_bits, UT_CONTROL_REPLAY_BITS, c->peer.control, number - c->peer.control);
+        write_bits(c->peer.control_bits, UT_CONTROL_REPLAY_BITS, c->peer.control, number - c->peer.control, false);
         c->peer.control = number + 1;
     }
     c->peer.control_bits[number % UT_CONTROL_REPLAY_BITS / 64] |= 1ULL << number % 64;
@@ -56,7 +57,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
     uint64_t end = pn + packets;
     assert(packets == 1 || pn >= c->rx.next);
     if (pn >= c->rx.next) {
-        clear_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next);
+        write_bits(c->rx.bits, UT_REPLAY_BITS, c->rx.next, pn - c->rx.next, false);
         if (pn > c->rx.next && c->rx.gap_due == UT_NEVER) {
             c->rx.gap_due = pn + UT_REORDER_PACKETS; /* so much later it is lost, however little time has passed */
             urgent = true;
@@ -65,11 +66,7 @@ void ut_conn_received(ut_conn *c, uint64_t pn, uint32_t packets, uint32_t bytes,
         c->rx.time_us = time_us;
         c->rx.time_at = now;
     }
-    while (pn < end) {
-        uint64_t some = UT_MIN2(64 - pn % 64, end - pn);
-        c->rx.bits[pn % UT_REPLAY_BITS / 64] |= ut_bits_below((uint32_t)some) << pn % 64;
-        pn += some;
-    }
+    write_bits(c->rx.bits, UT_REPLAY_BITS, pn, packets, true);
     c->rx.bytes += bytes;
     c->rx.packets += packets;
     c->rx.again_at = 0;

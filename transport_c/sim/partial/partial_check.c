@@ -264,7 +264,7 @@ static void check_calm(view *v)
         return;
     /* A host that the others had taken out of the owners does not believe that: until it is back among them, and as
      * long as no op begins nothing moves, what it gives is refused. */
-    if (calm && v->job->part->thinned && still_to_settle(v))
+    if (calm && v->job->part->calm_thinned && still_to_settle(v))
         return;
     if (calm || v->w->plan.faultless)
         FAIL("O10 calm", "%" PRIu64 " bytes missing, policy %u, %s", r->bytes_missing, r->policy,
@@ -281,6 +281,7 @@ static void check_owners(view *v)
     part->thinned = part->thinned || r->owners != all;
     if (!v->w->calming || v->op->first <= v->w->calm_since || v->job->plan->part.mode == UT_RELIABLE)
         return;
+    part->calm_thinned = part->calm_thinned || r->owners != all;
     part->calm_from = UT_MIN2(part->calm_from ? part->calm_from : UINT64_MAX, r->op_seq + 1);
     if (still_to_settle(v))
         return;
