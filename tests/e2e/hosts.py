@@ -25,6 +25,7 @@ import numpy as np
 import ultima
 from tests.nursery import DAEMON, Process, nursery_of
 from ultima.admin.calls import get_status
+from ultima.v1 import types_pb2
 
 ADDRESS = "127.0.0.1"
 START_S = 30.0
@@ -194,6 +195,12 @@ def everywhere(places: Sequence[Place], call: Callable[[int, Place], Any]) -> li
 
     with ThreadPoolExecutor(len(places)) as threads:
         return list(threads.map(one, range(len(places))))
+
+
+def sees(host: DaemonProcess, job: str, other: int) -> bool:
+    """Whether the daemon of `host` hears that of the job's host number `other` just now."""
+    (found,) = get_status(str(host.socket), job).jobs
+    return found.hosts[other].state == types_pb2.HOST_STATE_UP
 
 
 def complete_soon(jobs: Sequence[ultima.Job], deadline: str = "3s", patient: bool = False) -> bool:
