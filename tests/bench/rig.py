@@ -104,6 +104,11 @@ def quantile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else math.nan
 
 
+def share_of(total: int, turn: int, rounds: int) -> int:
+    """How many of |total| ops belong to round |turn| of |rounds|, from 0 on; the shares add up to |total|."""
+    return total * (turn + 1) // rounds - total * turn // rounds
+
+
 def wire_bound_us(size: int, hosts: int, mbit: float) -> float:
     """Least time of an all-reduce over links of |mbit| Mbit/s: each host sends 2 (N - 1) / N of a bucket of |size|
     bytes in IP packets of 1500 bytes with 1440 of payload. Without Ethernet's own headers, so no system reaches it.
@@ -218,3 +223,29 @@ class Rig:
         if OWN in found:
             found[OWN].counters = {name: value - start.get(name, 0) for name, value in self.counters().items()}
         return found
+
+
+def turns_anew(
+    build: Callable[[], Rig],
+    ops: Mapping[int, int],
+    seconds: float,
+    rounds: int,
+    rival_ops: int | None = None,
+    contenders: Sequence[str] = CONTENDERS,
+) -> dict[int, dict[str, Series]]:
+    """`Rig.turns` for buckets of several sizes, with a rig of its own for each of |rounds|.
+
+    Where processors are the limit, rigs of one kind differ by a tenth for as long as they stand, and one of them tells
+    of itself alone. |ops| of each size; |seconds| of each size and contender, all rounds together.
+    """
+    found = {size: {name: Series(name) for name in contenders} for size in ops}
+    for turn in range(rounds):
+        first = turn % len(contenders)
+        order = [*contenders[first:], *contenders[:first]]
+        with build() as rig:
+            for size, most in ops.items():
+                now = rig.turns(size, share_of(most, turn, rounds), seconds / rounds, order, rounds=1,
+                                rival_ops=None if rival_ops is None else share_of(rival_ops, turn, rounds))  # fmt: skip
+                for name, series in now.items():
+                    found[size][name].extend(series)
+    return found

@@ -13,7 +13,7 @@ from typing import Any
 from tests.bench import call_cost, criteria, fairness
 from tests.bench.criteria import Check, case_name, size_name
 from tests.bench.overhead import beyond, measure
-from tests.bench.rig import CODED, CONTENDERS, OWN, STRAGGLERS, Rig, Series, moved_bytes
+from tests.bench.rig import CODED, CONTENDERS, OWN, STRAGGLERS, Rig, Series, moved_bytes, turns_anew
 from tests.bench.usage import has_wide_products
 from tests.lab.cluster import PORT
 from tests.lab.flood import Garbage
@@ -189,20 +189,23 @@ def unshaped(effort: Effort, note: Note) -> Table:
         wanted = [size for size in wanted if effort.wants(f"N={hosts}, {size_name(size)}")]
         if not wanted or (effort.quick and hosts > HOSTS):
             continue
-        with Rig(hosts, max(wanted), unit="burst", note=note) as rig:
-            for size in wanted:
-                ops = effort.ops if size > MB4 else effort.small_ops
-                found = rig.turns(size, ops, effort.seconds / 2, rounds=effort.rounds, rival_ops=effort.rival_ops)
-                table.cases[f"N={hosts}, {size_name(size)}"] = found
-                table.checks.append(criteria.unshaped_check(hosts, size, found, wide))
-                if size == MB25:
-                    table.checks.append(criteria.wakeups_check(f"N={hosts}, {size_name(size)}", found[OWN]))
-                    moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
-                    table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
-                    limit = criteria.CPU_WIDE if wide else criteria.CPU_NARROW
-                    table.checks.append(criteria.machine_cpu_check(f"N={hosts}, {size_name(size)}", found, limit))
-                    table.checks.append(Check(f"N={hosts}, {size_name(size)}", "feedback per data packet",
-                                              found[OWN].feedback, criteria.FEEDBACK_RATIO))  # fmt: skip
+
+        def build(hosts: int = hosts, largest: int = max(wanted)) -> Rig:
+            return Rig(hosts, largest, unit="burst", note=note)
+
+        ops = {size: effort.ops if size > MB4 else effort.small_ops for size in wanted}
+        for size, found in turns_anew(build, ops, effort.seconds / 2, effort.rounds, effort.rival_ops).items():
+            case = f"N={hosts}, {size_name(size)}"
+            table.cases[case] = found
+            table.checks.append(criteria.unshaped_check(hosts, size, found, wide))
+            if size == MB25:
+                table.checks.append(criteria.wakeups_check(case, found[OWN]))
+                moved = moved_bytes(size, hosts) * hosts * found[OWN].ops
+                table.checks.append(criteria.cpu_check(hosts, size, found[OWN], moved))
+                limit = criteria.CPU_WIDE if wide else criteria.CPU_NARROW
+                table.checks.append(criteria.machine_cpu_check(case, found, limit))
+                table.checks.append(Check(case, "feedback per data packet",
+                                          found[OWN].feedback, criteria.FEEDBACK_RATIO))  # fmt: skip
     return table
 
 

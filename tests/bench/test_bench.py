@@ -19,7 +19,7 @@ from tests.bench import call_cost, criteria, fairness, overhead, plots, report
 from tests.bench.criteria import Check
 from tests.bench.overhead import beyond
 from tests.bench.rank import measure
-from tests.bench.rig import CODED, OWN, Series, moved_bytes, quantile, wire_bound_us
+from tests.bench.rig import CODED, OWN, Rig, Series, moved_bytes, quantile, turns_anew, wire_bound_us
 from tests.bench.studies import Table
 from tests.bench.usage import Meter, Usage, parse_idle_s, parse_wakeups
 from ultima.api.job import Job
@@ -51,6 +51,33 @@ def test_quantile__is_the_nearest_rank() -> None:
 def test_bound__is_that_of_the_issue() -> None:
     assert wire_bound_us(25_000_000, 4, 1000) == pytest.approx(312_500)
     assert moved_bytes(25_000_000, 4) == 37_500_000
+
+
+def test_rounds__each_has_a_rig_of_its_own_and_another_contender_first() -> None:
+    rigs: list[list[tuple[int, int, tuple[str, ...], int | None]]] = []
+    down: list[int] = []
+
+    class Played:
+        def __enter__(self) -> "Played":
+            rigs.append([])
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            down.append(len(rigs))
+
+        def turns(self, size: int, ops: int, seconds: float, contenders: list[str], rounds: int,
+                  rival_ops: int | None) -> dict[str, Series]:  # fmt: skip
+            assert (seconds, rounds) == (2.5, 1)
+            rigs[-1].append((size, ops, tuple(contenders), rival_ops))
+            return {name: Series(name, [float(len(rigs))] * ops, counters={"cpu_ns": ops}) for name in contenders}
+
+    found = turns_anew(lambda: cast(Rig, Played()), {400: 10, 8: 22}, 10.0, 4, 7, ("a", "b", "c"))
+    assert down == [1, 2, 3, 4], "one stands at a time"
+    assert [[row[0] for row in rig] for rig in rigs] == [[400, 8]] * 4
+    assert [rig[0][1] for rig in rigs] == [2, 3, 2, 3] and [rig[0][3] for rig in rigs] == [1, 2, 2, 2]
+    assert [rig[1][2] for rig in rigs] == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b"), ("a", "b", "c")]
+    assert list(found) == [400, 8] and all(list(series) == ["a", "b", "c"] for series in found.values())
+    assert found[8]["b"].us == [1.0] * 5 + [2.0] * 6 + [3.0] * 5 + [4.0] * 6 and found[8]["b"].counters["cpu_ns"] == 22
 
 
 def test_loss__each_column_has_its_own_better_gloo() -> None:

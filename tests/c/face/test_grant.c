@@ -72,6 +72,39 @@ static void grant__is_taken_as_a_feedback_says_it(void)
     end();
 }
 
+/* A feedback that others have overtaken is good for what it acknowledges, and for nothing else; one that no honest peer
+ * can have sent is told of, however old it is. */
+static void grant__a_feedback_that_was_overtaken_acknowledges_still(void)
+{
+    static const uint8_t tar[MOST] = {UT_TAR, UT_TAR};
+    n = 2;
+    begin(tar);
+    change = note;
+    run(now + 200 * UT_MS);
+    ut_conn *c = &hosts[0].engine->job[0]->conn[1];
+    CHECK_EQ(c->tx.flying, 0);
+    const uint64_t first = ut_conn_sending(c, UINT32_MAX, 0, 0, 3, 100, false, now), acked = c->tx.acked_packets;
+    ut_feedback old = {.cid = named, .number = c->peer.feedback - 1, .ack_words = 1, .grant = c->tx.grant + 5000};
+    const uint64_t before = c->peer.feedback, grant = c->tx.grant;
+    ut_stats was, is;
+    ut_engine_stats(hosts[0].engine, &was);
+    for (unsigned wild = 0; wild < 2; wild++) {
+        static uint8_t packet[UT_FEEDBACK_MAX];
+        old.highest_pn = (uint32_t)first + 1 + 9 * wild; /* the last one was never sent */
+        old.ack[0] = 1;
+        const size_t len = ut_feedback_encode(packet, &old);
+        ut_engine_input(hosts[0].engine, UT_PORT_FEEDBACK, packet, len, 0, false, now);
+        CHECK_EQ(c->tx.acked_packets - acked, 1);
+        CHECK_EQ(c->tx.flying, 2);
+        CHECK_EQ(violated(), wild == 1);
+    }
+    ut_engine_stats(hosts[0].engine, &is);
+    CHECK_EQ(is.feedback_old - was.feedback_old, 2);
+    CHECK_EQ(c->peer.feedback, before);
+    CHECK_EQ(c->tx.grant, grant);
+    end();
+}
+
 /* Two senders have half of the link each, so what is on the way in the mean of their round trips keeps it busy. */
 static void grant__the_pool_holds_the_mean_round_trip_of_its_peers(void)
 {
@@ -275,6 +308,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(grant__nothing_may_come_unasked_that_would_not_be_kept);
     RUN(grant__is_taken_as_a_feedback_says_it);
+    RUN(grant__a_feedback_that_was_overtaken_acknowledges_still);
     RUN(grant__the_pool_holds_the_mean_round_trip_of_its_peers);
     RUN(grant__ops_as_small_as_the_last_ones_wait_for_none);
     RUN(grant__what_a_peer_tells_of_may_come_before_the_op_is_open);

@@ -114,6 +114,65 @@ static void ut_conn__tells_the_fate_of_each(void)
     }
 }
 
+/* Two feedbacks report on |count| packets that have come at once, for one reports on UT_ACK_BITS numbers. */
+static void two_feedbacks(uint32_t count, ut_feedback *older, ut_feedback *newer)
+{
+    fresh();
+    acked_sum = 0;
+    tx.tx.srtt = 400 * UT_US;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t pn = ut_conn_sending(&tx, 7, 1 << 6, i, 1, PACKET, false, now);
+        ut_conn_received(&rx, pn, 1, PACKET, (uint32_t)(now / UT_US) & 0xffffff, false, false, now);
+    }
+    now += UT_MS; /* all were sent more than a round trip ago */
+    ut_conn_fill_feedback(&rx, older, now);
+    CHECK_EQ(rx.say.at, now);
+    ut_conn_fill_feedback(&rx, newer, now);
+    CHECK_EQ(rx.say.at, UT_NEVER);
+}
+
+/* The newer one comes first and says nothing of the first packets. These are not lost for that, and when the older one
+ * comes after all they have come. */
+static void ut_conn__what_an_overtaken_feedback_tells_is_not_lost(void)
+{
+    enum { MORE = 76, ALL = UT_ACK_BITS + MORE };
+    static ut_feedback older, newer;
+    two_feedbacks(ALL, &older, &newer);
+    ut_conn_on_feedback(&tx, &newer, now, fate, NULL);
+    CHECK_EQ(acked_slots, UT_ACK_BITS);
+    CHECK_EQ(lost_slots, 0);
+    CHECK_EQ(tx.tx.flying, MORE);
+    const ut_ns rtt = tx.tx.srtt;
+    ut_conn_on_old_feedback(&tx, &older, fate, NULL);
+    CHECK_EQ(acked_slots, ALL);
+    CHECK_EQ(acked_sum, (uint64_t)(ALL - 1) * ALL * (2 * ALL - 1) / 6); /* each of them once */
+    CHECK_EQ(lost_slots, 0);
+    CHECK_EQ(tx.tx.flying, 0);
+    CHECK_EQ(tx.tx.acked, ALL);
+    CHECK_EQ(tx.tx.srtt, rtt); /* when it was sent is no news */
+    ut_conn_on_old_feedback(&tx, &older, fate, NULL);
+    CHECK_EQ(acked_slots, ALL);
+}
+
+/* Where the older one was lost itself, what it would have told is sent again soon: a reordering time later. */
+static void ut_conn__what_no_feedback_tells_is_lost_in_time(void)
+{
+    enum { MORE = 76, ALL = UT_ACK_BITS + MORE };
+    static ut_feedback older, newer;
+    two_feedbacks(ALL, &older, &newer);
+    ut_conn_on_feedback(&tx, &newer, now, fate, NULL);
+    const ut_ns due = now + tx.tx.srtt / 4;
+    CHECK_EQ(tx.tx.loss_at, due);
+    CHECK(!ut_conn_tick(&tx, due - 1, fate, NULL));
+    CHECK_EQ(lost_slots, 0);
+    CHECK(!ut_conn_tick(&tx, due, fate, NULL));
+    CHECK_EQ(lost_slots, MORE);
+    CHECK_EQ(last_lost, MORE - 1);
+    CHECK_EQ(tx.tx.lost_bytes, MORE * PACKET);
+    ut_conn_on_old_feedback(&tx, &older, fate, NULL); /* too late: nothing is known of them any more */
+    CHECK_EQ(acked_slots, UT_ACK_BITS);
+}
+
 /* One that was sent a quarter of the round trip later has come. When such a loss turns out to be none, the path
  * reorders packets, and more time is left to them. */
 static void ut_conn__lost_when_overtaken_by_a_later_one(void)
@@ -373,6 +432,8 @@ int main(int argc, char **argv)
     RUN(ut_conn__lost_when_overtaken);
     RUN(ut_conn__tells_the_fate_of_each);
     RUN(ut_conn__lost_when_overtaken_by_a_later_one);
+    RUN(ut_conn__what_an_overtaken_feedback_tells_is_not_lost);
+    RUN(ut_conn__what_no_feedback_tells_is_lost_in_time);
     RUN(ut_conn__a_late_answer_is_no_reordering);
     RUN(ut_conn__bursts_are_short_after_losses_in_a_row);
     RUN(ut_conn__the_tail_is_probed_sooner);

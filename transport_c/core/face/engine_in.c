@@ -269,14 +269,17 @@ static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t 
     }
     c->peer.came[port]++;
     f->number = ut_conn_feedback_number(c, (uint32_t)f->number);
+    ut_fate fate = {j, host, now};
+    bool up = c->state == UT_CONN_UP; /* else it may speak of what we sent in another life of the path */
     if (!ut_conn_feedback_is_newer(c, f->number)) {
         e->stats.feedback_old++;
-        if (ut_conn_feedback_overtaken(c, f->number, now))
+        if (ut_conn_feedback_overtaken(c, f->number, now) || (up && ut_conn_feedback_is_wild(c, f)))
             violated(e, j, host);
+        else if (up)
+            ut_conn_on_old_feedback(c, f, ut_op_fate, &fate);
         return;
     }
     e->stats.feedback_received++;
-    bool up = c->state == UT_CONN_UP; /* else it may speak of what we sent in another life of the path */
     if ((up && ut_conn_feedback_is_wild(c, f)) || ut_op_feedback_is_wild(j, host, f)) {
         violated(e, j, host);
         return;
@@ -290,7 +293,6 @@ static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t 
     c->rx.last = now;
     if (!up)
         return;
-    ut_fate fate = {j, host, now};
     ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
     ut_op_feedback(j, host, f, now);
 }

@@ -13,6 +13,7 @@
 #include "core/base/plant.h"
 #include "core/path/cc.h"
 #include "core/path/mtu.h"
+#include "core/path/sent.h"
 #include "core/wire/burst.h"
 
 enum {
@@ -34,32 +35,15 @@ enum ut_conn_state {
     UT_CONN_ABSENT, /* the peer is known to be gone */
 };
 
-/* What a packet number carried. */
-typedef struct ut_sent {
-    uint32_t op_seq; /* low 32 bits */
-    uint32_t slot;
-    uint32_t time_us;   /* low 32 bits of the sender's clock */
-    uint16_t bytes;     /* of the datagram */
-    uint8_t step;       /* index in the op's schedule */
-    uint8_t state : 2;  /* enum ut_sent_state */
-    uint8_t pieces : 1; /* the packet went in pieces */
-} ut_sent;
-/* LOST: others that were sent later came before it. SILENT: no answer came in time, to none of them. */
-enum ut_sent_state { UT_SENT_NONE, UT_SENT_FLYING, UT_SENT_LOST, UT_SENT_SILENT };
-
-/* The fate of |packets| is decided: |sent| and those with the next slots. Not |acked|: it is one, and lost. */
-typedef void ut_sent_fn(void *context, const ut_sent *sent, uint32_t packets, bool acked);
-
 /* Sending: conn_send.c. What is FLYING is in flight; the credit used is what was sent less what is lost. */
 typedef struct ut_conn_tx {
-    uint64_t next;       /* next packet number */
-    uint64_t base;       /* no packet below it is FLYING */
-    uint64_t acked;      /* highest number acknowledged plus one; 0 for none */
-    uint64_t bytes;      /* datagram bytes ever sent */
-    uint64_t lost_bytes; /* how many of those bytes now count as lost */
-    uint64_t flying;     /* packets in flight */
-    uint64_t flying_bytes;
-    uint64_t grant; /* bytes that the peer allows to be sent in all */
+    uint64_t next;                 /* next packet number */
+    uint64_t base;                 /* no packet below it is FLYING */
+    uint64_t acked;                /* highest number acknowledged plus one; 0 for none */
+    ut_sent_gap gap;               /* empty if there is none */
+    uint64_t bytes, lost_bytes;    /* datagram bytes ever sent, and those of them that now count as lost */
+    uint64_t flying, flying_bytes; /* packets in flight, and their bytes */
+    uint64_t grant;                /* bytes that the peer allows to be sent in all */
     uint64_t lost_packets, spurious_losses, acked_packets;
     uint64_t ce_packets;  /* packets that arrived marked (ECN), in all */
     uint64_t urgent;      /* the newest packet that the peer answers soon, plus one: see ut_conn_received */
@@ -156,8 +140,7 @@ ut_ns ut_conn_next_wake(const ut_conn *c);
 
 /* conn_send.c */
 /* How many datagrams of |bytes| may be sent, by the credit, by the congestion window, and by the memory for what was
- * sent.
- */
+ * sent. */
 uint32_t ut_conn_may_send(const ut_conn *c, uint32_t bytes);
 /* How many packets may go to the peer at a time, before it is another peer's turn. A queue that is short drops the end
  * of what several hosts send to one receiver at once, and packets that follow each other closely are lost in a row. */
@@ -177,6 +160,8 @@ bool ut_conn_grant_is_wild(const ut_conn *c, const ut_grant *g);
 void ut_conn_on_grant(ut_conn *c, uint64_t grant);
 /* Takes the sender's half of a feedback that is not wild. */
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context);
+/* The same for one that others have overtaken: what came stays true, and they may not say it again. */
+void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate, void *context);
 /* Runs the timers: loss by time, and the tail probe, which takes the newest packet in flight for lost, so that its slot
  * is sent again. Returns true if it probed. */
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context);

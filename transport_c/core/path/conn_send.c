@@ -152,7 +152,8 @@ static ut_ns sample_rtt(ut_conn *c, const ut_feedback *f, ut_ns now)
 
 /* Declares lost what was overtaken by UT_REORDER_PACKETS, by a packet that was sent a reordering time later, or at all
  * and a round trip and that time ago (RACK, RFC 8985). The reordering time is that by which one was overtaken that came
- * all the same, and fades with each loss. */
+ * all the same, and fades with each loss. Where a feedback has left a gap, the one that tells of it was overtaken: it
+ * has a reordering time to come. */
 static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
 {
     uint32_t now_us = (uint32_t)(now / UT_US);
@@ -163,15 +164,17 @@ static void detect_loss(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)
         ut_sent *s = sent_at(c, pn);
         if (s->state != UT_SENT_FLYING)
             continue;
+        const bool gap = pn >= c->tx.gap.from && pn < c->tx.gap.to;
         ut_ns age = (ut_ns)(uint32_t)(now_us - s->time_us) * UT_US;
         ut_ns overtaken = (ut_ns)(uint32_t)(newest_us - s->time_us) * UT_US;
-        if (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder || age >= patience) {
+        ut_ns due = gap ? c->tx.gap.at + reorder : now + patience - UT_MIN2(age, patience);
+        if (now >= due || (!gap && (pn + UT_REORDER_PACKETS < c->tx.acked || overtaken > reorder))) {
             lose(c, s, UT_SENT_LOST, now, fate, context);
             c->tx.reorder -= c->tx.reorder / REORDER_FADES;
             if (pn && sent_at(c, pn - 1)->state == UT_SENT_LOST)
                 c->tx.short_to = c->tx.next + UT_BURST_SPAN;
         } else {
-            c->tx.loss_at = UT_MIN2(c->tx.loss_at, now + (patience - age));
+            c->tx.loss_at = UT_MIN2(c->tx.loss_at, due);
         }
     }
     /* The base stays within reach of a late acknowledgement, so that a spurious loss is recognised. */
@@ -223,6 +226,25 @@ void ut_conn_on_grant(ut_conn *c, uint64_t grant)
     c->tx.grant = UT_MAX2(c->tx.grant, grant);
 }
 
+/* Takes what |f| says of packets up to |highest|; returns whether it is news of any. */
+static bool take_acks(ut_conn *c, const ut_feedback *f, uint64_t highest, ut_sent_fn *fate, void *context)
+{
+    const uint64_t before = c->tx.acked_packets;
+    const uint32_t newest_us = sent_at(c, highest)->time_us;
+    for (unsigned w = 0; w < f->ack_words; w++) {
+        for (uint64_t bits = f->ack[w]; bits;) {
+            const uint32_t at = ut_bits_first(bits);
+            const uint64_t back = (uint64_t)w * 64 + at, beyond = ~(bits >> at);
+            if (back > highest || highest - back < c->tx.base)
+                break; /* all further bits are older still */
+            const uint64_t row = beyond ? ut_bits_first(beyond) : 64, left = highest - back - c->tx.base + 1;
+            const uint32_t n = acknowledge(c, highest - back, (uint32_t)UT_MIN2(row, left), newest_us, fate, context);
+            bits &= ~(ut_bits_below(n) << at);
+        }
+    }
+    return c->tx.acked_packets != before;
+}
+
 void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn *fate, void *context)
 {
     ut_conn_on_grant(c, f->grant);
@@ -238,26 +260,22 @@ void ut_conn_on_feedback(ut_conn *c, const ut_feedback *f, ut_ns now, ut_sent_fn
                            .acked = delivered(c),
                            .packets = (uint32_t)c->tx.acked_packets,
                            .lost = (uint32_t)c->tx.lost_packets};
-    const uint64_t before = c->tx.acked_packets;
-    const uint32_t newest_us = sent_at(c, highest)->time_us;
-    for (unsigned w = 0; w < f->ack_words; w++) {
-        for (uint64_t bits = f->ack[w]; bits;) {
-            const uint32_t at = ut_bits_first(bits);
-            const uint64_t back = (uint64_t)w * 64 + at, beyond = ~(bits >> at);
-            if (back > highest || highest - back < c->tx.base)
-                break; /* all further bits are older still */
-            const uint64_t row = beyond ? ut_bits_first(beyond) : 64, left = highest - back - c->tx.base + 1;
-            const uint32_t n = acknowledge(c, highest - back, (uint32_t)UT_MIN2(row, left), newest_us, fate, context);
-            bits &= ~(ut_bits_below(n) << at);
-        }
-    }
-    if (c->tx.acked_packets != before) {
+    if (take_acks(c, f, highest, fate, context)) {
+        const uint64_t from = highest + 1 - UT_MIN2((uint64_t)f->ack_words * 64, highest + 1);
+        if (from > c->tx.acked)
+            c->tx.gap = (ut_sent_gap){c->tx.acked, from, now};
         c->tx.acked = UT_MAX2(c->tx.acked, highest + 1);
         c->tx.pto_doublings = 0;
         c->tx.last = now;
     }
     detect_loss(c, now, fate, context);
     control_congestion(c, f, &sample);
+}
+
+void ut_conn_on_old_feedback(ut_conn *c, const ut_feedback *f, ut_sent_fn *fate, void *context)
+{
+    if (f->ack_words)
+        (void)take_acks(c, f, ut_expand32(c->tx.next, f->highest_pn), fate, context);
 }
 
 bool ut_conn_tick(ut_conn *c, ut_ns now, ut_sent_fn *fate, void *context)

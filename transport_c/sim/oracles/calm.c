@@ -44,6 +44,14 @@ static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self,
     return false;
 }
 
+/* A host that was cut off from the others decides alone who owns a shard. When they meet again they have so many ops to
+ * agree, in which they refuse what was made under another view. */
+static bool still_to_settle(const sim_world *w, const sim_job *job, const sim_ask *ask)
+{
+    return job->thinned && ask->op < job->thinned_in + sim_owners_ops(w, job) &&
+           ask->op < job->plan->ops + sim_owners_ops(w, job);
+}
+
 /* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */
 static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank, const sim_ask *ask,
                          const ut_receipt *r)
@@ -56,6 +64,8 @@ static void check_status(sim_world *w, const sim_job *job, const sim_rank *rank,
             FAIL("error %d long after the last fault", r->error);
         return;
     }
+    if (!gone && still_to_settle(w, job, ask))
+        return;
     for (uint32_t h = 0; h < job->plan->hosts; h++)
         if (!(gone >> h & 1) &&
             ((r->peer[h].missing[0] && !leads_nowhere(job, ask, r->self, h, gone)) || r->peer[h].missing[1]))
