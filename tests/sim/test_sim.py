@@ -41,6 +41,7 @@ ONCE_FAILED = {
     "3911": "an op waited without end for the masks of a host that thought all was said",
     "4128": "as 2417, by a feedback that overtook the data",
     "4265": "a host that had been cut off took another out of the owners; the oracle gave them no ops to agree again",
+    "5942": "a late answer of a daemon that had died brought its host back to life; a real daemon waits for none",
     "3701 --partial": "what a host did not give was missing, for the others had taken it out of the owners",
 }
 

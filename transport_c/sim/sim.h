@@ -109,8 +109,8 @@ typedef struct sim_seat {
     uint64_t linked;                 /* mask of the job indices that the host has connected to, in this life */
     uint32_t linked_life[SIM_HOSTS]; /* to which life of each of them */
     uint32_t called_life[SIM_HOSTS]; /* the life of each to which a call is under way or done */
-    bool told_absent[SIM_HOSTS];
-    uint32_t broken[SIM_HOSTS]; /* how often the path to each was torn down because of what that host said */
+    uint32_t absent_life[SIM_HOSTS]; /* the newest life of each of them of which it was told that it is over */
+    uint32_t broken[SIM_HOSTS];      /* how often the path to each was torn down because of what that host said */
 } sim_seat;
 
 /* Why an up-link stands idle. */

@@ -57,7 +57,6 @@ static void connect_to(sim_world *w, sim_host *h, const message *m, uint32_t hos
     sim_seat *seat = &h->seat[m->job];
     seat->linked |= sim_bit(host);
     seat->linked_life[host] = m->from_life;
-    seat->told_absent[host] = false;
 }
 
 static listening listen_for(sim_world *w, sim_host *h, uint32_t job, uint32_t host)
@@ -143,8 +142,8 @@ static void take_message(sim_world *w, sim_host *h, const message *m)
         tell(w, h, m->from, m->job, ANSWER, listen_for(w, h, m->job, host), CONTROL_NS);
         connect_to(w, h, m, host);
         break;
-    case ANSWER:
-        if (m->from_life == w->host[m->from].life)
+    case ANSWER: /* a daemon waits for none of a host that is gone */
+        if (m->from_life == w->host[m->from].life && m->from_life > seat->absent_life[host])
             connect_to(w, h, m, host);
         break;
     case RENEW:
@@ -169,7 +168,7 @@ static void take_message(sim_world *w, sim_host *h, const message *m)
         if (seat->linked_life[host] > m->from_life)
             break; /* it is back already */
         ut_engine_peer_absent(h->engine, m->job, host, sim_local(w, h));
-        seat->told_absent[host] = true;
+        seat->absent_life[host] = UT_MAX2(seat->absent_life[host], m->from_life);
         w->cover[SIM_absent_told]++;
         break;
     }
