@@ -247,5 +247,6 @@ def turns_anew(
                 now = rig.turns(size, share_of(most, turn, rounds), seconds / rounds, order, rounds=1,
                                 rival_ops=None if rival_ops is None else share_of(rival_ops, turn, rounds))  # fmt: skip
                 for name, series in now.items():
+                    series.usage = series.usage.by_place()
                     found[size][name].extend(series)
     return found

@@ -69,13 +69,16 @@ def test_rounds__each_has_a_rig_of_its_own_and_another_contender_first() -> None
                   rival_ops: int | None) -> dict[str, Series]:  # fmt: skip
             assert (seconds, rounds) == (2.5, 1)
             rigs[-1].append((size, ops, tuple(contenders), rival_ops))
-            return {name: Series(name, [float(len(rigs))] * ops, counters={"cpu_ns": ops}) for name in contenders}
+            usage = Usage(1.0, Counter({10 * len(rigs): 300, 10 * len(rigs) + 1: 500}), 2.0)  # threads of its own
+            return {name: Series(name, [float(len(rigs))] * ops, counters={"cpu_ns": ops}, usage=usage)
+                    for name in contenders}  # fmt: skip
 
     found = turns_anew(lambda: cast(Rig, Played()), {400: 10, 8: 22}, 10.0, 4, 7, ("a", "b", "c"))
     assert down == [1, 2, 3, 4], "one stands at a time"
     assert [[row[0] for row in rig] for rig in rigs] == [[400, 8]] * 4
     assert [rig[0][1] for rig in rigs] == [2, 3, 2, 3] and [rig[0][3] for rig in rigs] == [1, 2, 2, 2]
     assert [rig[1][2] for rig in rigs] == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b"), ("a", "b", "c")]
+    assert found[8]["c"].usage.busiest_wakeups_per_s == 250 and found[8]["c"].usage.wakeups_per_s == 400
     assert list(found) == [400, 8] and all(list(series) == ["a", "b", "c"] for series in found.values())
     assert found[8]["b"].us == [1.0] * 5 + [2.0] * 6 + [3.0] * 5 + [4.0] * 6 and found[8]["b"].counters["cpu_ns"] == 22
 
