@@ -206,7 +206,7 @@ class Rig:
             first = turn % len(contenders)
             for name in [*contenders[first:], *contenders[:first]]:
                 series, rest = found[name], rounds - turn
-                wanted = min(ops, rival_ops or ops) if name.startswith("gloo") else ops
+                wanted = ops if rival_ops is None or not name.startswith("gloo") else min(ops, rival_ops)
                 due, time_s = math.ceil((wanted - series.ops) / rest), (seconds - spent[name]) / rest
                 if due <= 0 or time_s <= 0:
                     continue

@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -318,7 +319,7 @@ def test_daemon_killed__the_others_go_on_and_it_comes_back_in_the_middle(daemons
         assert jobs[2].reconnects == 1
         assert first.op_seq > stood - 2 and first.slot is not Slot.NULL and first.included >= 1
         # Its first op may run before the others have found its daemon, and is PARTIAL then; none after it is.
-        assert all(until(lambda host=host: sees(host, name, 2)) for host in hosts[:2])  # type: ignore[misc]
+        assert all(until(partial(sees, host, name, 2)) for host in hosts[:2])
         for _ in range(4):
             for _, receipt in everywhere(jobs, lambda rank, job: reduce(job, 3.0)):
                 assert receipt.status is Status.COMPLETE or receipt.op_seq == first.op_seq

@@ -189,8 +189,7 @@ typedef struct sim_job {
     uint32_t index_of[SIM_HOSTS];             /* host of the world -> index, UINT32_MAX */
     sim_outcome outcome[SIM_OPS][SIM_HOSTS];  /* op, index in the job */
     uint64_t contributed[SIM_OPS][SIM_HOSTS]; /* ranks of that host that were seen in results; 0: none were */
-    bool thinned;                             /* some receipt told that not all hosts owned a shard, */
-    uint32_t thinned_in;                      /* the last of them in this op, by its place in the plan */
+    uint32_t thinned; /* the last op, plus one, of which a receipt told that not all hosts owned a shard; 0: none */
     bool shaken[SIM_HOSTS];      /* a trainer or the daemon died there: its part may be cut in other ways */
     uint64_t submitted[SIM_OPS]; /* mask of ranks that ever submitted that op in good form */
     struct sim_part *part;       /* of a partial job: partial.h */

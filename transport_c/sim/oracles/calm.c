@@ -48,8 +48,8 @@ static bool leads_nowhere(const sim_job *job, const sim_ask *ask, uint32_t self,
  * agree, in which they refuse what was made under another view. */
 static bool still_to_settle(const sim_world *w, const sim_job *job, const sim_ask *ask)
 {
-    return job->thinned && ask->op < job->thinned_in + sim_owners_ops(w, job) &&
-           ask->op < job->plan->ops + sim_owners_ops(w, job);
+    const uint32_t ops = sim_owners_ops(w, job);
+    return job->thinned && ask->op + 1 < job->thinned + ops && ask->op < job->plan->ops + ops;
 }
 
 /* COMPLETE; or, of a job with hosts that are gone for good, all that the others have. */

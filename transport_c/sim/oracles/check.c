@@ -147,10 +147,8 @@ static void check_owners(sim_view *v)
     bool may = sim_algorithm(v->job->plan) == UT_TAR && v->ask->as.mode != UT_RELIABLE;
     if (owners == 0 || owners & ~all || (owners != all && !may))
         FAIL("O3 conservation", "cut among hosts %#" PRIx64 " of %#" PRIx64, owners, all);
-    if (owners != all) {
-        v->job->thinned_in = v->job->thinned ? UT_MAX2(v->job->thinned_in, v->ask->op) : v->ask->op;
-        v->job->thinned = true;
-    }
+    if (owners != all)
+        v->job->thinned = UT_MAX2(v->job->thinned, v->ask->op + 1);
     uint64_t steady = sim_steady(v->w, v->rank->job);
     if (v->liar && steady >> v->self & 1 && steady & ~owners)
         FAIL("O16 among liars",
