@@ -106,6 +106,50 @@ static void mtu__pieces_that_die_are_given_up_too(void)
     }
 }
 
+/* |n| packets get through in the way that they go now; how many changes of the way are told of. */
+static unsigned arrive(ut_mtu *m, uint32_t n, uint32_t at)
+{
+    unsigned told = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        ut_mtu_fate(m, FULL, m->pieces, true, at, at + 1);
+        told += ut_mtu_proved(m);
+    }
+    return told;
+}
+
+/* Only a way in which packets get through says that the size was wrong, and only one that was not told of is news. */
+static void mtu__a_way_is_told_of_once_it_works(void)
+{
+    ut_mtu m = {0};
+    CHECK_EQ(arrive(&m, 100, START), 0); /* as everybody believes */
+    CHECK_EQ(lose(&m, 4, START, UT_MTU_PATIENCE_US), 4);
+    CHECK(m.pieces && !ut_mtu_proved(&m));
+    CHECK_EQ(arrive(&m, UT_MTU_PROOF - 1, START), 0);
+    CHECK_EQ(arrive(&m, 100, START), 1);
+    CHECK(m.told);
+    CHECK(ut_mtu_fate(&m, FULL, false, true, START, START + 1)); /* the one that looks whether the path has grown */
+    CHECK_EQ(arrive(&m, UT_MTU_PROOF - 2, START), 0);
+    CHECK_EQ(arrive(&m, 100, START), 1);
+    CHECK(!m.told);
+}
+
+/* While nothing gets through the way changes in turns. With a loss among each dozen packets it is no better. */
+static void mtu__loss_is_not_told_as_a_size(void)
+{
+    ut_mtu m = {0};
+    uint32_t at = START;
+    for (unsigned turn = 0; turn < 6; turn++, at += 10 * UT_MTU_PATIENCE_US) {
+        CHECK_EQ(lose(&m, 4, at, UT_MTU_PATIENCE_US), 4);
+        CHECK(!ut_mtu_proved(&m));
+    }
+    for (unsigned turn = 0; turn < 20; turn++, at += 10 * UT_MTU_PATIENCE_US) {
+        CHECK_EQ(lose(&m, 4, at, UT_MTU_PATIENCE_US), 4);
+        CHECK_EQ(arrive(&m, 12, at), 0);
+        CHECK_EQ(lose(&m, 1, at, UT_MTU_PATIENCE_US), 0);
+        CHECK_EQ(arrive(&m, 12, at), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
@@ -116,5 +160,7 @@ int main(int argc, char **argv)
     RUN(mtu__one_goes_whole_now_and_then_and_raises);
     RUN(mtu__fates_of_the_former_way_are_late_news);
     RUN(mtu__pieces_that_die_are_given_up_too);
+    RUN(mtu__a_way_is_told_of_once_it_works);
+    RUN(mtu__loss_is_not_told_as_a_size);
     return check_end();
 }

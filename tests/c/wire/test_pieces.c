@@ -1,92 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paths that do not carry full packets: when the size is blamed, how a packet is cut, and how it is put together.
+ * Paths that do not carry full packets: how a packet is cut, and how it is put together. When is in test_mtu.c.
  */
 #include "check.h"
 
-#include "core/path/mtu.h"
 #include "core/wire/pieces.h"
 #include "kernels/kernels.h"
 
 enum { FULL = 1472, LARGEST = UT_PACKET_MAX };
-
-/* ---- when the size is blamed ---- */
-
-static uint32_t clock_us;
-
-/* |count| full packets that are lost, |apart| microseconds from each other. Returns how often the way changed. */
-static unsigned lose(ut_mtu *m, unsigned count, uint32_t apart, bool heard)
-{
-    unsigned changes = 0;
-    for (unsigned i = 0; i < count; i++, clock_us += apart)
-        changes += ut_mtu_fate(m, FULL, m->pieces, false, clock_us, heard ? clock_us + 1 : clock_us - 10000000);
-    return changes;
-}
-
-static void ut_mtu__blames_the_size_after_a_while(void)
-{
-    static const uint32_t starts[] = {5, UINT32_MAX - 130000}; /* the second time across the wrap */
-    for (unsigned i = 0; i < 2; i++) {
-        clock_us = starts[i];
-        ut_mtu m = {0};
-        CHECK(ut_mtu_whole(&m, FULL, clock_us));
-        CHECK_EQ(lose(&m, 1000, 50, true), 0);                          /* a burst of loss, 50 ms long */
-        CHECK(!ut_mtu_fate(&m, FULL, false, true, clock_us, clock_us)); /* one came: it was only that */
-        CHECK_EQ(lose(&m, 1000, 50, true), 0);
-        CHECK_EQ(lose(&m, 1100, 50, true), 1);
-        CHECK(m.pieces);
-        CHECK(!ut_mtu_whole(&m, FULL, clock_us));
-        CHECK(ut_mtu_whole(&m, UT_PATH_MIN, clock_us));
-    }
-}
-
-static void ut_mtu__needs_a_peer_that_speaks(void)
-{
-    ut_mtu m = {0};
-    CHECK_EQ(lose(&m, 1000, 10000, false), 0);
-    CHECK(!m.pieces);
-    CHECK_EQ(lose(&m, UT_MTU_LOST_MIN, 10000, true), 1);
-}
-
-static void ut_mtu__small_packets_prove_nothing(void)
-{
-    ut_mtu m = {0};
-    for (unsigned i = 0; i < 50; i++, clock_us += 10000) {
-        if (ut_mtu_fate(&m, FULL, false, false, clock_us, clock_us))
-            break;
-        CHECK(!ut_mtu_fate(&m, UT_PATH_MIN, false, true, clock_us, clock_us));
-        CHECK(!ut_mtu_fate(&m, UT_PATH_MIN, false, false, clock_us, clock_us));
-    }
-    CHECK(m.pieces);
-}
-
-static void ut_mtu__looks_whether_the_path_has_grown(void)
-{
-    ut_mtu m = {0};
-    lose(&m, 20, 10000, true);
-    CHECK(m.pieces);
-    unsigned whole = 0;
-    for (uint32_t t = 0; t < 35 * 1000000; t += 1000, clock_us += 1000) {
-        if (ut_mtu_whole(&m, FULL, clock_us)) {
-            whole++;
-            CHECK(!ut_mtu_fate(&m, FULL, false, false, clock_us, clock_us)); /* it has not */
-        }
-        CHECK(!ut_mtu_fate(&m, FULL, true, true, clock_us, clock_us));
-    }
-    CHECK_EQ(whole, 3);
-    CHECK(m.pieces);
-    CHECK(ut_mtu_fate(&m, FULL, false, true, clock_us, clock_us));
-    CHECK(!m.pieces && ut_mtu_whole(&m, FULL, clock_us));
-}
-
-static void ut_mtu__takes_turns_when_nothing_comes(void)
-{
-    ut_mtu m = {0};
-    CHECK_GE(lose(&m, 200, 10000, true), 10);
-    CHECK(ut_mtu_fate(&m, FULL, false, true, clock_us, clock_us) || !m.pieces);
-}
-
-/* ---- cutting and putting together ---- */
 
 static uint8_t payload[LARGEST], flat[UT_BURST_BYTES], memory[UT_PIECES_ROOM * (LARGEST + 16)];
 
@@ -246,11 +167,6 @@ static void ut_pieces__what_cannot_fit_is_malformed(void)
 int main(void)
 {
     ut_kernels_init(UT_ISA_AVX512);
-    RUN(ut_mtu__blames_the_size_after_a_while);
-    RUN(ut_mtu__needs_a_peer_that_speaks);
-    RUN(ut_mtu__small_packets_prove_nothing);
-    RUN(ut_mtu__looks_whether_the_path_has_grown);
-    RUN(ut_mtu__takes_turns_when_nothing_comes);
     RUN(ut_pieces__come_together_in_any_order);
     RUN(ut_pieces__a_place_is_never_held);
     RUN(ut_pieces__another_path_begins_anew);

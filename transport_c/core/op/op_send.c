@@ -353,7 +353,8 @@ void ut_op_fate(void *context, const ut_sent *sent, uint32_t packets, bool acked
     const ut_fate *fate = context;
     ut_job *j = fate->job;
     ut_conn *c = &j->conn[fate->host];
-    if (ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US)))
+    ut_mtu_fate(&c->mtu, sent->bytes, sent->pieces, acked, sent->time_us, (uint32_t)(c->rx.last / UT_US));
+    if (ut_mtu_proved(&c->mtu))
         j->host->emit(j->host->context, &(ut_event){.kind = UT_EVENT_PATH,
                                                     .job = j->number,
                                                     .session = UINT32_MAX,

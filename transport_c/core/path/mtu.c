@@ -7,14 +7,19 @@ bool ut_mtu_fate(ut_mtu *m, uint32_t bytes, bool in_pieces, bool acked, uint32_t
         return false;
     if (acked) {
         bool changes = m->pieces && !in_pieces;
-        if (changes)
+        if (changes) {
             m->pieces = false;
-        if (in_pieces == m->pieces)
+            m->came = 0;
+        }
+        if (in_pieces == m->pieces) {
             m->lost = 0;
+            m->came = UT_MIN2(m->came + 1, (uint32_t)UT_MTU_PROOF);
+        }
         return changes;
     }
     if (in_pieces != m->pieces)
         return false; /* it says nothing of the way that packets go now */
+    m->came = 0;
     if (m->lost++ == 0)
         m->since = sent_us;
     if (m->lost < UT_MTU_LOST_MIN || (int32_t)(sent_us - m->since) < UT_MTU_PATIENCE_US ||
@@ -24,6 +29,14 @@ bool ut_mtu_fate(ut_mtu *m, uint32_t bytes, bool in_pieces, bool acked, uint32_t
     m->pieces = !m->pieces;
     m->looked = sent_us;
     m->lost = 0;
+    return true;
+}
+
+bool ut_mtu_proved(ut_mtu *m)
+{
+    if (m->told == m->pieces || m->came < UT_MTU_PROOF)
+        return false;
+    m->told = m->pieces;
     return true;
 }
 
