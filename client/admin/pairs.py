@@ -118,23 +118,34 @@ def read(a: str, b: str, report: dict[str, Any]) -> Pair:
 
 
 def worst(pairs: Sequence[Pair]) -> tuple[Pair, float] | None:
-    """The pair that took longest, and how many times the median of all that is; one without figures, and infinity, goes
-    before any. None if there are no pairs."""
+    """The pair that took longest, and how many times the median of the other pairs that is; one without figures, and
+    infinity, goes before any. None if there are no pairs."""
     broken = next((pair for pair in pairs if pair.error), None)
     if broken is not None or not pairs:
         return (broken, float("inf")) if broken is not None else None
     slowest = max(pairs, key=lambda pair: pair.p50_us)
-    return slowest, slowest.p50_us / statistics.median(pair.p50_us for pair in pairs)
+    others = [pair.p50_us for pair in pairs if pair is not slowest]
+    return slowest, slowest.p50_us / statistics.median(others) if others else 1.0
+
+
+def stands_out(pair: Pair, others: Sequence[Pair], slow: float) -> bool:
+    """Whether a pair failed, or is slower than `others` by more than they differ among themselves and over time: its
+    median is `slow` times the median of theirs, and above what a hundredth of the ops of each of them took."""
+    known = [other for other in others if not other.error]
+    if pair.error or not known:
+        return bool(pair.error)
+    usual = statistics.median(other.p50_us for other in known)
+    return pair.p50_us > slow * usual and pair.p50_us > max(other.p99_us for other in known)
 
 
 def common_host(pairs: Sequence[Pair], slow: float) -> str:
-    """The one host whose pairs are all `slow` times slower than the median of the others, or have failed, if there is
-    just one: then it is the host, or its link, and no path between two. Empty otherwise."""
+    """The one host whose pairs all stand out from those of the others, if there is just one: then it is the host, or
+    its link, and no path between two. Empty otherwise."""
     hosts = sorted({host for pair in pairs for host in (pair.a, pair.b)})
     found = []
     for host in hosts:
         own = [pair for pair in pairs if host in (pair.a, pair.b)]
-        other = [pair.p50_us for pair in pairs if pair not in own and not pair.error]
-        if len(own) > 1 and other and all(p.error or p.p50_us > slow * statistics.median(other) for p in own):
+        other = [pair for pair in pairs if pair not in own and not pair.error]
+        if len(own) > 1 and other and all(stands_out(pair, other, slow) for pair in own):
             found.append(host)
     return found[0] if len(found) == 1 else ""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from ultima.cli.rows import clip
 if TYPE_CHECKING:
     from ultima.admin.pairs import Pair
 
-SLOW = 1.5  # times the median is worth a word
+SLOW = 1.5  # times the median of the others is worth a word, if it is more than they differ by themselves
 WIDTH = 80
 NAME, CELL = 16, 9
 HOSTS_MAX, ITERATIONS_MAX = 64, 10_000
@@ -57,7 +56,7 @@ def bench_cluster(
         print_json({"hosts": list(hosts), "size": size, "pairs": [facts(pair) for pair in pairs],
                     "worst": facts(found[0]) if found else None, "slow_host": slow_host})  # fmt: skip
     else:
-        for line in [*matrix(hosts, pairs), "", *verdict(found, slow_host)]:
+        for line in [*matrix(hosts, pairs), "", *verdict(pairs, found, slow_host)]:
             typer.echo(line)
     if any(pair.error for pair in pairs):
         raise typer.Exit(1)
@@ -113,18 +112,21 @@ def _cell(pair: Pair | None) -> str:
     return f"{text:>{CELL}}"
 
 
-def verdict(found: tuple[Pair, float] | None, slow_host: str) -> list[str]:
-    """The worst link in a sentence, and the host, if it is a host."""
+def verdict(pairs: Sequence[Pair], found: tuple[Pair, float] | None, slow_host: str) -> list[str]:
+    """The worst link in a sentence, and the host, if it is a host. Links that differ by chance are not called slow."""
+    from ultima.admin.pairs import stands_out
+
     if found is None:
         return []
     pair, times = found
+    figures = f"{pair.a} - {pair.b}, {pair.p50_us / 1e3:.2f} ms, {times:.1f} times the median of the others"
+    lost = f", {100 * pair.loss:.2g} % of the bytes missing" if pair.loss else ""
     if pair.error:
         lines = [f"worst link: {pair.a} - {pair.b} failed: {pair.error}"]
+    elif slow_host or stands_out(pair, [other for other in pairs if other is not pair], SLOW) or pair.loss:
+        lines = [f"worst link: {figures}{lost}"]
     else:
-        lost = f", {100 * pair.loss:.2g} % of the bytes missing" if pair.loss else ""
-        lines = [f"worst link: {pair.a} - {pair.b}, {pair.p50_us / 1e3:.2f} ms, {times:.1f} times the median{lost}"]
+        lines = ["all links look alike" + (f"; the slowest: {figures}" if len(pairs) > 1 else "")]
     if slow_host:
         lines.append(f"all pairs of {slow_host} are slow or fail: look at that host and its link")
-    elif not math.isinf(times) and times < SLOW:
-        lines.append("no link stands out")
     return [text for line in lines for text in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]

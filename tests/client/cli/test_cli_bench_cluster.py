@@ -17,14 +17,16 @@ REPORT = {"results": [{"in_place": {"p50_us": 2000.0, "p99_us": 3000.0, "loss_pe
 
 @pytest.fixture
 def fake(tmp_path: Path) -> str:
-    """A shell for hosts: "slow" takes ten times as long, "down" cannot be reached, "old" prints no report."""
+    """A shell for hosts: "slow" takes ten times as long, "whole" lose nothing, "down" cannot be reached, "old" prints no
+    report."""
     (tmp_path / "report").write_text(json.dumps(REPORT))
-    (tmp_path / "slow").write_text(json.dumps(REPORT).replace("2000.0", "20000.0"))
+    (tmp_path / "slow").write_text(json.dumps(REPORT).replace("000.0", "0000.0"))
+    (tmp_path / "whole").write_text(json.dumps(REPORT).replace("5.0", "0.0"))
     script = tmp_path / "rsh"
     script.write_text(f"""#!/bin/sh
 case "$1" in down) echo "no route to host" >&2; exit 255;; stuck) exec sleep 60;; esac
 case "$2" in *RANK=0*) ;; *) exit 0;; esac
-case "$1" in old) echo "1.0";; *) cat {tmp_path}/$([ "$1" = slow ] && echo slow || echo report);; esac
+case "$1" in old) echo "1.0";; slow | whole*) cat {tmp_path}/"${{1%-*}}";; *) cat {tmp_path}/report;; esac
 """)
     script.chmod(0o755)
     return f"{script} {{host}}"
@@ -39,10 +41,11 @@ def told(fake: str, *hosts: str, status: int = 0) -> str:
 
 def test_matrix__names_the_worst_link(fake: str) -> None:
     text = told(fake, "slow", "b", "c")
-    assert "worst link: slow - b, 20.00 ms, 1.0 times the median, 5 % of the bytes missing\n" in text
+    assert "worst link: slow - b, 20.00 ms, 1.8 times the median of the others, 5 % of the\n  bytes missing\n" in text
     assert "all pairs of slow are slow or fail: look at that host and its link\n" in text
     assert "  0 slow                    -    20.00    20.00\n" in text
-    assert "no link stands out" in told(fake, "a", "b", "c")
+    alike = told(fake, "whole-a", "whole-b", "whole-c")
+    assert "all links look alike; the slowest: whole-a - whole-b, 2.00 ms, 1.0 times" in alike and "worst" not in alike
     broken = told(fake, "a", "b", "down", status=1)
     assert "worst link: a - down failed: down: no route to host\n" in broken and "  failed" in broken
     old = told(fake, "old", "b", status=1)
@@ -70,14 +73,18 @@ def test_line__is_quoted_and_leaves_no_file() -> None:
 
 
 def test_common_host__is_one_whose_pairs_are_all_slow() -> None:
-    def pairs(*us: float) -> list[Pair]:
-        names = ["ab", "ac", "ad", "bc", "bd", "cd"]
-        return [Pair(*name, p50_us=each) for name, each in zip(names, us, strict=True)]
+    def pairs(*us: float, spread: float = 1.5) -> list[Pair]:
+        names = ["ab", "ac", "bc"] if len(us) == 3 else ["ab", "ac", "ad", "bc", "bd", "cd"]
+        return [Pair(*name, p50_us=each, p99_us=spread * each) for name, each in zip(names, us, strict=True)]
 
     assert common_host(pairs(9, 9, 9, 1, 1, 1), 1.5) == "a"
     assert common_host(pairs(9, 1, 1, 1, 1, 1), 1.5) == ""
     slowest = worst(pairs(9, 1, 1, 1, 1, 1))
     assert slowest is not None and slowest[0].b == "b" and slowest[1] == 9
+    # Three equal hosts on a busy machine: the ops of each link differ by more than the links do.
+    assert common_host(pairs(1.0, 1.71, 1.89, spread=2), 1.5) == ""
+    assert common_host(pairs(1.0, 1.71, 1.89, spread=1.2), 1.5) == "c"
+    assert common_host(pairs(1.0, 1.4, 1.4, spread=1.1), 1.5) == "", "less than half as much again is not slow"
 
 
 @pytest.mark.parametrize(
