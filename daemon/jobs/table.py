@@ -94,8 +94,11 @@ class JobTable:
         return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
 
     def latest(self, job: Job, now: LanesSnapshot) -> tuple[Host, Late] | None:
-        """The host for which the others wait while ops stay whole, and how long; None if there is none."""
+        """The host for which the others wait while ops stay whole, and how long; None if there is none. While a host is
+        gone or UDP is blocked that is what ops wait for, and times say nothing of who calls late."""
         if job.late is None or job.membership is None:
+            return None
+        if job.ailment is not None or any(state is State.ABSENT for _, state in job.hosts()):
             return None
         job.late.read(lambda lane, back: self._engine.receipt(job.number, back, lane))
         found = job.late.worst(lambda host: now.peer_stats(job.number, host).srtt_ns // 1000)

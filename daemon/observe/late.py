@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -68,17 +68,14 @@ class LateHosts:
             ops.extend(reversed(new))
 
     def worst(self, rtt_us: Callable[[int], int] = lambda host: 0) -> Late | None:
-        """The host that is latest, if it is late enough to be named; `rtt_us` is the round trip to one."""
-        ops = [op for lane in self._lanes for op in lane]
+        """The host that is latest, if it is late enough to be named; `rtt_us` is the round trip to one. It must be so
+        in the older half of the ops and in the newer: hosts that are late in turns are late by chance."""
+        ops = sorted((op for lane in self._lanes for op in lane), key=lambda op: op.op_seq)
         if len(ops) < JUDGED_FROM:
             return None
-        took = median(op.took_us for op in ops)
-        late = {host: median(op.late_us.get(host, 0) for op in ops) for host in {h for op in ops for h in op.late_us}}
-        beyond = {host: us - rtt_us(host) for host, us in late.items() if us}
-        worst = max(beyond, key=lambda host: (beyond[host], -host), default=None)
-        if worst is None or beyond[worst] < max(LATE_US, LATE_SHARE * took):
-            return None
-        return Late(worst, int(beyond[worst]), int(took), len(ops))
+        found = [_latest(half, rtt_us) for half in (ops[: len(ops) // 2], ops[len(ops) // 2 :], ops)]
+        both = found[2]
+        return both if both is not None and all(one is not None and one.host == both.host for one in found) else None
 
     def _late(self, raw: Any) -> dict[int, int]:
         """Nobody, if a host never called the op: then it is not whole, and says itself who is to blame."""
@@ -87,3 +84,14 @@ class LateHosts:
         if NEVER_US in opened:
             return {}
         return {host: us - middle for host, us in enumerate(opened) if us - middle >= LATE_US}
+
+
+def _latest(ops: Sequence[_Op], rtt_us: Callable[[int], int]) -> Late | None:
+    """The host that is latest in these ops, if it is late enough to be named."""
+    took = median(op.took_us for op in ops)
+    late = {host: median(op.late_us.get(host, 0) for op in ops) for host in {h for op in ops for h in op.late_us}}
+    beyond = {host: us - rtt_us(host) for host, us in late.items() if us}
+    worst = max(beyond, key=lambda host: (beyond[host], -host), default=None)
+    if worst is None or beyond[worst] < max(LATE_US, LATE_SHARE * took):
+        return None
+    return Late(worst, int(beyond[worst]), int(took), len(ops))

@@ -25,7 +25,8 @@ from ultima.daemon.observe.metrics import STRAGGLER_OPS
 from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.observe.ring import culprits_in
 from ultima.daemon.web.course import Course
-from ultima.daemon.web.why import WINDOW_S, HostNow, JobNow, why
+from ultima.daemon.web.steady import Steady
+from ultima.daemon.web.why import WINDOW_S, HostNow, JobNow, reasons
 from ultima.v1 import admin_pb2
 
 EVENTS_SHOWN = 100
@@ -44,12 +45,14 @@ class View:
         self._cpu: deque[tuple[float, list[int]]] = deque(maxlen=2)
         self._drops: deque[int] = deque(maxlen=WINDOW_S + 1)
         self._event = 0
+        self._steady = Steady()
 
     def rest(self) -> None:
         """Nobody looks any more: forgets what would be wrong when somebody looks again."""
         self._courses.clear()
         self._cpu.clear()
         self._drops.clear()
+        self._steady.rest()
 
     def picture(self) -> dict[str, Any]:
         """One second's: to be called once a second."""
@@ -74,7 +77,7 @@ class View:
             busiest=max(lane["cpu"] for lane in lanes),
             open_s=0.0 if opened == NEVER else max(now_ns - opened, 0) / 1e9,
         )
-        reason, events = why(host), self._jobs.recorder.events
+        reason, events = self._steady.take(time.monotonic(), reasons(host)), self._jobs.recorder.events
         news = events.after(self._event) if self._event else []
         self._event = events.last
         return {

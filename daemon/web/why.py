@@ -33,6 +33,8 @@ class Why(NamedTuple):
 
     level: str
     text: str
+    topic: str = ""
+    """Of a sentence that rests on measurements, which scatter: what it is about. Empty for a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ class HostNow:
 
 def why(now: HostNow) -> Why:
     """The gravest thing that is true now."""
-    return next(_reasons(now))
+    return next(reasons(now))
 
 
-def _reasons(now: HostNow) -> Iterator[Why]:
+def reasons(now: HostNow) -> Iterator[Why]:
+    """All that is true now, the gravest first; the last one says that all is well."""
     if not now.well:
         yield Why("error", f"The engine hangs: {now.reason}. The watchdog will start the daemon anew.")
     for job in now.jobs:
@@ -100,22 +103,24 @@ def _reasons(now: HostNow) -> Iterator[Why]:
         yield Why("warning", f"{text}: the receive buffer is too small, or the engine gets too little of a CPU.")
     for job in now.jobs:
         if job.usual_ms and job.p50_ms > SLOWER * job.usual_ms:
-            yield Why("warning", _slower(job, now.busiest))
+            yield Why("warning", _slower(job, now.busiest), f"slower {job.name}")
     for job in now.jobs:
         if job.forming:
             yield Why("warning", f"Job {job.name} forms: {job.waiting_for or 'its ranks are on their way'}.")
     for job in now.jobs:
         if (worst := _worst(job)) is not None:
-            yield Why("warning", f"Job {job.name} waits for {worst[0]} in {worst[2]:.0%} of its ops: {worst[1]}.")
+            text = f"Job {job.name} waits for {worst[0]} in {worst[2]:.0%} of its ops: {worst[1]}."
+            yield Why("warning", text, f"blamed {job.name} {worst[0]}")
     for job in now.jobs:
         if job.late:
-            yield Why("warning", f"Job {job.name} waits for {job.late}.")
+            who = job.late.partition(": ")[0]
+            yield Why("warning", f"Job {job.name} waits for {job.late}.", f"late {job.name} {who}")
     running = [job for job in now.jobs if not job.forming]
     silent = [job for job in running if job.silent_s >= SILENT_S]
     if silent and len(silent) == len(running):
         yield Why("warning", _silent(min(silent, key=lambda job: job.silent_s), now.open_s))
     if now.busiest >= BUSY:
-        yield Why("warning", f"An engine thread takes {now.busiest:.0%} of a core: the CPU is the limit.")
+        yield Why("warning", f"An engine thread takes {now.busiest:.0%} of a core: the CPU is the limit.", "cpu")
     if not now.jobs:
         yield Why("ok", "No job runs on this host.")
     yield Why("ok", f"Nothing is slow: {_rates(running)}.")

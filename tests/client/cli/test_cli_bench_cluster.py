@@ -17,8 +17,8 @@ REPORT = {"results": [{"in_place": {"p50_us": 2000.0, "p99_us": 3000.0, "loss_pe
 
 @pytest.fixture
 def fake(tmp_path: Path) -> str:
-    """A shell for hosts: "slow" takes ten times as long, "whole" lose nothing, "down" cannot be reached, "old" prints no
-    report."""
+    """A shell for hosts: "slow" takes ten times as long, "whole" lose nothing, "down" cannot be reached, "old" has
+    no report."""
     (tmp_path / "report").write_text(json.dumps(REPORT))
     (tmp_path / "slow").write_text(json.dumps(REPORT).replace("000.0", "0000.0"))
     (tmp_path / "whole").write_text(json.dumps(REPORT).replace("5.0", "0.0"))

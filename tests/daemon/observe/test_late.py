@@ -2,11 +2,14 @@
 """For which host the others wait while ops stay whole, by receipts of which the test says when who called."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.daemon.fake_engine import partial_receipt
+from ultima.daemon.hosts.host import State
+from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.observe.late import JUDGED_FROM, LATE_US, NEVER_US, OPS, READ, LateHosts
 
 MS = 1000
@@ -58,6 +61,35 @@ def test_worst__is_late_in_half_of_the_ops_and_by_more_than_its_round_trip() -> 
     seldom = LateHosts(3, 1)
     seldom.read(kept([receipt(op, late if op % 5 < 2 else in_time, 50 * MS) for op in range(10)]))
     assert seldom.worst() is None
+
+
+def test_worst__hosts_that_are_late_in_turns_are_late_by_chance() -> None:
+    found = LateHosts(3, 1)
+    opened = [(0, 0, 40 * MS)] * 8 + [(0, 40 * MS, 0)] * 7
+    found.read(kept([receipt(op, who, 50 * MS) for op, who in enumerate(opened)]))
+    assert found.worst() is None
+    for first in (15, 30):
+        found.read(kept([receipt(op, (0, 40 * MS, 0), 50 * MS) for op in range(first, first + 15)]))
+    worst = found.worst()
+    assert worst is not None and worst.host == 1, "over both halves of the newest ops"
+
+
+@pytest.mark.parametrize(
+    ("ailment", "state", "named"),
+    [(None, State.UP, True), ("udp blocked", State.UP, False), (None, State.ABSENT, False)],
+)
+def test_latest__nobody_while_a_host_is_gone_or_udp_is_blocked(ailment: str | None, state: State, named: bool) -> None:
+    """Then the others wait for that, and times say nothing of who calls late."""
+    late, kept_here = LateHosts(2, 1), [receipt(op, (0, 200 * MS), 210 * MS) for op in range(8)]
+    hosts = ["n0", "n1"]
+    job: Any = SimpleNamespace(
+        late=late, ailment=ailment, number=1, membership=SimpleNamespace(hosts=hosts), hosts=lambda: [(hosts[1], state)]
+    )
+    engine = SimpleNamespace(receipt=lambda number, back, lane: kept([*kept_here])(lane, back))
+    now: Any = SimpleNamespace(peer_stats=lambda number, host: SimpleNamespace(srtt_ns=0))
+    table: Any = SimpleNamespace(_engine=engine)
+    found = JobTable.latest(table, job, now)
+    assert (found is not None and found[0] == "n1" and found[1].late_us == 200 * MS) == named
 
 
 def test_read__takes_each_op_once_and_forgets_what_is_not_of_now() -> None:
