@@ -15,9 +15,10 @@ from ultima.daemon.hosts.host import Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
-from ultima.daemon.jobs.trial import PACKETS, Ports, Trial
+from ultima.daemon.jobs.trial import Ports, Trial
 from ultima.daemon.rpc import local_checks
 from ultima.daemon.rpc.local_checks import FAILURE, OK, UNKNOWN, WARNING, check
+from ultima.daemon.rpc.udp_checks import Tried, of_udp
 from ultima.v1 import admin_pb2, peer_pb2
 from ultima.v1.limits import WIRE_VERSION
 
@@ -64,7 +65,9 @@ class Examiner:
             checks = local_checks.of_host(self._config, self._engine)
             checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs)]
             if self._config.bind:
-                checks += [each for place in self._places(named, jobs) for each in await self._peer(place)]
+                tried: list[Tried] = []
+                checks += [each for place in self._places(named, jobs) for each in await self._peer(place, tried)]
+                checks += of_udp(tried)
             elif named:
                 why = "this daemon has no `bind`, and no peers"
                 checks.append(check("tcp port", UNKNOWN, why, "start it with --bind ADDRESS", request.peers[0]))
@@ -81,7 +84,8 @@ class Examiner:
                     found[host.place] = None
         return list(found)[:PEERS_MAX]
 
-    async def _peer(self, place: Place) -> list[admin_pb2.Check]:
+    async def _peer(self, place: Place, tried: list[Tried]) -> list[admin_pb2.Check]:
+        """What is found of a peer; the UDP ports that were tried are added to `tried`."""
         name, (address, port, _) = str(place), place
         began = time.time_ns()
         try:
@@ -95,39 +99,31 @@ class Examiner:
         if first.wire_version != WIRE_VERSION:
             return checks
         try:
-            checks += await self._udp(place, first, name)
+            checks += await self._udp(place, first, name, tried)
         except Refused as error:
             checks.append(check("udp", UNKNOWN, f"it stopped answering over TCP meanwhile: {error}", subject=name))
         return checks
 
-    async def _udp(self, place: Place, first: peer_pb2.ReachResponse, name: str) -> list[admin_pb2.Check]:
+    async def _udp(
+        self, place: Place, first: peer_pb2.ReachResponse, name: str, tried: list[Tried]
+    ) -> list[admin_pb2.Check]:
         """Each port of each lane in both directions, and full packets."""
         theirs: Ports = [(lane.data_port, lane.feedback_port) for lane in first.lanes]
         ours = self._trial.ports
         lanes = min(len(theirs), len(ours))
-        checks, small = [], True
-        for feedback, what in ((False, "udp data port"), (True, "udp feedback port")):
+        for feedback in (False, True):
             out = await self._trial.outward(place, theirs[:lanes], feedback)
             back = await self._trial.inward(place, lanes, feedback)
-            for direction, came, ports in (("from here to", out, theirs), ("to here from", back, ours)):
+            for outward, came, ports in ((True, out, theirs), (False, back, ours)):
                 for lane in range(lanes):
-                    port = ports[lane][feedback]
-                    small = small and came[lane]
-                    checks.append(_udp_check(what, direction, place[0], port, came[lane], name))
-        if small:
+                    tried.append(Tried(name, outward, ports[lane][feedback], feedback, came[lane]))
+        checks = []
+        if all(each.came for each in tried if each.peer == name):
             full = min(first.packet_bytes, self._engine.info.packet_bytes)
             out = await self._trial.outward(place, theirs[:1], False, full)
             back = await self._trial.inward(place, 1, False, full)
             checks.append(_mtu(full, out[0], back[0], ":" in place[0], name))
         return checks
-
-
-def _udp_check(what: str, direction: str, address: str, port: int, came: bool, name: str) -> admin_pb2.Check:
-    if came:
-        return check(what, OK, f"UDP {port} {direction} {address} gets through", subject=name)
-    where = f"of {address}" if direction.startswith("from") else "of this host"
-    finding = f"UDP {port} {direction} {address}: none of {PACKETS} datagrams arrived, though TCP gets through"
-    return check(what, FAILURE, finding, f"open UDP {port} in the firewall {where}, and on the way", name)
 
 
 def _mtu(full: int, out: bool, back: bool, v6: bool, name: str) -> admin_pb2.Check:

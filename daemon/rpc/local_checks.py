@@ -120,6 +120,8 @@ def of_job(job: Job, engine: Lanes, jobs: JobTable) -> list[admin_pb2.Check]:
         remedy = "see whether the host is up, and ultimad and the ranks on it run (`systemctl status ultimad` there)"
         checks.append(check("peer", FAILURE, f"{host.name} is gone: {why}", remedy, name))
     known = {host.index for host in gone} | set(job.ailment.hosts if job.ailment else ())
+    if job.own is not None and job.own.index in known:
+        known |= {host.index for host, _ in job.hosts()}  # what is closed here loses packets to everybody
     checks += _losses(job, engine, known, name)
     if not job.ailment:
         checks += _slow(job, jobs.record(job), known, name)
