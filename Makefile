@@ -15,7 +15,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
+.PHONY: help setup demo test check prove soak test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -23,6 +23,7 @@ help:
 	@echo "make test       the tests of all that a user is promised, two at a time (6 minutes on two cores); ARGS=\"-k desync\""
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (24 minutes)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
+	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -77,6 +78,9 @@ check: setup
 
 prove: setup
 	@$(MAKE) -s -j$(JOBS) -C transport_c prove $(ARGS)
+
+soak: setup
+	@$(PY) -m tests.soak.main $(ARGS)
 
 test-long: setup
 	@$(PYTEST) -q --durations=15 $(ARGS)
