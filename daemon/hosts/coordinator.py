@@ -7,6 +7,10 @@ whose process or daemon was restarted comes back into its old place at once. A r
 gone; the name can then be used again. A record that was formed but in which nobody ever ran an op (it is not
 *confirmed*) does not bind: a new life of one of its hosts starts the forming over.
 
+Whose a name is comes before all else. A job is known by its *title*, its name and its secret: what was registered,
+contradicted or restored without a secret is of another job than what those do who have shown it, and in nobody's way.
+One user's ranks that differ in this have made a mistake, and those without the secret are told so.
+
 Two things are less simple than they look. A rank that left in good order and comes again wants the next life of the
 job, not this one, even if slower ranks have not left yet: it waits. And when the world sizes differ, ranks that
 arrive after the conflict was found are told of it too, so that no rank is left waiting for its deadline.
@@ -38,6 +42,7 @@ from ultima.daemon.hosts.registration import (
     STRANGER,
     Record,
     Registration,
+    Title,
     Voucher,
     check_options,
     check_owner,
@@ -62,6 +67,8 @@ WAITING_MAX = 4096  # ranks that wait for such jobs
 @dataclass(slots=True)
 class _Conflict:
     message: str
+    uid: int
+    """Of those who made it, if they have no secret."""
     told: set[int]
     expires: float
 
@@ -84,26 +91,28 @@ class Coordinator:
         daemons that watch this one."""
         self._on_change, self._watching = on_change, watching
         self._changes = Changes()
-        self._forming: dict[str, _Forming] = {}
-        self._records: dict[str, Record] = {}
-        self._conflicts: dict[str, _Conflict] = {}
+        self._forming: dict[Title, _Forming] = {}
+        self._records: dict[str, list[Record]] = {}
+        self._conflicts: dict[Title, _Conflict] = {}
         self._quota_waiting = Quota("ranks that wait here for their jobs", WAITING_MAX)
         self._quota_forming = Quota("jobs that form here at once", FORMING_MAX)
         self._quota_restored = Quota("jobs restored here", RESTORED_MAX)
 
     def places(self) -> set[Place]:
         """Where the daemons of all recorded hosts listen."""
-        return {host.place for record in self._records.values() for host in record.hosts}
+        return {host.place for _, record in self._all() for host in record.hosts}
 
     def record(self, job: str) -> Record | None:
-        """The record of a job, if it has one."""
-        return self._records.get(job)
+        """The record of a job, if it has one; of several of one name, one whose secret has been shown."""
+        return max(self._records.get(job, ()), key=lambda record: bool(record.secret), default=None)
 
     def forming(self, job: str) -> tuple[int, list[int]]:
-        """World size and waiting ranks of a job that forms here. Raises NotFound."""
-        forming = self._forming.get(job)
-        if forming is None or not forming.waiting:
+        """World size and waiting ranks of a job that forms here; of several of one name, of one that has a secret.
+        Raises NotFound."""
+        found = [(title[1], forming) for title, forming in self._forming.items() if title[0] == job and forming.waiting]
+        if not found:
             raise NotFound(f"job {job!r}: does not form here")
+        _, forming = max(found, key=lambda each: bool(each[0]))
         return next(iter(forming.waiting.values())).world_size, sorted(forming.waiting)
 
     async def register(self, new: Registration, deadline: float) -> Membership:
@@ -118,7 +127,7 @@ class Coordinator:
     async def _register(self, new: Registration, deadline: float) -> Membership:
         while True:
             self._forget_unconfirmed()
-            record = self._records.get(new.job)
+            record = self._claim(new)
             if record is None:
                 await self._wait_for_all(new, deadline)
             elif record.generation == new.left_generation:
@@ -129,23 +138,61 @@ class Coordinator:
                 if answer is not None:
                     return answer
 
+    def _claim(self, new: Registration) -> Record | None:
+        """The record that a rank has the right to, before anything of it is compared; None if there is none. Raises
+        PermissionDenied for a rank without the right to its name."""
+        records = self._records.get(new.job, [])
+        self._check_mistake(new)
+        mine = [record for record in records if record.is_of(new.secret)]
+        if not mine:
+            return None
+        first = mine[0]
+        check_owner(new, first.uid)
+        # Whoever restored it has shown this secret: what others told of the same job says no more.
+        first.secret, first.vouched = new.secret, None
+        for other in mine[1:]:
+            self._drop(new.job, other, "several hosts told of it")
+        return first
+
+    def _check_mistake(self, new: Registration) -> None:
+        """Ranks of one user that do not agree whether their job has a secret: those without it are told. Who has shown
+        one is never held up by others, since their user is on their own word."""
+        if new.secret and (without := self._forming.get((new.job, b""))) is not None:
+            mistaken = [rank for rank, other in without.waiting.items() if other.uid == new.uid]
+            for rank in mistaken:
+                del without.waiting[rank]
+            if mistaken:
+                self._changes.notify()
+        if new.secret:
+            return
+        of_name = [forming for title, forming in self._forming.items() if title[0] == new.job and title[1]]
+        uids = {other.uid for forming in of_name for other in forming.waiting.values()}
+        if new.uid in uids | {record.uid for record in self._records.get(new.job, ()) if record.secret}:
+            raise PermissionDenied(f"job {new.job!r}: has a secret, unlike rank {new.rank}")
+
     def restore(self, job: str, told: Membership, source: str, voucher: Voucher = STRANGER) -> None:
         """Takes over a job that ran before this daemon did, unless it is known. Raises Refused.
 
         `source` is the address of who tells it, which must be one of its hosts'. It is forgotten again if none of
-        them watches this daemon by SILENT_SECONDS.
+        them watches this daemon by SILENT_SECONDS. With a proof it is the job of those who hold the secret, which a
+        rank has to show first: until then each teller's word stands beside the others'.
         """
-        if job in self._records:
-            return
+        account = voucher.node or source
+        for known in self._records.get(job, ()):
+            if voucher.vouched is None and known.is_of(b""):
+                return
+            if voucher.vouched is not None and (
+                (known.vouched is not None and known.restored_by == account)
+                or (known.secret and voucher.vouched(known.secret))
+            ):
+                return
         if not any(host.node == voucher.node and same_machine(source, host.address) for host in told.hosts):
             who = f"{source} (node {voucher.node!r})" if voucher.node else source
             raise PermissionDenied(f"hosts: none is at {who}, which tells of job {job!r}: allowed: one of its hosts")
-        if len(self._records) >= RECORDS_MAX:
-            raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
-        account = voucher.node or source
+        self._check_room()
         self._quota_restored.take(account)
         log.info("job restored job=%s generation=%d hosts=%d", job, told.generation, len(told.hosts))
-        record = self._records[job] = Record(
+        record = Record(
             generation=told.generation,
             world_size=told.world_size,
             bucket_bytes_max=told.bucket_bytes_max,
@@ -160,33 +207,41 @@ class Coordinator:
             portions=told.portions,
             restored_by=account,
             uid=voucher.uid,
-            knows=voucher.knows,
+            vouched=voucher.vouched,
         )
+        self._records.setdefault(job, []).append(record)
         asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look_at_restored, job, record)
         self._changed()
 
     def host_is(self, place: Place, job: str, generation: int, index: int, incarnation: int, state: State) -> None:
         """News of one host of a job from the daemon at `place`. What is not its own, or of another life, is void."""
-        record = self._records.get(job)
-        if record is None or record.generation != generation or not 0 <= index < len(record.hosts):
-            return
-        if record.hosts[index].incarnation != incarnation or record.hosts[index].place != place:
-            return
-        record.states[index] = state
-        record.confirmed = record.confirmed or state is State.UP
-        self._end_if_over(job, record)
+        for record in list(self._records.get(job, ())):
+            if record.generation != generation or not 0 <= index < len(record.hosts):
+                continue
+            if record.hosts[index].incarnation != incarnation or record.hosts[index].place != place:
+                continue
+            record.states[index] = state
+            record.confirmed = record.confirmed or state is State.UP
+            self._end_if_over(job, record)
 
     def place_lost(self, place: Place) -> None:
         """The daemon at `place` has died: all its hosts are absent."""
-        for job, record in list(self._records.items()):
+        for job, record in self._all():
             for host in record.hosts:
                 if host.place == place and record.states[host.index] is State.UP:
                     record.states[host.index] = State.ABSENT
             self._end_if_over(job, record)
 
+    def _all(self) -> list[tuple[str, Record]]:
+        return [(job, record) for job, records in self._records.items() for record in records]
+
+    def _check_room(self) -> None:
+        if len(self._all()) >= RECORDS_MAX:
+            raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
+
     def _forget_unconfirmed(self) -> None:
         oldest = asyncio.get_running_loop().time() - UNCONFIRMED_SECONDS
-        for job, record in list(self._records.items()):
+        for job, record in self._all():
             if not record.confirmed and record.formed_at < oldest:
                 self._drop(job, record, "no host ever came up")
 
@@ -214,15 +269,23 @@ class Coordinator:
             self._drop(job, record, "all hosts are gone")
 
     def _drop(self, job: str, record: Record, why: str) -> None:
-        if self._records.get(job) is record:
+        if self._is_there(job, record):
             log.info("job over job=%s generation=%d reason=%s", job, record.generation, why)
-            del self._records[job]
+            self._records[job] = [each for each in self._records[job] if each is not record]
+            if not self._records[job]:
+                del self._records[job]
             if record.restored_by is not None:
                 self._quota_restored.give_back(record.restored_by)
             self._changed()
 
+    def _is_there(self, job: str, record: Record) -> bool:
+        return any(each is record for each in self._records.get(job, ()))
+
+    def _formed(self, new: Registration) -> bool:
+        return any(record.is_of(new.secret) for record in self._records.get(new.job, ()))
+
     async def _wait_for_end(self, job: str, record: Record, deadline: float) -> None:
-        if not await self._changes.until(lambda: self._records.get(job) is not record, deadline):
+        if not await self._changes.until(lambda: not self._is_there(job, record), deadline):
             ranks = [
                 r for h, s in zip(record.hosts, record.states, strict=True) if s is not State.ABSENT for r in h.ranks
             ]
@@ -231,13 +294,13 @@ class Coordinator:
     async def _wait_for_all(self, new: Registration, deadline: float) -> None:
         """Returns when the job has a record. A rank is registered while its call waits here, and no longer."""
         self._tell_of_conflict(new)
-        forming = self._forming.get(new.job)
-        if forming is not None and new.host.node:
+        forming = self._forming.get(new.title)
+        if forming is not None:
             self._admit(new, forming)
-        if forming is None:
+        else:
             self._quota_forming.take(new.account)
-            forming = self._forming[new.job] = _Forming(new.account)
-        elif conflict := disagreement(new, forming.waiting):
+            forming = self._forming[new.title] = _Forming(new.account)
+        if conflict := disagreement(new, forming.waiting):
             self._fail(new, forming, conflict)
         held = forming.waiting.get(new.rank)
         if held is not None and held.host.place != new.host.place:
@@ -249,7 +312,7 @@ class Coordinator:
         forming.waiting[new.rank] = new
         try:
             if len(forming.waiting) == new.world_size:
-                self._complete(new.job, forming)
+                self._complete(new.title, forming)
                 return
             if not await self._changes.until(lambda: self._decided(new, forming), deadline):
                 missing = self._missing(new, forming)
@@ -258,30 +321,23 @@ class Coordinator:
                 )
             if forming.conflict:
                 raise FailedPrecondition(forming.conflict)
-            if new.job not in self._records:
+            if not self._formed(new):
                 raise FailedPrecondition(
                     f"rank = {new.rank}: this call for job {new.job!r} is void: the rank has registered again, or "
-                    "others have shown a secret of the job, and it has not"
+                    "others of the same user have shown a secret of the job, and it has not"
                 )
         finally:
             if forming.waiting.get(new.rank) is new:
                 del forming.waiting[new.rank]
-            if not forming.waiting and self._forming.get(new.job) is forming:
-                self._forms_no_more(new.job)
+            if not forming.waiting and self._forming.get(new.title) is forming:
+                self._forms_no_more(new.title)
 
     def _admit(self, new: Registration, forming: _Forming) -> None:
-        """Among daemons with certificates: whose the job is, and whose the place. Raises PermissionDenied.
-
-        Who has shown the job's secret sends away those who have not. Without a secret the first user's it is.
-        """
-        for rank, other in list(forming.waiting.items()):
-            if new.secret and not other.secret:
-                del forming.waiting[rank]
-                self._changes.notify()
-            elif other.host.place[:2] == new.host.place[:2] and other.host.node != new.host.node:
+        """Whose the job is, the first user's without a secret, and whose the place. Raises PermissionDenied."""
+        for other in forming.waiting.values():
+            if other.host.place[:2] == new.host.place[:2] and other.host.node != new.host.node:
                 raise PermissionDenied(f"{new.host.place}: is node {other.host.node!r}, not node {new.host.node!r}")
-            else:
-                check_owner(new, other.uid, other.secret)
+            check_owner(new, other.uid)
 
     @staticmethod
     def _missing(new: Registration, forming: _Forming) -> set[int]:
@@ -291,23 +347,22 @@ class Coordinator:
         came = {rank for rank, at in forming.gave_up.items() if now - at <= GAVE_UP_SECONDS}
         return set(range(new.world_size)) - forming.waiting.keys() - came
 
-    def _forms_no_more(self, job: str) -> None:
-        forming = self._forming.pop(job, None)
+    def _forms_no_more(self, title: Title) -> None:
+        forming = self._forming.pop(title, None)
         if forming is not None:
             self._quota_forming.give_back(forming.account)
 
     def _decided(self, new: Registration, forming: _Forming) -> bool:
-        return bool(forming.conflict) or new.job in self._records or forming.waiting.get(new.rank) is not new
+        return bool(forming.conflict) or self._formed(new) or forming.waiting.get(new.rank) is not new
 
-    def _complete(self, job: str, forming: _Forming) -> None:
-        registrations = list(forming.waiting.values())
+    def _complete(self, title: Title, forming: _Forming) -> None:
+        job, registrations = title[0], list(forming.waiting.values())
         try:
-            if len(self._records) >= RECORDS_MAX:
-                raise ResourceExhausted(f"jobs that this daemon coordinates: {RECORDS_MAX} are under way already")
+            self._check_room()
             hosts = form(registrations)
         except Refused as error:
             forming.conflict = str(error)
-            self._forms_no_more(job)
+            self._forms_no_more(title)
             self._changed()
             raise
         bucket = max(registration.bucket_bytes_max for registration in registrations)
@@ -325,10 +380,10 @@ class Coordinator:
             lanes=job_lanes,
             portions=portions(options, hosts, job_lanes),
             uid=registrations[0].uid,
-            secret=registrations[0].secret,
+            secret=title[1],
         )
-        self._records[job] = record
-        self._forms_no_more(job)
+        self._records.setdefault(job, []).append(record)
+        self._forms_no_more(title)
         log.info(
             "job formed job=%s generation=%d world_size=%d hosts=%d",
             *(job, record.generation, record.world_size, len(hosts)),
@@ -340,9 +395,9 @@ class Coordinator:
         log.warning("job does not form job=%s reason=%s", new.job, conflict)
         forming.conflict = conflict
         told = {new.rank, *forming.waiting}
-        self._forms_no_more(new.job)
+        self._forms_no_more(new.title)
         expires = asyncio.get_running_loop().time() + CONFLICT_SECONDS
-        self._conflicts[new.job] = _Conflict(conflict, told, expires)
+        self._conflicts[new.title] = _Conflict(conflict, new.uid, told, expires)
         while len(self._conflicts) > CONFLICTS_MAX:
             del self._conflicts[next(iter(self._conflicts))]
         self._changed()
@@ -350,13 +405,13 @@ class Coordinator:
 
     def _tell_of_conflict(self, new: Registration) -> None:
         now = asyncio.get_running_loop().time()
-        for job in [job for job, conflict in self._conflicts.items() if conflict.expires <= now]:
-            del self._conflicts[job]
-        conflict = self._conflicts.get(new.job)
-        if conflict is None:
+        for title in [title for title, conflict in self._conflicts.items() if conflict.expires <= now]:
+            del self._conflicts[title]
+        conflict = self._conflicts.get(new.title)
+        if conflict is None or (new.host.node and not new.secret and new.uid != conflict.uid):
             return
         if new.rank in conflict.told:  # it knows and tries again: a new attempt of the whole job
-            del self._conflicts[new.job]
+            del self._conflicts[new.title]
             return
         conflict.told.add(new.rank)
         raise FailedPrecondition(conflict.message)
@@ -370,18 +425,11 @@ class Coordinator:
             )
         index = record.index_of(new.rank)
         host = record.hosts[index]
-        if new.host.node:
-            if new.secret and not record.secret and record.restored_by is not None:
-                if record.knows is None or not record.knows(new.secret):
-                    self._drop(new.job, record, "who told of it does not know its secret")
-                    return None
-                record.secret = new.secret
-            check_owner(new, record.uid, record.secret)
-            if host.node != new.host.node:
-                raise PermissionDenied(
-                    f"rank = {new.rank}: is in job {new.job!r} on node {host.node!r}, not on node {new.host.node!r}: "
-                    "start the job anew to move it"
-                )
+        if host.node != new.host.node:
+            raise PermissionDenied(
+                f"rank = {new.rank}: is in job {new.job!r} on node {host.node!r}, not on node {new.host.node!r}: "
+                "start the job anew to move it"
+            )
         if host.incarnation != new.host.incarnation:
             if not record.confirmed:
                 self._drop(new.job, record, "a host began anew before the first op")

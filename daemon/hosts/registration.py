@@ -12,6 +12,10 @@ from ultima.daemon.base.waiting import numbers
 from ultima.daemon.hosts.host import Host, Place, State, order
 from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
+Title = tuple[str, bytes]
+"""What a job is known by: its name, and its secret or b"". The same name under another secret is another job, so that
+nobody without the secret can be in the way of those who hold it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -30,6 +34,11 @@ class Registration:
     """The user of the rank, on its daemon's word."""
     secret: bytes = b""
     """The job's, which the rank's daemon has shown to know; empty if the job has none."""
+
+    @property
+    def title(self) -> Title:
+        """What the rank has a right to: the job of that name among those who hold its secret."""
+        return self.job, self.secret
 
     @property
     def account(self) -> str:
@@ -58,8 +67,14 @@ class Record:
     """The account of who told it, if it did not form here: its node or its address."""
     uid: int = 0
     secret: bytes = b""
-    knows: Callable[[bytes], bool] | None = None
-    """Whether who told it, if it did not form here, has shown that he knows a secret; None if he has shown nothing."""
+    """Which a rank has shown here; b"" until then, and if the job has none."""
+    vouched: Callable[[bytes], bool] | None = None
+    """Whether who told of the job, if it did not form here, has shown that he knows a secret; None if he has shown
+    nothing, and once a rank has shown the secret."""
+
+    def is_of(self, secret: bytes) -> bool:
+        """Whether it is the job of those who hold `secret`, or of those who hold none."""
+        return self.secret == secret if self.vouched is None else bool(secret) and self.vouched(secret)
 
     def index_of(self, rank: int) -> int:
         """The host that has `rank`."""
@@ -79,7 +94,7 @@ class Voucher:
     """By his certificate; empty among insecure daemons."""
     uid: int
     """Of the job's trainers there."""
-    knows: Callable[[bytes], bool] | None
+    vouched: Callable[[bytes], bool] | None
     """Whether he has shown that he knows a secret; None if he has shown nothing."""
 
 
@@ -101,11 +116,10 @@ def disagreement(new: Registration, waiting: Mapping[int, Registration]) -> str:
     return ""
 
 
-def check_owner(new: Registration, uid: int, secret: bytes) -> None:
-    """Raises PermissionDenied unless a rank belongs to the job of that user, or with that secret if it has one."""
-    if new.secret != secret:
-        raise PermissionDenied(f"job {new.job!r}: has {'a' if secret else 'no'} secret, unlike rank {new.rank}")
-    if not secret and new.uid != uid:
+def check_owner(new: Registration, uid: int) -> None:
+    """Raises PermissionDenied unless a job of a rank's title is its user's. A secret is proof enough;
+    insecure daemons know no users."""
+    if new.host.node and not new.secret and new.uid != uid:
         raise PermissionDenied(
             f"job {new.job!r}: belongs to uid {uid}, who came first; rank {new.rank} on node {new.host.node!r} is of "
             f"uid {new.uid}: allowed: the same user on all hosts, or a job secret"

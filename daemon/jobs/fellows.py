@@ -7,6 +7,7 @@ daemon that nobody here shares a job with is not called, whatever others say of 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
-from ultima.daemon.hosts.registration import Voucher
+from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.trust import job_secret
@@ -35,7 +36,7 @@ class Fellows:
 
     def __init__(
         self,
-        jobs: Mapping[str, Job],
+        jobs: Mapping[Title, Job],
         engine: Lanes,
         coordinator: Coordinator,
         watchers: Watchers,
@@ -43,7 +44,7 @@ class Fellows:
         address: str,
         node: str = "",
     ) -> None:
-        """`jobs` are all jobs of this host by name, as they are at any time; `address` is what peers are told,
+        """`jobs` are all jobs of this host, as they are at any time; `address` is what peers are told,
         and `node` this daemon's own."""
         self._jobs, self._engine, self._coordinator = jobs, engine, coordinator
         self._watchers, self._changes = watchers, changes
@@ -67,34 +68,47 @@ class Fellows:
 
     # ---- what others ask ----
 
-    def job(self, name: str) -> Job | None:
-        """The job of this name on this host."""
-        return self._jobs.get(name)
+    def job(self, name: str, generation: int) -> Job | None:
+        """That life of the job of this name on this host."""
+        return next((job for job in self._named(name) if job.generation == generation), None)
+
+    def _named(self, name: str) -> list[Job]:
+        """The jobs of this name here: one for each secret that their ranks gave."""
+        return [job for job in self._jobs.values() if job.name == name]
 
     async def check_secret(self, request: peer_pb2.RegisterRequest, host: Host, deadline: float) -> bytes:
-        """The secret of the job that a host registers for, which it has shown to know; empty if there is none.
+        """The secret of the job that a host registers for, which it has shown to know; empty if it shows none.
 
-        The ranks of this host know it: a proof waits for the first of them. Raises Refused.
+        The ranks of this host know it: a proof waits for the first of them, whoever else uses the name meanwhile. One
+        user's ranks that differ have made a mistake, and are told at once. Raises Refused.
         """
-        name, proof = request.job, request.proof
-        if not self._node:
+        name, proof, node = request.job, request.proof, self._node
+        if not node:
             return b""  # nobody is authenticated here
-        if proof.mac and not await self._changes.until(lambda: name in self._jobs, deadline):
+
+        def proved() -> bytes:
+            known = (job.secret for job in self._named(name) if job.secret)
+            return next((each for each in known if job_secret.proves(each, proof, name, 0, host.node, node)), b"")
+
+        def same_user() -> list[Job]:
+            return [job for job in self._named(name) if job.uid == request.uid and not job.empty]
+
+        if proof.mac:
+            await self._changes.until(lambda: bool(proved() or same_user()), deadline)
+        secret, here = proved(), same_user()
+        if secret or not (proof.mac or here):
+            return secret
+        who = f"rank {host.ranks[0]} on node {host.node!r}"
+        if not here:
             raise DeadlineExceeded(
-                f"job {name!r}: rank 0 has not joined on node {self._node!r}, which has to check the job's secret"
+                f"job {name!r}: rank 0 has not joined on node {node!r} with the secret that {who} shows: {SAME_SECRET}"
             )
-        here = self._jobs.get(name)
-        secret = here.secret if here is not None else b""
-        if bool(secret) is not bool(proof.mac) and here is not None:
-            raise PermissionDenied(
-                f"job {name!r}: {'has' if secret else 'has no'} secret on node {self._node!r}, unlike rank "
-                f"{host.ranks[0]} on node {host.node!r}: {SAME_SECRET}"
-            )
-        if secret and not job_secret.proves(secret, proof, name, 0, host.node, self._node):
-            raise PermissionDenied(
-                f"job {name!r}: rank {host.ranks[0]} on node {host.node!r} has another secret: {SAME_SECRET}"
-            )
-        return secret
+        if bool(here[0].secret) is not bool(proof.mac):
+            has = "has" if here[0].secret else "has no"
+            raise PermissionDenied(f"job {name!r}: {has} secret on node {node!r}, unlike {who}: {SAME_SECRET}")
+        if proof.mac:
+            raise PermissionDenied(f"job {name!r}: {who} has another secret: {SAME_SECRET}")
+        return b""
 
     async def connect(
         self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
@@ -102,8 +116,8 @@ class Fellows:
         """Another host of a job calls. Waits until this one has its membership. Raises Refused."""
 
         def job_here() -> Job | None:
-            job = self._jobs.get(request.job)
-            return job if job is not None and job.links is not None and job.generation == request.generation else None
+            job = self.job(request.job, request.generation)
+            return job if job is not None and job.links is not None else None
 
         options = from_proto(request.options)
         if not await self._changes.until(lambda: job_here() is not None, deadline):
@@ -140,8 +154,8 @@ class Fellows:
 
     def membership_now(self, membership: Membership, job: str) -> Membership:
         """The coordinator's answer with what this host knows of how far the job is."""
-        here = self._jobs.get(job)
-        if here is None or here.generation != membership.generation or here.in_force is None:
+        here = self.job(job, membership.generation)
+        if here is None or here.in_force is None:
             return membership
         options = here.in_force.options if here.in_force.options.newer_than(membership.options) else membership.options
         next_op_seq = max(membership.next_op_seq, self._engine.next_op_seq(here.number))
@@ -154,6 +168,7 @@ class Fellows:
             raise FailedPrecondition(f"hosts[0] = {first.place}: allowed: this daemon, {here}")
         name, proof, own = request.job, types_pb2.JobProof.FromString(request.proof.SerializeToString()), self._node
 
+        @functools.lru_cache(maxsize=8)
         def vouched(secret: bytes) -> bool:
             return job_secret.proves(secret, proof, name, told.generation, node, own)
 
@@ -165,8 +180,8 @@ class Fellows:
         """Another daemon tells how one of its hosts is."""
         state = State(news.state) if news.state in map(int, State) else State.CONNECTING
         self._coordinator.host_is(place, news.job, news.generation, news.host_index, news.incarnation, state)
-        job = self._jobs.get(news.job)
-        if job is None or job.links is None or job.generation != news.generation or news.host_index not in job.links:
+        job = self.job(news.job, news.generation)
+        if job is None or job.links is None or news.host_index not in job.links:
             return
         link = job.links[news.host_index]
         if link.host.incarnation != news.incarnation or link.host.place != place:

@@ -17,7 +17,7 @@ from ultima.daemon.base.options import DEFAULTS, InForce, Options
 from ultima.daemon.engine.engine import Event, JobConfig
 from ultima.daemon.engine.portions import Portions
 from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
-from ultima.daemon.hosts.registration import check_options
+from ultima.daemon.hosts.registration import Title, check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.jobs.unheard import Unheard
@@ -153,6 +153,16 @@ class Job:
             hosts=hosts.SerializeToString(),
             began_ns=time.time_ns(),
         )
+
+    @property
+    def title(self) -> Title:
+        """What it is known by."""
+        return self.name, self.secret
+
+    @property
+    def account(self) -> str:
+        """On whose share of the memory of one job it goes: a namesake without the secret has another one."""
+        return f"{self.name} of uid {self.uid}" if self.secret else self.name
 
     @property
     def generation(self) -> int:

@@ -27,7 +27,7 @@ from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
-from ultima.daemon.hosts.registration import Registration
+from ultima.daemon.hosts.registration import Registration, Title
 from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
@@ -66,10 +66,10 @@ class JobTable:
         self._config, self._engine, self._budget, self._node = config, engine, budget, node
         self._coordinator, self._watchers = coordinator, watchers
         self._changes = changes
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[Title, Job] = {}
         self._by_number: dict[int, Job] = {}
         self._at: dict[Trainer, tuple[Job, int]] = {}
-        self._left: OrderedDict[str, int] = OrderedDict()
+        self._left: OrderedDict[Title, int] = OrderedDict()
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._grpc_port = 0
@@ -86,7 +86,7 @@ class JobTable:
 
     def all(self) -> list[Job]:
         """All jobs, by name."""
-        return [self._jobs[name] for name in sorted(self._jobs)]
+        return sorted(self._jobs.values(), key=lambda job: job.name)
 
     def record(self, job: Job) -> admin_pb2.GetReceiptsResponse:
         """What the engine remembers of a job's ops."""
@@ -181,18 +181,20 @@ class JobTable:
         while True:
             if self._closing:
                 raise Unavailable("the daemon is going down")
-            job = self._jobs.get(spec.job)
+            for other in self.all():
+                if (other.name, other.uid) == (spec.job, trainer.uid) and not other.empty:
+                    other.check_secret(spec)  # of another user it is another job: nobody takes a name from its secret
+            job = self._jobs.get((spec.job, spec.secret))
             if job is None:
                 check_share("jobs", self._config.limits, (j.uid for j in self.all()), trainer.uid, "jobs are here")
-                job = self._jobs[spec.job] = Job(spec.job, trainer.uid)
+                job = Job(spec.job, trainer.uid, spec.secret)
+                self._jobs[job.title] = job
             if not job.empty:
                 check_join(job.name, job.uid, trainer.uid)
-                job.check_secret(spec)
             if spec.rank in job.left or (job.empty and job.uid != trainer.uid):
                 await self._life_over(job, spec.rank, deadline)
                 continue
             job.check_place(spec)
-            job.secret = spec.secret
             job.joining[spec.rank] = Joiner(trainer, spec)
             self._changes.notify()  # the proofs of other hosts may wait for the secret that has come
             return job
@@ -224,7 +226,7 @@ class JobTable:
             node=self._node,
             cpus=cpus(),
         )
-        left = self._left.get(job.name, 0)
+        left = self._left.get(job.title, 0)
         if spec.rendezvous is None:
             who = (spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
             new = Registration(job.name, *who, uid=job.uid, secret=spec.secret)
@@ -276,8 +278,8 @@ class JobTable:
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s, sealed=bool(self._node))
         memory_bytes = self._engine.job_bytes(config, membership.lanes)
-        self._budget.take_engine(job.uid, job.name, memory_bytes, membership.bucket_bytes_max)
-        undo.callback(self._budget.give_back_engine, job.uid, job.name, memory_bytes)
+        self._budget.take_engine(job.uid, job.account, memory_bytes, membership.bucket_bytes_max)
+        undo.callback(self._budget.give_back_engine, job.uid, job.account, memory_bytes)
         number = self._engine.job_add(config, membership.lanes)
         undo.callback(self._engine.job_remove, number)
         self._by_number[number] = job
@@ -345,13 +347,13 @@ class JobTable:
             next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
             # Not between two portions of an op: the first one has a multiple of their number.
             next_op_seq += -next_op_seq % job.membership.portions
-        self._budget.take_job(job.name, trainer.size)
+        self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
             memory = [replace(lane, place=place) for lane in trainer.memory]
             session = self._engine.session_add(job.number, memory, next_op_seq)
         except BaseException:
-            self._budget.give_back_job(job.name, trainer.size)
+            self._budget.give_back_job(job.account, trainer.size)
             raise
         job.sessions[rank] = Session(session, trainer)
         job.seen.add(rank)
@@ -362,7 +364,7 @@ class JobTable:
         session = job.sessions.pop(rank)
         del self._at[session.trainer]
         self._engine.session_remove(session.number)
-        self._budget.give_back_job(job.name, session.trainer.size)
+        self._budget.give_back_job(job.account, session.trainer.size)
         if in_good_order:
             job.left.add(rank)
         log.info(
@@ -398,7 +400,7 @@ class JobTable:
         """Nobody is in the job on this host any more."""
         self.settle()
         job.over = True
-        del self._jobs[job.name]
+        del self._jobs[job.title]
         if job.membership is not None and job.links is not None:
             job.links.close()
             del self._by_number[job.number]
@@ -408,10 +410,10 @@ class JobTable:
                 self.recorder.life_ends(job.record)
                 self._engine.job_remove(job.number)
                 self.settle()
-                self._budget.give_back_engine(job.uid, job.name, job.memory_bytes)
+                self._budget.give_back_engine(job.uid, job.account, job.memory_bytes)
             if job.left:
-                self._left[job.name] = job.membership.generation
-                self._left.move_to_end(job.name)
+                self._left[job.title] = job.membership.generation
+                self._left.move_to_end(job.title)
                 while len(self._left) > LEFT_MAX:
                     self._left.popitem(last=False)
             self._announce(job)

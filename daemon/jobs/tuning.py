@@ -23,7 +23,7 @@ from ultima.daemon.hosts.host import State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
-from ultima.daemon.trainers.users import check_manage
+from ultima.daemon.trainers.users import check_manage, may_manage
 from ultima.v1 import peer_pb2, types_pb2
 
 CALL_SECONDS = 3.0
@@ -42,7 +42,7 @@ class Tuning:
 
     def hear(self, name: str, generation: int, options: Options) -> Options:
         """Another host tells what it has in force; returns what this one has then. Raises Refused."""
-        job, in_force = self._job(name)
+        job, in_force = self._job(name, lambda job: job.generation == generation)
         if job.generation != generation:
             raise NotFound(f"job = {name!r}: generation {generation} is not on this host")
         check_job(options, _world_size(job))
@@ -54,7 +54,7 @@ class Tuning:
             allowed = ", ".join(name for name in NAMES if name not in FIXED)
             raise InvalidArgument(f"options: none named: allowed: {allowed}")
         for _ in range(ATTEMPTS):
-            job, in_force = self._job(name)
+            job, in_force = self._job(name, lambda job: may_manage(job.uid, uid))
             check_manage(name, job.uid, uid)  # each time: the name may be another job's by now
             in_force.hear(self._wanted(job, in_force.options, changes))
             newest = await self._tell(job, in_force)
@@ -62,8 +62,9 @@ class Tuning:
                 return await self._see_through(job, in_force)
         raise FailedPrecondition(f"job = {name!r}: its options are being changed from elsewhere as well; try again")
 
-    def _job(self, name: str) -> tuple[Job, InForce]:
-        job = next((job for job in self._jobs.all() if job.name == name), None)
+    def _job(self, name: str, meant: Callable[[Job], bool]) -> tuple[Job, InForce]:
+        """The job of that name; of several, one that is `meant`."""
+        job = max((job for job in self._jobs.all() if job.name == name), key=meant, default=None)
         if job is None or job.in_force is None:
             raise NotFound(f"job = {name!r}: not on this host, or still forming")
         return job, job.in_force

@@ -81,8 +81,8 @@ class Initiators:
             controller.task.add_done_callback(self._ending.discard)
 
     def _job(self, name: str, generation: int) -> Job:
-        job = next((job for job in self._jobs() if job.name == name), None)
-        if job is None or job.generation != generation or job.membership is None:
+        job = next((job for job in self._jobs() if (job.name, job.generation) == (name, generation)), None)
+        if job is None or job.membership is None:
             raise NotFound(f"job = {name!r}: generation {generation} is not on this host")
         if job.partial is None:
             raise FailedPrecondition(f"job = {name!r}: policy = none: allowed: a job whose ops start by a policy")

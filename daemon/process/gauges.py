@@ -68,18 +68,18 @@ class Gauges:
             insecure=bool(self._config.bind) and self._config.insecure,
             certificate_warning=self._trust is not None and bool(self._trust.warning(time.time())),
             not_after_s=self._trust.not_after_s() if self._trust is not None else {},
-            jobs=[self._job(job) for job in jobs],
+            jobs=[self._job(job, label) for job, label in zip(jobs, _labels(jobs), strict=True)],
             peers=self._peers(jobs, now),
             lost=dict(self._totals.lost),
             blamed=blamed,
             violations=dict(self._jobs.fellows.violations),
         )
 
-    def _job(self, job: Job) -> JobFacts:
+    def _job(self, job: Job, label: str) -> JobFacts:
         record, moved = job.record, self._totals.by_job.get(job.incarnation, Counter())
         assert record.life is not None
         return JobFacts(
-            name=job.name,
+            name=label,
             world_size=record.life.world_size,
             hosts=record.life.addresses,
             ops={Status(status).name.lower(): count for status, count in job.stats.count.items()},
@@ -114,3 +114,13 @@ class Gauges:
     @staticmethod
     def _others(job: Job) -> list[tuple[Host, State]]:
         return [(host, state) for host, state in job.hosts() if host is not job.own]
+
+
+def _labels(jobs: list[Job]) -> list[str]:
+    """The names of jobs; of several of one name, which differ in their secret, all but the first are numbered."""
+    seen: Counter[str] = Counter()
+    labels: dict[Job, str] = {}
+    for job in sorted(jobs, key=lambda job: not job.secret):
+        seen[job.name] += 1
+        labels[job] = job.name if seen[job.name] == 1 else f"{job.name} ({seen[job.name]})"
+    return [labels[job] for job in jobs]

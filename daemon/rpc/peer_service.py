@@ -136,7 +136,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     @counted
     async def ApplyOptions(self, request: peer_pb2.ApplyOptionsRequest, context: Any) -> peer_pb2.ApplyOptionsResponse:
         """See peer.proto."""
-        self._check_member(request.job, context)
+        self._check_member(request, context)
         options = self._tuning.hear(request.job, request.generation, from_proto(request.options))
         return peer_pb2.ApplyOptionsResponse(options=options.to_proto())
 
@@ -146,7 +146,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """See peer.proto."""
         membership.job_name(request.job)
         whole("rank", request.rank, 0, WORLD_SIZE_MAX - 1)
-        self._check_member(request.job, context)
+        self._check_member(request, context)
         return await self._initiators.probe(request, inner_deadline(context, PROBE_SECONDS_MAX))
 
     @translated
@@ -154,14 +154,14 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def Activate(self, request: peer_pb2.ActivateRequest, context: Any) -> peer_pb2.ActivateResponse:
         """See peer.proto."""
         name = membership.job_name(request.job)
-        self._check_member(name, context)
+        self._check_member(request, context)
         return peer_pb2.ActivateResponse(started=self._initiators.activate(name, request.generation, request.op_seq))
 
     @translated
     @counted
     async def Hear(self, request: peer_pb2.HearRequest, context: Any) -> peer_pb2.HearResponse:
         """See peer.proto."""
-        self._check_member(request.job, context)
+        self._check_member(request, context)
         job = job_of(self._jobs.all(), request)
         node = caller_node(context, self._trust)
         if any(host.index == request.host_index and host.node != node for host, _ in job.hosts()):
@@ -225,9 +225,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             raise PermissionDenied(f"{name}.node = {host.node!r}: the call comes from node {node!r}: allowed: its own")
         return replace(host, node=node)
 
-    def _check_member(self, name: str, context: Any) -> None:
-        """Raises PermissionDenied unless the calling node has a host in a job that is here."""
-        job = self._jobs.fellows.job(name)
+    def _check_member(self, request: Any, context: Any) -> None:
+        """Raises PermissionDenied unless the calling node has a host in the life of a job that a request names, if it
+        is here."""
+        job = self._jobs.fellows.job(request.job, request.generation)
         node = caller_node(context, self._trust)
         if job is not None and job.membership is not None and not job.has_node(node):
-            raise PermissionDenied(f"job = {name!r}: has no host on node {node!r}, which calls: allowed: its own nodes")
+            raise PermissionDenied(
+                f"job = {request.job!r}: has no host on node {node!r}, which calls: allowed: its own nodes"
+            )

@@ -160,7 +160,7 @@ async def test_quota__is_each_nodes_own(house: House, authority: Authority, monk
     async with channel(daemon, greedy, "n0") as one, channel(daemon, modest, "n0") as other:
         stubs: list[Any] = [peer_pb2_grpc.PeerServiceStub(each) for each in (one, other)]
         held = asyncio.ensure_future(stubs[0].Register(waits, timeout=60))
-        await eventually(lambda: "long" in daemon._coordinator._forming, "its one call is open")
+        await eventually(lambda: ("long", b"") in daemon._coordinator._forming, "its one call is open")
         for stub, code in zip(stubs, ("RESOURCE_EXHAUSTED", "NOT_FOUND"), strict=True):
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await stub.Activate(peer_pb2.ActivateRequest(job="x"), timeout=5)
@@ -191,14 +191,14 @@ async def test_quota__of_watches_and_forming_jobs_is_each_nodes_own(
         greedy, modest = (peer_pb2_grpc.PeerServiceStub(each) for each in (one, other))
         held = [await watch(greedy)]
         forming = [asyncio.ensure_future(form(greedy, "g"))]
-        await eventually(lambda: "g" in daemon._coordinator._forming, "its one job forms")
+        await eventually(lambda: ("g", b"") in daemon._coordinator._forming, "its one job forms")
         for more in (watch(greedy), form(greedy, "more")):
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await more
             refused(error.value, grpc.StatusCode.RESOURCE_EXHAUSTED, "greedy has 1 already: allowed: 1 each")
         held.append(await watch(modest))
         forming.append(asyncio.ensure_future(form(modest, "m")))
-        await eventually(lambda: "m" in daemon._coordinator._forming, "the other one's job forms")
+        await eventually(lambda: ("m", b"") in daemon._coordinator._forming, "the other one's job forms")
         for task in forming:
             task.cancel()
         for stream in held:
