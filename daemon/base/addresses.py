@@ -49,12 +49,3 @@ async def listens(address: str, port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-async def resolve(name: str, port: int) -> str:
-    """The numeric address of a host that may be given by name; the name itself if nobody knows it."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(name, port)
-    except OSError:
-        return name
-    return str(found[0][4][0])

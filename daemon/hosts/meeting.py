@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ultima.daemon.base.addresses import is_here, listens, numeric, resolve
+from ultima.daemon.base.addresses import is_here, listens, numeric
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
+from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, Unavailable
+from ultima.daemon.base.names import Names
 from ultima.daemon.base.ranges import shown
 from ultima.daemon.hosts.host import Place, split_target
 from ultima.v1 import trainer_pb2
@@ -35,9 +36,10 @@ class Meeting:
     def __init__(self, config: DaemonConfig, grpc_port: int) -> None:
         """`grpc_port` is 0 where the daemon does not listen for peers."""
         self._port, self._grpc_port = config.port, grpc_port
+        self._names = Names()
 
-    async def where(self, request: trainer_pb2.JoinJobRequest) -> Where:
-        """What a request to join means. Raises InvalidArgument, and FailedPrecondition for another host than this."""
+    async def where(self, request: trainer_pb2.JoinJobRequest, uid: int) -> Where:
+        """What a user's request to join means. Raises InvalidArgument; FailedPrecondition for another host."""
         if request.rank_addresses and request.rendezvous:
             raise InvalidArgument("rendezvous, rank_addresses: allowed: one of them")
         if request.rank_addresses and len(request.rank_addresses) != request.world_size:
@@ -53,7 +55,7 @@ class Meeting:
             return Where()
         if not self._grpc_port:
             for place, (name, text) in dict(zip(places, named, strict=True)).items():
-                if not await self._is_this_daemon(place):
+                if not await self._is_this_daemon(place, f"uid {uid}"):
                     raise FailedPrecondition(f"{name} = {shown(text)}: not this host: {ALONE}")
             return Where()
         if request.rendezvous:
@@ -71,10 +73,13 @@ class Meeting:
             )
         return Where(places[0], address if numeric(address) else "")
 
-    async def _is_this_daemon(self, place: Place) -> bool:
+    async def _is_this_daemon(self, place: Place, account: str) -> bool:
         """Whether a place is on this host, and not another daemon's there."""
         address, port, _ = place
-        where = await resolve(address, port)
+        try:
+            where, *_ = await self._names.resolve(address, account)
+        except Unavailable:
+            return False
         return is_here(where) and (port == (self._port or port) or not await listens(where, port))
 
 

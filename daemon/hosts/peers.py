@@ -19,14 +19,13 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
-from ultima.daemon.base.addresses import resolve
 from ultima.daemon.base.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -36,10 +35,13 @@ from ultima.daemon.base.errors import (
     Unavailable,
     from_rpc,
 )
+from ultima.daemon.base.names import Names
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.host import Membership, Place
+from ultima.daemon.hosts.proofs import Proofs
 from ultima.daemon.trust import answerer, job_secret
+from ultima.daemon.trust.answerer import Answerer
 from ultima.daemon.trust.trust import RENEW_SECONDS, Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc, records_pb2
 
@@ -75,6 +77,7 @@ CLOSE_SECONDS = 5.0  # for calls that are under way on a channel that is replace
 # Words of gRPC's for a connection that ended in a handshake. A port where nobody listens explains itself.
 UNEXPLAINED = ("Socket closed", "handshake", "Custom verification check")
 MISSED_SECONDS = 2.0  # for which a daemon may refuse to be watched, before it counts as gone
+UNPROVEN_SECONDS = 60.0  # for which a place is called where no peer has ever answered
 LOOK_SECONDS = 2.0  # between two looks whether a watch is to be made anew
 
 
@@ -110,6 +113,8 @@ class Peers:
         self._streams: dict[Place, _Stream] = {}
         self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._once: set[asyncio.Task[None]] = set()
+        self.names = Names()
+        self.proofs = Proofs(lambda place: asyncio.ensure_future(self._answers(place)), self.stands)
 
     async def register(
         self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, deadline: float
@@ -122,7 +127,8 @@ class Peers:
         delay, why = RETRY_SECONDS_MIN, "no answer"
         while (left := deadline - loop.time()) > 0:
             try:
-                return await self._register(await self._found(place), request, secret, left)
+                account = f"uid {request.uid}"
+                return await self._register(await self._found(place, account), request, secret, left, account)
             except Unavailable as error:
                 why = str(error)
                 await asyncio.sleep(min(delay * random.uniform(0.5, 1.0), max(0.0, deadline - loop.time())))
@@ -172,15 +178,15 @@ class Peers:
         """Asks another host of a job what it sends to this one and hears of it. Raises Refused."""
         return await self._answer(place, self._stub(place).Hear(request, timeout=seconds), "counts of")
 
-    async def forming(self, place: Place, job: str, seconds: float) -> peer_pb2.FormingResponse:
-        """Asks a coordinator who waits there for a job. Raises Refused."""
-        place = await self._found(place)
+    async def forming(self, place: Place, job: str, seconds: float, account: str) -> peer_pb2.FormingResponse:
+        """Asks a coordinator who waits there for a job, for the user `account`. Raises Refused."""
+        place = await self._found(place, account)
         async with self._peer(place) as stub:
             return await self._answer(place, stub.Forming(peer_pb2.FormingRequest(job=job), timeout=seconds), "asked")
 
     async def reach(self, place: Place, request: peer_pb2.ReachRequest, seconds: float) -> peer_pb2.ReachResponse:
         """Has another daemon send a few datagrams here, or only say how many came there. Raises Refused."""
-        place = await self._found(place)
+        place = await self._found(place, "reach")
         async with self._peer(place) as stub:
             return await self._answer(place, stub.Reach(request, timeout=seconds), "try")
 
@@ -196,14 +202,21 @@ class Peers:
 
         self._later(tell(), "restore")
 
-    def watch(self, places: Iterable[Place]) -> None:
-        """Watches exactly these daemons from now on."""
+    def watch(self, places: Iterable[Place], answered: Collection[Place] = ()) -> None:
+        """Watches exactly these daemons from now on; but one that never answered for UNPROVEN_SECONDS only if it has
+        `answered` since."""
         wanted = set(places)
+        for place in [place for place in answered if place in self._watches and self._watches[place].done()]:
+            del self._watches[place]
         for place in self._watches.keys() - wanted:
             self._watches.pop(place).cancel()
             self._close_channel(place)
         for place in wanted - self._watches.keys():
             self._watches[place] = spawn(self._keep_watching(place), f"watch {place}")
+
+    def stands(self, place: Place) -> bool:
+        """Whether a watch of it stands: the node is there."""
+        return place in self._streams and self._streams[place].stands
 
     def watched(self) -> set[Place]:
         """The daemons that are watched now."""
@@ -222,6 +235,7 @@ class Peers:
         channels = [channel.close() for _, channel in self._channels.values()]
         await asyncio.gather(*tasks, *channels, return_exceptions=True)
         self._channels.clear()
+        self.names.close()
 
     def _stub(self, place: Place) -> Any:
         """Of a channel that stays open: what is asked for each op has no time to connect."""
@@ -250,17 +264,30 @@ class Peers:
             stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
             yield stub
 
-    async def _found(self, place: Place) -> Place:
+    async def _answers(self, place: Place) -> Answerer:
+        assert self._trust is not None
+        return await answerer.who_answers(place.address, place.port, self._trust)
+
+    async def _found(self, place: Place, account: str) -> Place:
         """The place with the node that answers there. Raises Refused."""
         if self._trust is None or place.node:
             return place
-        found = await answerer.who_answers(place.address, place.port, self._trust)
-        if found.trouble is not None:
-            raise type(found.trouble)(f"rendezvous {place}: {found.trouble}")
-        return place._replace(node=found.node)
+        trouble: Refused = Unavailable("no address")
+        for address in await self._addresses(place, account):
+            found = await self._answers(place._replace(address=address))
+            if found.trouble is None:
+                return place._replace(address=address, node=found.node)
+            trouble = found.trouble
+        raise type(trouble)(f"rendezvous {place}: {trouble}")
+
+    async def _addresses(self, place: Place, account: str) -> list[str]:
+        try:
+            return await self.names.resolve(place.address, account)
+        except Unavailable as error:
+            raise Unavailable(f"rendezvous {place}: {error}") from None
 
     async def _register(
-        self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, seconds: float
+        self, place: Place, request: peer_pb2.RegisterRequest, secret: bytes, seconds: float, account: str
     ) -> Membership:
         own = self._trust.node if self._trust is not None else ""
         if secret:
@@ -274,7 +301,8 @@ class Peers:
                 f"rendezvous {place}: node {place.node!r} does not prove that it knows the secret of job "
                 f"{request.job!r}: give all ranks the same one"
             )
-        told = _checked(place, answer, request.world_size, await resolve(place.address, place.port))
+        address, *_ = await self._addresses(place, account)
+        told = _checked(place, answer, request.world_size, address)
         if any(bool(host.node) is not (self._trust is not None) for host in told.hosts):
             raise FailedPrecondition(f"rendezvous {place}: its answer is not valid: hosts: node: one for each, or none")
         return told
@@ -299,7 +327,7 @@ class Peers:
         if self._trust is None:
             secure = await answerer.demands_certificates(place.address, place.port)
             return FailedPrecondition(f"{place}: {answerer.SECURE_THERE}") if secure else None
-        found = await answerer.who_answers(place.address, place.port, self._trust)
+        found = await self._answers(place)
         if found.trouble is not None:
             return type(found.trouble)(f"{place}: {found.trouble}")
         if found.node != place.node:
@@ -309,8 +337,10 @@ class Peers:
     async def _keep_watching(self, place: Place) -> None:
         clock = asyncio.get_running_loop().time
         delay, missed_from = RETRY_SECONDS_MIN, clock() + MISSED_SECONDS
+        began: float | None = clock()
         while True:
             stands, why = await self._watch_once(place)
+            began = None if stands else began
             if stands:
                 delay = RETRY_SECONDS_MIN
                 log.warning("peer daemon lost place=%s reason=%s", place, why)
@@ -318,6 +348,9 @@ class Peers:
             if stands or clock() >= missed_from:
                 # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
                 self._on_lost(place, stands)
+            if began is not None and clock() >= began + UNPROVEN_SECONDS:
+                log.warning("peer daemon never answered place=%s seconds=%.0f reason=%s", place, clock() - began, why)
+                return  # whoever it is, it may be none of ours
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, RETRY_SECONDS_MAX)
 

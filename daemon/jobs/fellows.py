@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused
+from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, Refused, Unavailable
 from ultima.daemon.base.options import from_proto
 from ultima.daemon.base.waiting import Changes
 from ultima.daemon.engine.lanes import Lanes
@@ -109,6 +109,15 @@ class Fellows:
         if proof.mac:
             raise PermissionDenied(f"job {name!r}: {who} has another secret: {SAME_SECRET}")
         return b""
+
+    async def check_address(self, host: Host, name: str, source: str) -> None:
+        """Raises Unavailable unless a host that calls from `source` is where it says, so that nobody is sent to others.
+        `name` is the field that tells of it."""
+        assert self._peers is not None
+        try:
+            await self._peers.proofs.check(host.place, source)
+        except Unavailable as error:
+            raise Unavailable(f"{name}.address = {error}") from None
 
     async def connect(
         self, request: peer_pb2.ConnectRequest, caller: Host, deadline: float
@@ -264,13 +273,14 @@ class Fellows:
         """
         if self._peers is None:
             return
-        own = {Place(self._address, self._grpc_port, self._node)}
+        own, answered = {Place(self._address, self._grpc_port, self._node)}, set()
         places = self._coordinator.places() & self._watchers.proven()
         for job in self._jobs.values():
             if job.links is not None and job.own is not None:
                 own.add(job.own.place)
                 places |= {link.host.place for link in job.links.values()}
-        self._peers.watch(set() if self._closing else places - own)
+                answered |= {link.host.place for link in job.links.values() if link.up()}
+        self._peers.watch(set() if self._closing else places - own, answered)
 
     def _host_absent(self, job: Job, index: int, why: str) -> None:
         assert job.links is not None

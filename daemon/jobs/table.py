@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from ultima.daemon.base.config import DaemonConfig
@@ -69,6 +69,7 @@ class JobTable:
         self._jobs: dict[Title, Job] = {}
         self._by_number: dict[int, Job] = {}
         self._at: dict[Trainer, tuple[Job, int]] = {}
+        self._coming: set[Trainer] = set()
         self._left: OrderedDict[Title, int] = OrderedDict()
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,6 +129,20 @@ class JobTable:
             work.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
 
+    @contextmanager
+    def coming(self, trainer: Trainer) -> Iterator[None]:
+        """A trainer has asked to join, and has one of its user's places until it knows. Raises ResourceExhausted.
+
+        So joins that wait for a coordinator that never answers are as few as trainers in jobs.
+        """
+        holders = (each.uid for each in {*self._at, *self._coming})
+        check_share("sessions", self._config.limits, holders, trainer.uid, "trainers are in jobs, or join one")
+        self._coming.add(trainer)
+        try:
+            yield
+        finally:
+            self._coming.discard(trainer)
+
     def leave(self, trainer_ticket: str, session: int) -> Trainer:
         """Ends a rank's membership in good order, and returns its trainer. Raises NotFound."""
         for trainer, (job, rank) in self._at.items():
@@ -145,7 +160,9 @@ class JobTable:
     async def _join(self, trainer: Trainer, spec: JoinSpec, deadline: float) -> Joined:
         job = await self._admit(trainer, spec, deadline)
         here = Place(self._config.address, self._grpc_port)
-        heralding = spawn(herald(job, spec, trainer, here, self._forming), f"herald-{job.name}")
+        heralding = spawn(
+            herald(job, spec, trainer, here, lambda spec: self._forming(spec, job.uid)), f"herald-{job.name}"
+        )
         try:
             if job.membership is None:
                 self._form(job, await self._register(job, spec, deadline), spec.rank)
@@ -206,13 +223,13 @@ class JobTable:
                 f"job {job.name!r}: its last life is not over: ranks {numbers(job.sessions)} have not left it"
             )
 
-    async def _forming(self, spec: JoinSpec) -> peer_pb2.FormingResponse:
+    async def _forming(self, spec: JoinSpec, uid: int) -> peer_pb2.FormingResponse:
         """What the coordinator of a rank's job says of who has come. Raises Refused."""
         if spec.rendezvous is None:
             world_size, ranks = self._coordinator.forming(spec.job)
             return peer_pb2.FormingResponse(world_size=world_size, ranks=ranks)
         assert self._peers is not None
-        return await self._peers.forming(spec.rendezvous, spec.job, FORMING_SECONDS)
+        return await self._peers.forming(spec.rendezvous, spec.job, FORMING_SECONDS, f"uid {uid}")
 
     async def _register(self, job: Job, spec: JoinSpec, deadline: float) -> Membership:
         host = Host(
@@ -337,7 +354,6 @@ class JobTable:
             raise Unavailable(f"job {job.name!r}: over")
 
     def _add_session(self, job: Job, trainer: Trainer, rank: int) -> tuple[int, int]:
-        check_share("sessions", self._config.limits, (t.uid for t in self._at), trainer.uid, "trainers are in jobs")
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None

@@ -86,7 +86,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     @counted
     async def Register(self, request: peer_pb2.RegisterRequest, context: Any) -> peer_pb2.RegisterResponse:
         """See peer.proto."""
-        host = self._host_of_caller(request.host, "host", context)
+        host = await self._host_of_caller(request.host, "host", context)
         if len(host.ranks) != 1:
             raise InvalidArgument(f"host.ranks = {list(host.ranks)}: allowed: the one rank that registers")
         whole("world_size", request.world_size, 1, WORLD_SIZE_MAX)
@@ -129,7 +129,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def Connect(self, request: peer_pb2.ConnectRequest, context: Any) -> peer_pb2.ConnectResponse:
         """See peer.proto."""
         membership.job_name(request.job)
-        caller = self._host_of_caller(request.caller, "caller", context)
+        caller = await self._host_of_caller(request.caller, "caller", context)
         return await self._jobs.fellows.connect(request, caller, inner_deadline(context, self._limits.join_seconds))
 
     @translated
@@ -217,13 +217,17 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         except Refused as error:
             await abort(context, error)
 
-    def _host_of_caller(self, message: types_pb2.Host, name: str, context: Any) -> Host:
-        """The host that calls, as the node that its certificate names. Raises Refused."""
-        host = membership.host(message, name, address_of_peer(context.peer()))
+    async def _host_of_caller(self, message: types_pb2.Host, name: str, context: Any) -> Host:
+        """The host that calls, as the node that its certificate names, and at the address where that node is. Raises
+        Refused."""
+        source = address_of_peer(context.peer())
+        host = membership.host(message, name, source)
         node = caller_node(context, self._trust)
         if host.node not in ("", node):
             raise PermissionDenied(f"{name}.node = {host.node!r}: the call comes from node {node!r}: allowed: its own")
-        return replace(host, node=node)
+        host = replace(host, node=node)
+        await self._jobs.fellows.check_address(host, name, source)
+        return host
 
     def _check_member(self, request: Any, context: Any) -> None:
         """Raises PermissionDenied unless the calling node has a host in the life of a job that a request names, if it

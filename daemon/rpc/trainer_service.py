@@ -80,14 +80,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         deadline = inner_deadline(context, self._limits.join_seconds)
         trainer = self._attach.claim(request.ticket)
         try:
-            where = await self._meeting.where(request)
-            spec = checked(request, self._limits, where, trainer.memory[0].arena.size)
-            if spec.secret and self._insecure:
-                raise FailedPrecondition(
-                    f"job {spec.job!r}: has a secret, but this daemon runs with --insecure and would not use it: give "
-                    "the daemon certificates, or start the ranks without ULTIMA_JOB_SECRET and ULTIMA_JOB_SECRET_FILE"
-                )
-            joined = await self._jobs.join(trainer, spec, deadline)
+            with self._jobs.coming(trainer):
+                where = await self._meeting.where(request, trainer.uid)
+                spec = checked(request, self._limits, where, trainer.memory[0].arena.size)
+                self._check_secret(spec)
+                joined = await self._jobs.join(trainer, spec, deadline)
         except BaseException:
             self._attach.release(trainer)
             raise
@@ -107,3 +104,10 @@ class TrainerService(trainer_pb2_grpc.TrainerServiceServicer):
         """See trainer.proto."""
         self._attach.release(self._jobs.leave(request.ticket, request.session))
         return trainer_pb2.LeaveJobResponse()
+
+    def _check_secret(self, spec: JoinSpec) -> None:
+        if spec.secret and self._insecure:
+            raise FailedPrecondition(
+                f"job {spec.job!r}: has a secret, but this daemon runs with --insecure and would not use it: give the "
+                "daemon certificates, or start the ranks without ULTIMA_JOB_SECRET and ULTIMA_JOB_SECRET_FILE"
+            )

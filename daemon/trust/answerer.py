@@ -8,7 +8,6 @@ rendezvous is an address and no name; the connection itself then accepts that no
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -39,37 +38,19 @@ class Answerer:
 
 
 async def who_answers(address: str, port: int, trust: Trust) -> Answerer:
-    """The node of the same cluster at a place. Trouble is FailedPrecondition if waiting does not mend it."""
-    return await asyncio.to_thread(_look, address, port, trust.identity.authorities.decode(), trust)
-
-
-async def demands_certificates(address: str, port: int) -> bool:
-    """Whether what listens there speaks TLS."""
-    return await asyncio.to_thread(_speaks_tls, address, port)
-
-
-def refused_us(trust: Trust) -> str:
-    """Why a node that we believe ends the connection after our own certificate."""
-    return (
-        f"it refuses the certificate of this node, {trust.node!r}: check that both hosts have the same authorities, "
-        "that this certificate has not expired, and that the two clocks agree"
-    )
-
-
-def _look(address: str, port: int, authorities: str, trust: Trust) -> Answerer:
+    """The node of the same cluster at a numeric address. Trouble is FailedPrecondition if waiting does not mend it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # the name is what we want to know
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: an authority may have another one above it
-    context.load_verify_locations(cadata=authorities)
-    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(cadata=trust.identity.authorities.decode())
     try:
-        names = _handshake(context, address, port)
+        names = await _handshake(context, address, port)
     except ssl.SSLCertVerificationError as error:
         return Answerer("", Unavailable(_not_believed(error)))
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
             return Answerer("", FailedPrecondition(INSECURE_THERE))
-        return Answerer("", Unavailable(f"no TLS handshake: {error.reason or 'the connection was closed'}"))
+        return Answerer("", Unavailable(f"no TLS connection: {error.reason or 'the connection was closed'}"))
     except OSError as error:
         return Answerer("", Unavailable(str(error.strerror or error)))
     found = next((node for kind, name in names if kind == "URI" and (node := node_of(name)) is not None), None)
@@ -80,6 +61,25 @@ def _look(address: str, port: int, authorities: str, trust: Trust) -> Answerer:
             "", FailedPrecondition(f"node {found[1]!r} there is of cluster {found[0]!r}, this one of {trust.cluster!r}")
         )
     return Answerer(found[1])
+
+
+async def demands_certificates(address: str, port: int) -> bool:
+    """Whether what listens there speaks TLS. A name that nobody knows does not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        await _handshake(context, address, port)
+    except OSError:  # of which ssl's are a kind
+        return False
+    return True
+
+
+def refused_us(trust: Trust) -> str:
+    """Why a node that we believe ends the connection after our own certificate."""
+    return (
+        f"it refuses the certificate of this node, {trust.node!r}: check that both hosts have the same authorities, "
+        "that this certificate has not expired, and that the two clocks agree"
+    )
 
 
 def _not_believed(error: ssl.SSLCertVerificationError) -> str:
@@ -93,25 +93,20 @@ def _not_believed(error: ssl.SSLCertVerificationError) -> str:
     )
 
 
-def _speaks_tls(address: str, port: int) -> bool:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+async def _handshake(context: ssl.SSLContext, address: str, port: int) -> list[tuple[str, str]]:
+    """The names in the certificate of what answers. Raises OSError.
+
+    In the event loop, so that those who wait for one that never answers hold up nobody else.
+    """
     context.set_alpn_protocols(["h2"])
     try:
-        _handshake(context, address, port)
-    except OSError:  # of which ssl's are a kind
-        return False
-    return True
-
-
-def _handshake(context: ssl.SSLContext, address: str, port: int) -> list[tuple[str, str]]:
-    """The names in the certificate of what answers. Raises OSError."""
-    with (
-        socket.create_connection((address, port), SECONDS) as plain,
-        context.wrap_socket(plain, do_handshake_on_connect=False) as connection,
-    ):
-        connection.settimeout(SECONDS)
-        connection.do_handshake()
-        certificate = connection.getpeercert() or {}
+        async with asyncio.timeout(SECONDS):
+            _, writer = await asyncio.open_connection(address, port, ssl=context, server_hostname="")
+    except TimeoutError:
+        raise OSError(f"timed out after {SECONDS:g} s") from None
+    try:
+        certificate = writer.get_extra_info("peercert") or {}
+    finally:
+        writer.transport.abort()
     names: Any = certificate.get("subjectAltName", ())
     return [(str(kind), str(name)) for kind, name in names]

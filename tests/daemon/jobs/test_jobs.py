@@ -256,7 +256,7 @@ async def test_join__restarted_rank_with_another_world_size(house: House) -> Non
 
 async def test_join__limits_of_jobs_sessions_and_memory(house: House) -> None:
     (house.folder / "c.toml").write_text(
-        f'[limits]\njobs = 2\nsessions = 3\nmemory_bytes_per_job = {JOB_BYTES + (1 << 20)}\narena_bytes = "64M"\n'
+        f'[limits]\njobs = 2\nsessions = 6\nmemory_bytes_per_job = {JOB_BYTES + (1 << 20)}\narena_bytes = "64M"\n'
     )
     daemon = await house.daemon(config=str(house.folder / "c.toml"))
     code, text = await refused(await house.trainer(daemon, 2 << 20), job="big")
