@@ -13,15 +13,19 @@ from collections.abc import Callable
 
 from ultima.daemon.base.errors import Refused
 from ultima.daemon.base.ranges import whole
+from ultima.daemon.base.rate import Rate
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.peers import Peers
 from ultima.v1 import peer_pb2, types_pb2
 from ultima.v1.limits import LANES_MAX, PACKET_BYTES_MAX, WIRE_VERSION
 
-PACKETS_MAX = 32
 PACKETS = 8
 SMALL_BYTES = 64
+FULL_TRIES = 3  # at one full packet, of which a call may ask for no more
+# What a node may have sent to itself: two examinations of all lanes, of 36 KiB each, and then one in 5 s. ASK_BYTES are
+# what a call costs in work and in its answer.
+BYTES_AT_ONCE, BYTES_PER_SECOND, ASK_BYTES = 96 << 10, 8 << 10, 256
 CALL_SECONDS = 2.0
 FLIGHT_SECONDS = 0.25  # for datagrams to arrive, and to be counted
 STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no job
@@ -58,9 +62,15 @@ class Trial:
         """The same from there to the ports here."""
         before = strangers(self._engine)
         to = [types_pb2.Lane(data_port=a, feedback_port=b) for a, b in _only(self.ports[:lanes], feedback)]
-        await self.ask(place, peer_pb2.ReachRequest(to=to, bytes=size, packets=PACKETS))
-        await asyncio.sleep(FLIGHT_SECONDS)
-        return [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:lanes]
+        came: list[bool] = []
+        for _ in range(1 if size <= SMALL_BYTES else FULL_TRIES):
+            packets = PACKETS if size <= SMALL_BYTES else 1
+            await self.ask(place, peer_pb2.ReachRequest(to=to, bytes=size, packets=packets))
+            await asyncio.sleep(FLIGHT_SECONDS)
+            came = [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:lanes]
+            if all(came):
+                break
+        return came
 
 
 def _only(ports: Ports, feedback: bool) -> Ports:
@@ -72,11 +82,21 @@ def strangers(engine: Lanes) -> list[int]:
     return [sum(stats.get(name, 0) for name in STRANGE) for stats in engine.stats_of_each()]
 
 
-def reach(request: peer_pb2.ReachRequest, engine: Lanes, source: str, version: str) -> peer_pb2.ReachResponse:
-    """Answers PeerService.Reach; `source` is where the call comes from, and the only place that is sent to."""
+def rate() -> Rate:
+    """What nodes have had sent to them."""
+    return Rate("datagrams of `ultima doctor`", BYTES_PER_SECOND, BYTES_AT_ONCE, time.monotonic)
+
+
+def reach(
+    request: peer_pb2.ReachRequest, engine: Lanes, source: str, account: str, spent: Rate, version: str
+) -> peer_pb2.ReachResponse:
+    """Answers PeerService.Reach; `source` is where the call comes from, and the only place that is sent to. `account`
+    is who has `spent` what is sent. Raises Refused."""
     whole("bytes", request.bytes, 0, PACKET_BYTES_MAX)
-    whole("packets", request.packets, 0, PACKETS_MAX)
+    whole("packets", request.packets, 0, PACKETS if request.bytes <= SMALL_BYTES else 1)
     whole("to", len(request.to), 0, LANES_MAX)
+    wanted = sum(bool(lane.data_port) + bool(lane.feedback_port) for lane in request.to[: engine.count])
+    spent.spend(account, ASK_BYTES + wanted * request.packets * request.bytes)
     ports = [(lane.data_port, lane.feedback_port) for lane in request.to]
     return peer_pb2.ReachResponse(
         refused=send(engine, source, ports, request.bytes, request.packets),

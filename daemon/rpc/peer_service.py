@@ -30,7 +30,7 @@ from ultima.daemon.hosts.host import Host, address_of_peer
 from ultima.daemon.hosts.registration import Registration
 from ultima.daemon.jobs.hearing import Hearing, job_of
 from ultima.daemon.jobs.table import JobTable
-from ultima.daemon.jobs.trial import reach
+from ultima.daemon.jobs.trial import rate, reach
 from ultima.daemon.jobs.tuning import Tuning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.observe.lives import copied, parts
@@ -80,6 +80,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self._coordinator, self._jobs, self._tuning = coordinator, jobs, tuning
         self._watchers, self._initiators, self._limits, self._trust = watchers, initiators, limits, trust
         self._hearing, self._engine, self._version = hearing, engine, version
+        self._reached = rate()
         self.calls = Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE)
 
     @translated
@@ -179,7 +180,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     @counted
     async def Reach(self, request: peer_pb2.ReachRequest, context: Any) -> peer_pb2.ReachResponse:
         """See peer.proto."""
-        return reach(request, self._engine, address_of_peer(context.peer()), self._version)
+        source = address_of_peer(context.peer())
+        account = caller_node(context, self._trust) or source
+        return reach(request, self._engine, source, account, self._reached, self._version)
 
     async def ReadOps(self, request: peer_pb2.ReadOpsRequest, context: Any) -> AsyncIterator[peer_pb2.ReadOpsResponse]:
         """See peer.proto."""

@@ -590,7 +590,7 @@ class ReachRequest(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     PACKETS_FIELD_NUMBER: _builtins.int
     bytes: _builtins.int
-    """UDP payload of each datagram; and how many go to each port, 32 at most."""
+    """UDP payload of each datagram; and how many go to each port: 8 at most of up to 64 bytes, 1 that is larger."""
     packets: _builtins.int
     @_builtins.property
     def to(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Lane]:

@@ -196,7 +196,7 @@ class PeerServiceServicer:
     def Reach(self, request, context):
         """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
         for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
-        daemon is.
+        daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -94,7 +94,7 @@ class PeerServiceStub:
     Reach: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]
     """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
-    daemon is.
+    daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
     """
 
 @_typing.type_check_only
@@ -160,7 +160,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Reach: _aio.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]  # type: ignore[assignment]
     """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
-    daemon is.
+    daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
     """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -289,7 +289,7 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_peer_pb2.ReachResponse, _abc.Awaitable[_peer_pb2.ReachResponse]]:
         """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
         for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
-        daemon is.
+        daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
         """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
