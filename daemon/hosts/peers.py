@@ -51,7 +51,8 @@ Answer = TypeVar("Answer")
 
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 MESSAGE_BYTES_MAX = 1 << 20
-OPS_READ_MAX = 20_000  # that another host may tell of one job
+# What another host may tell of one job: as much as it keeps (observe/ring.py, record.py), and in parts of that size.
+OPS_READ_MAX, READ_BYTES_MAX, READ_PART_BYTES_MAX = 8192, 3 << 20, 512 << 10
 
 # Of both ends of every connection between daemons.
 OPTIONS: tuple[tuple[str, int], ...] = (
@@ -158,18 +159,24 @@ class Peers:
         return await self._answer(place, self._stub(place).Activate(request, timeout=seconds), "activate at")
 
     async def read_ops(self, place: Place, request: peer_pb2.ReadOpsRequest, seconds: float) -> records_pb2.JobLife:
-        """What another host has recorded of a job, with the offset of its clock. Raises Refused."""
-        life, began_ns = records_pb2.JobLife(), time.time_ns()
+        """The ops and receipts that another host has recorded of a job, and its clock's offset. Raises Refused."""
+        life, size, began_ns = records_pb2.JobLife(), 0, time.time_ns()
         try:
-            async with self._peer(place) as stub:
+            async with self._peer(place, READ_PART_BYTES_MAX) as stub:
                 async for answer in stub.ReadOps(request, timeout=seconds):
+                    part = answer.part
                     if not life.clock_offset_ns:
+                        life.world_size, life.running, life.lanes = part.world_size, part.running, part.lanes
                         life.clock_offset_ns = answer.now_ns - (began_ns + time.time_ns()) // 2
-                    offset = life.clock_offset_ns
-                    life.MergeFrom(answer.part)
-                    life.clock_offset_ns = offset
-                    if len(life.ops) > OPS_READ_MAX or len(life.receipts) > OPS_READ_MAX:
-                        raise FailedPrecondition(f"ops of {place}: more than {OPS_READ_MAX}")
+                    size += answer.ByteSize()
+                    if size > READ_BYTES_MAX:
+                        raise FailedPrecondition(f"ops of {place}: more than {READ_BYTES_MAX} bytes")
+                    for ours, theirs in ((life.ops, part.ops), (life.receipts, part.receipts)):
+                        if len(ours) + len(theirs) > OPS_READ_MAX:
+                            raise FailedPrecondition(f"ops of {place}: more than {OPS_READ_MAX}")
+                    life.ops.extend(part.ops)
+                    life.receipts.extend(part.receipts)
+                    await asyncio.sleep(0)  # each part is a slice of the loop's time
         except grpc.aio.AioRpcError as error:
             raise await self._trouble(place, error) or from_rpc(error, f"ops of {place}") from None
         return life
@@ -251,16 +258,19 @@ class Peers:
         if place in self._channels:
             self._later(self._channels.pop(place)[1].close(CLOSE_SECONDS), "close channel")
 
-    def _channel(self, place: Place) -> grpc.aio.Channel:
+    def _channel(self, place: Place, message_bytes_max: int = MESSAGE_BYTES_MAX) -> grpc.aio.Channel:
+        own = tuple((dict(CLIENT_OPTIONS) | {"grpc.max_receive_message_length": message_bytes_max}).items())
         if self._trust is None:
-            return grpc.aio.insecure_channel(str(place), options=CLIENT_OPTIONS)
-        options = (*CLIENT_OPTIONS, *self._trust.channel_options(place.node))
+            return grpc.aio.insecure_channel(str(place), options=own)
+        options = (*own, *self._trust.channel_options(place.node))
         return grpc.aio.secure_channel(str(place), self._trust.channel_credentials(), options=options)
 
     @contextlib.asynccontextmanager
-    async def _peer(self, place: Place) -> AsyncIterator[peer_pb2_grpc.PeerServiceAsyncStub]:
-        """The PeerService of the daemon at `place`."""
-        async with self._channel(place) as channel:
+    async def _peer(
+        self, place: Place, message_bytes_max: int = MESSAGE_BYTES_MAX
+    ) -> AsyncIterator[peer_pb2_grpc.PeerServiceAsyncStub]:
+        """The PeerService of the daemon at `place`, with answers of so many bytes at most."""
+        async with self._channel(place, message_bytes_max) as channel:
             stub: Any = peer_pb2_grpc.PeerServiceStub(channel)
             yield stub
 
