@@ -166,6 +166,27 @@ def odd() -> dict[str, Any]:
     return {"wrong": [name for name, right in found.items() if right is not True]}
 
 
+def inference() -> dict[str, Any]:
+    """Results are written by other threads, into tensors that may be written in inference mode alone."""
+    mine = float(RANK)
+    with torch.inference_mode():
+        gathered, exchanged = ([torch.zeros(3) for _ in RANKS] for _ in range(2))
+        total, column = torch.full((1 << 19,), mine), torch.full((4, 3), mine)[:, 1]
+        sparse = torch.eye(WORLD)[RANK].to_sparse()
+        dist.all_gather(gathered, torch.full((3,), mine), async_op=True).wait()
+        dist.all_to_all(exchanged, [torch.full((3,), mine)] * WORLD, async_op=True).wait()
+        for tensor in (total, column, sparse):
+            dist.all_reduce(tensor, async_op=True).get_future().wait()
+    found = {
+        "all_gather": [each.tolist() for each in gathered] == [[float(rank)] * 3 for rank in RANKS],
+        "all_to_all": [each.tolist() for each in exchanged] == [[float(rank)] * 3 for rank in RANKS],
+        "all_reduce": bool((total == sum(RANKS)).all()),
+        "strided": bool((column == sum(RANKS)).all()),
+        "sparse": sparse.to_dense().tolist() == [1.0] * WORLD,
+    }
+    return {"wrong": [name for name, right in found.items() if not right]}
+
+
 def coalesced() -> dict[str, Any]:
     """Several at once, by the coalescing manager and by the functional collectives."""
     found: dict[str, Any] = {}
@@ -251,7 +272,7 @@ def who() -> dict[str, Any]:
     return found
 
 
-SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, coalesced, together, who)
+SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, inference, coalesced, together, who)
 
 
 def shared() -> dict[str, Any]:

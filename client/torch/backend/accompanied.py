@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import ClosedHandle, Desync
 from ultima.torch.backend.delegate import DELEGATED, PEER_TO_PEER
+from ultima.torch.backend.modes import in_mode_of_caller
 
 if TYPE_CHECKING:
     from ultima import Handle
@@ -85,7 +86,7 @@ class Accompanied:
     def __init__(self, call: str, met: Handle, begin: Callable[[], Work], line: Line) -> None:
         self.call = call
         self.met = met
-        self.begin = begin
+        self.begin = in_mode_of_caller(begin)
         self.work: Work | None = None
         self.error: Exception | None = None
         self._line = line
@@ -137,9 +138,7 @@ class Line:
         if before:
             raise ClosedHandle(f"{first.call}: not every rank came to {before}, which was called before it")
         self._broken = ""
-        # Torch's functional collectives call us below autograd, and that is over by now: results are only written.
-        with torch.no_grad():
-            first.work = first.begin()
+        first.work = first.begin()
 
 
 def _tensors(given: Any) -> Iterator[torch.Tensor]:

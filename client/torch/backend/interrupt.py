@@ -41,9 +41,16 @@ class InterruptWatch:
             os.close(self._reading)
             os.close(self._writing)
             return
+        thread = threading.Thread(target=self._listen, name="ultima-torch-interrupt", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):  # the system has no further thread
+            signal.set_wakeup_fd(-1)
+            os.close(self._reading)
+            os.close(self._writing)
+            return
+        self._thread = thread
         signal.signal(signal.SIGINT, self._handle)
-        self._thread = threading.Thread(target=self._listen, name="ultima-torch-interrupt", daemon=True)
-        self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread. From another thread than the main one the signal handler stays, and is the usual one."""

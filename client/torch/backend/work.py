@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import ClosedHandle, NotDone
 from ultima.base.receipt import Status
+from ultima.torch.backend.modes import in_mode_of_caller
 from ultima.torch.backend.receipt_log import ReceiptLog
 
 if TYPE_CHECKING:
@@ -46,18 +47,28 @@ class Finishers:
         self._threads: list[threading.Thread] = []
 
     def run(self, task: Callable[[], None]) -> None:
-        """Runs |task|, which must not raise, in some thread, at once; after `close` in the caller's own."""
+        """Runs |task|, which must not raise, in some thread, at once; in the caller's own after `close`, and where the
+        system has no further thread.
+        """
         with self._lock:
-            if not self._closed:
-                if self._idle:
-                    self._idle -= 1
-                else:
-                    name = f"ultima-torch-{len(self._threads)}"
-                    self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-                    self._threads[-1].start()
+            taken = not self._closed and self._have_one()
+            if taken:
                 self._tasks.put(task)
-                return
-        task()
+        if not taken:
+            task()
+
+    def _have_one(self) -> bool:
+        """Under the lock: takes an idle thread, or a new one; False where none can be started."""
+        if self._idle:
+            self._idle -= 1
+            return True
+        thread = threading.Thread(target=self._work, name=f"ultima-torch-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):  # a limit of the container, or of the user
+            return False
+        self._threads.append(thread)
+        return True
 
     def close(self) -> None:
         """Lets the threads end when they have done what they were given, and waits for them, but not for long.
@@ -111,7 +122,7 @@ class UltimaWork(Work):
         super().__init__()
         self._tensors = tensors
         self._parts = parts
-        self._copy_back = copy_back
+        self._copy_back = copy_back and in_mode_of_caller(copy_back)
         self._log = log
         self._finishers = finishers
         self._future: torch.futures.Future[list[Any]] | None = None
@@ -127,7 +138,12 @@ class UltimaWork(Work):
     def start(self) -> None:
         """Has a thread finish it. Does nothing when somebody is at it already."""
         if not self._done and self._turn.acquire(blocking=False):
-            self._finishers.run(self._finish)
+            try:
+                self._finishers.run(self._finish)
+            except BaseException:  # Ctrl-C, before any thread had it
+                if not self._done:
+                    self._turn.release()
+                raise
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Returns True when the result is in the tensor. Raises what the op raised, or NotDone after |timeout| (0:
@@ -187,6 +203,8 @@ class UltimaWork(Work):
             self._parts = ()
             if self._error is None and self._copy_back is not None:
                 self._copy_back()
+        except Exception as error:
+            self._error = error
         except BaseException as error:  # Ctrl-C in the caller's wait: others may wait for the Future
             self._error = ClosedHandle(f"the wait was interrupted ({type(error).__name__})")
             raise
@@ -215,4 +233,10 @@ class UltimaWork(Work):
                 self.receipts.append(receipt)
                 self._log.add(receipt)
                 if receipt.status is Status.INSUFFICIENT:
-                    self._error = self._error or self._log.on_insufficient(receipt)
+                    self._error = self._error or self._insufficient(receipt)
+
+    def _insufficient(self, receipt: Receipt) -> Exception | None:
+        try:
+            return self._log.on_insufficient(receipt)
+        except Warning as told:  # where the program's filters make errors of warnings
+            return told

@@ -98,19 +98,19 @@ class RNA(WrappedOptimizer):
             enter=not hierarchy,
         )
         rounds = self._rounds
-        if hierarchy and rounds.base is not None:
-            count = sum(parameter.numel() for parameter in rounds.parameters)
-            self._model = torch.empty(count)
-            try:
+        try:
+            if hierarchy and rounds.base is not None:
+                count = sum(parameter.numel() for parameter in rounds.parameters)
+                self._model = torch.empty(count)
                 self._hierarchy = Hierarchy(
                     rounds.base, count, options=rounds.options, period=hier_period, window=window, name=rounds.name
                 )
                 rounds.use(self._hierarchy.group_job)
                 self.zero_grad()
-            except BaseException:
-                self.close()
-                raise
-        self._collect()
+            self._collect()
+        except BaseException:
+            self.close()
+            raise
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Gives the gradient, and makes the inner optimizer's step with the averages that came since the last one, if

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import ultima  # noqa: E402
+from ultima.torch.backend.elements import copier  # noqa: E402
 from ultima.torch.backend.receipt_log import ReceiptLog  # noqa: E402
 from ultima.torch.backend.work import Finishers, UltimaWork  # noqa: E402
 
@@ -126,6 +127,69 @@ def test_error__reaches_everybody(finishers: Finishers) -> None:
         work.get_future().wait()
     assert isinstance(work.exception(), ultima.RanksGone)
     assert not work.is_success() and log == [], "nothing is copied over the tensor"
+
+
+def test_error__of_copying_the_result_out_is_itself_whoever_meets_it(finishers: Finishers) -> None:
+    """And not an interrupt, which nobody made; the thread that met it goes on."""
+    for how in (lambda work: work.wait(), lambda work: work.get_future().wait()):
+        copies = [(torch.ones(3), torch.ones(2))]
+        work = UltimaWork([], [ended(Slow())], copier(copies), ReceiptLog(), finishers)
+        with pytest.raises(RuntimeError, match="size of tensor"):
+            how(work)
+        with pytest.raises(RuntimeError, match="size of tensor"):
+            work.wait()
+        assert isinstance(work.exception(), RuntimeError) and not isinstance(work.exception(), ultima.UltimaError)
+    assert [thread.is_alive() for thread in finishers._threads] == [True]
+
+
+class Alone(Slow):
+    """A part whose op held own values alone."""
+
+    def wait(self) -> Any:
+        super().wait()
+        known = dict.fromkeys(("elapsed_s", "bytes_expected", "bytes_missing", "bytes_repaired"), 0)
+        known |= {"op_seq": 7, "status": ultima.Status.INSUFFICIENT, "culprit": ()}
+        return ultima.Receipt.deferred(known, lambda: self)
+
+
+@pytest.mark.filterwarnings("error")
+def test_error__of_a_warning_that_is_one(finishers: Finishers) -> None:
+    work = UltimaWork([], [ended(Alone())], None, ReceiptLog(), finishers)
+    with pytest.raises(ultima.UltimaWarning, match="op 7 holds nothing"):
+        work.wait()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_result__is_written_in_the_mode_of_the_caller(finishers: Finishers, mode: Any) -> None:
+    """By another thread, which is in none; and by one that waits in another mode than the one that called."""
+    for wait in (lambda work: work.get_future().wait(), lambda work: work.wait()):
+        with mode():
+            whole = torch.zeros(4, 2) if torch.is_inference_mode_enabled() else torch.zeros(4, 2, requires_grad=True)
+            half = whole.detach()[:, 1]
+            work = UltimaWork([half], [ended(Slow())], copier([(half, torch.ones(4))]), ReceiptLog(), finishers)
+        wait(work)
+        assert whole.tolist() == [[0.0, 1.0]] * 4
+
+
+def test_thread__that_cannot_be_had_leaves_the_work_to_the_caller(
+    finishers: Finishers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under the limit of a container. Whoever asks then waits himself; the next one finds threads again."""
+
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", none)
+        asked, polled, waited = (work_of(ended(Slow()), finishers) for _ in range(3))
+        assert float(asked.get_future().wait()[0]) == 1.0
+        assert polled.is_completed() and waited.wait(timedelta(seconds=LONG_S)) and asked.wait()
+        assert finishers._threads == []
+    part = Slow()
+    late = work_of(part, finishers)
+    assert not late.is_completed() and len(finishers._threads) == 1
+    part.go.set()
+    assert late.wait()
 
 
 def test_interrupt__of_the_one_who_finishes_it_frees_the_others(finishers: Finishers) -> None:
