@@ -117,10 +117,10 @@ def asynchronous() -> dict[str, Any]:
 
 
 def unasked() -> dict[str, Any]:
-    """Threads that a group has started after an async op of each size, waited for and nothing else."""
+    """Threads that a group has started after async ops of each size, waited for and nothing else."""
     group = dist.new_group([0, 1])
     found = {}
-    for name, count in {"small": 1000, "large": 1 << 20}.items():
+    for name, count in {"small": 1000, "small again": 1000, "large": 1 << 20}.items():
         tensor = torch.full((count,), float(RANK))
         dist.all_reduce(tensor, group=group, async_op=True).wait()
         found[name] = {"sum": float(tensor[-1]), "threads": len(group._finishers._threads)}

@@ -8,6 +8,7 @@ Ultima had a part in it.
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -187,6 +188,42 @@ def inference() -> dict[str, Any]:
     return {"wrong": [name for name, right in found.items() if not right]}
 
 
+def left() -> dict[str, Any]:
+    """Ops whose Work nobody waits for: right once a later op has ended, whatever its kind, and in the end anyway."""
+
+    def begun() -> tuple[list[torch.Tensor], list[Any]]:
+        each, whole, mine = torch.zeros(2), torch.full((2 * WORLD,), 1.0), torch.full((2,), 1.0)
+        found = [torch.full((count,), 1.0) for count in (3, 1 << 19, 3, 3)]
+        found += [torch.zeros(2 * WORLD), each, torch.zeros(2 * WORLD), torch.full((4, 3), 1.0)[:, 1]]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in (*found[:2], found[7])]
+        works.append(dist.broadcast(found[2].mul_(RANK), src=1, async_op=True))
+        works.append(dist.all_reduce(found[3], op=dist.ReduceOp.MAX, async_op=True))
+        works.append(dist.all_gather_into_tensor(found[4], mine, async_op=True))
+        works.append(dist.reduce_scatter_tensor(each, whole, async_op=True))
+        works.append(dist.all_to_all_single(found[6], whole, async_op=True))
+        return found, works
+
+    def right(found: list[torch.Tensor]) -> bool:
+        wanted = (WORLD, WORLD, 1, 1, 1, WORLD, 1, WORLD)
+        return all(bool((tensor == value).all()) for tensor, value in zip(found, wanted, strict=True))
+
+    total, held = torch.ones(1), begun()
+    dist.all_reduce(total, async_op=True).wait()
+    answers = {"an op": right(held[0])}
+    dropped = begun()[0]
+    dist.barrier()
+    answers["a barrier"] = right(dropped)
+    dropped = begun()[0]
+    large = dist.all_reduce(torch.ones(1 << 19), async_op=True)
+    large.get_future().wait()
+    answers["a future"] = right(dropped)
+    dropped, limit = begun()[0], time.monotonic() + 20
+    while not right(dropped) and time.monotonic() < limit:
+        time.sleep(0.01)
+    answers["nothing"] = right(dropped)
+    return {"wrong": [name for name, answer in answers.items() if not answer]}
+
+
 def coalesced() -> dict[str, Any]:
     """Several at once, by the coalescing manager and by the functional collectives."""
     found: dict[str, Any] = {}
@@ -272,7 +309,7 @@ def who() -> dict[str, Any]:
     return found
 
 
-SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, inference, coalesced, together, who)
+SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, inference, left, coalesced, together, who)
 
 
 def shared() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 
 import ultima
 from ultima.torch.backend.group import UltimaProcessGroup
+from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.work import Finishers
 
@@ -24,6 +25,7 @@ class FakeGroup(UltimaProcessGroup):
         self._mode = "bounded"
         self._deadline_s = None
         self._finishers = Finishers()
+        self._order = Order(self._finishers.offer)
         self._job = job
         self.asked: list[tuple[int, Any, Any]] = []
 

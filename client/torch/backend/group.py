@@ -54,6 +54,7 @@ from ultima.torch.backend.elements import (
 from ultima.torch.backend.entries import NATIVE, Ended, Floats, Indices, average_entries
 from ultima.torch.backend.interrupt import InterruptWatch
 from ultima.torch.backend.native import NativeProcessGroup
+from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.rendezvous import Meeting, meet
 from ultima.torch.backend.work import Finishers, Part, UltimaWork
@@ -120,6 +121,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         self._mode = mode_named(os.environ)
         self._deadline_s = _deadline_s()
         self._finishers = Finishers()
+        self._order = Order(self._finishers.offer)
         self._line = Line()
         self._job: ultima.Job | None = None
         if size > 1:
@@ -303,15 +305,21 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def _by_rows(self, job: ultima.Job, tensor: torch.Tensor, op: str, deadline: Duration, asynchronous: bool) -> Work:
         handles, finish = coo.start(job, tensor, op, deadline)
-        work = UltimaWork([tensor], handles, finish, self.log, self._finishers)
-        if asynchronous:
-            work.start()
-        return work
+        return self._sent(UltimaWork([tensor], handles, finish, self.log, self._finishers, self._order), asynchronous)
 
     def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
-        work = UltimaWork(tensors, parts, copier(copies) if copies else None, self.log, self._finishers)
-        if asynchronous and not _small(parts):
-            work.start()
+        finish = copier(copies) if copies else None
+        work = UltimaWork(tensors, parts, finish, self.log, self._finishers, self._order)
+        return self._sent(work, asynchronous, _small(parts))
+
+    def _sent(self, work: UltimaWork, asynchronous: bool, small: bool = False) -> Work:
+        """|work|, to whose caller it is left to wait or not if |asynchronous|."""
+        if asynchronous:
+            self._order.join(work)
+            if small:
+                self._order.watch()
+            else:
+                work.start()
         return work
 
     def _live_job(self) -> ultima.Job | None:
@@ -337,6 +345,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         job, self._job = self._job, None
         if job is not None:
             job.close()
+        self._order.close()
         self._finishers.close()
         _closed(self)
 

@@ -25,6 +25,7 @@ from torch._C._distributed_c10d import Work
 from ultima.base.errors import ClosedHandle, NotDone
 from ultima.base.receipt import Status
 from ultima.torch.backend.modes import in_mode_of_caller
+from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Finishers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._idle = 0
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -50,12 +51,16 @@ class Finishers:
         """Runs |task|, which must not raise, in some thread, at once; in the caller's own after `close`, and where the
         system has no further thread.
         """
+        if not self.offer(task):
+            task()
+
+    def offer(self, task: Callable[[], object]) -> bool:
+        """As `run`, but does nothing and returns False where there is no thread for it."""
         with self._lock:
             taken = not self._closed and self._have_one()
             if taken:
                 self._tasks.put(task)
-        if not taken:
-            task()
+        return taken
 
     def _have_one(self) -> bool:
         """Under the lock: takes an idle thread, or a new one; False where none can be started."""
@@ -99,13 +104,16 @@ class Part(Protocol):
 
 
 class TorchPart:
-    """A Work of torch's own, of which there is no receipt."""
+    """Another Work: torch's own, of which there is no receipt, or one of ours, which keeps its own."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def wait(self) -> None:
-        self._work.wait()
+        if isinstance(self._work, UltimaWork):
+            self._work.wait_alone()
+        else:
+            self._work.wait()
 
 
 class UltimaWork(Work):
@@ -118,7 +126,9 @@ class UltimaWork(Work):
         copy_back: Callable[[], None] | None,
         log: ReceiptLog,
         finishers: Finishers,
+        order: Order | None = None,
     ) -> None:
+        """|order|: of its group's works; None for one that stands alone."""
         super().__init__()
         self._tensors = tensors
         self._parts = parts
@@ -127,43 +137,67 @@ class UltimaWork(Work):
         self._finishers = finishers
         self._future: torch.futures.Future[list[Any]] | None = None
         self._error: Exception | None = None
-        self._done = False
-        # Held by whoever finishes it, or hands it to a thread.
+        self._started = self._over = False
+        # Held by whoever finishes it, or hands it to a thread. Nobody runs foreign code with it.
         self._turn = threading.Lock()
         # Between the end and the first who asks for the Future: exactly one of them fills it.
         self._end = threading.Lock()
+        self._order = Order(finishers.offer) if order is None else order
+        self.number = self._order.next_number()
         self.receipts: list[Receipt] = []
         """The accounts of its ops, once it has ended: one, or more where the tensor was larger than a bucket may be."""
+        self._done = False
+
+    def __del__(self) -> None:
+        if not getattr(self, "_done", True):  # it has none where the constructor failed
+            self._order.drop(self)
 
     def start(self) -> None:
         """Has a thread finish it. Does nothing when somebody is at it already."""
-        if not self._done and self._turn.acquire(blocking=False):
-            try:
-                self._finishers.run(self._finish)
-            except BaseException:  # Ctrl-C, before any thread had it
-                if not self._done:
-                    self._turn.release()
-                raise
+        if self._over or self._started or not self._turn.acquire(blocking=False):
+            return
+        self._started = True
+        try:
+            taken = self._finishers.offer(self._go_on)
+        except BaseException:  # Ctrl-C
+            self._started = False
+            self._turn.release()
+            raise
+        if not taken:
+            self._go_on()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Returns True when the result is in the tensor. Raises what the op raised, or NotDone after |timeout| (0:
-        never).
+        """Returns True when the result is in the tensor, and those of all that was called earlier in theirs. Raises
+        what the op raised, or NotDone after |timeout| (0: never).
         """
-        if timeout > timedelta(0):
-            self.start()
-            if not self._turn.acquire(timeout=timeout.total_seconds()):
-                raise NotDone(f"the collective has not ended within {timeout.total_seconds():g} s; it goes on")
-        else:
-            self._turn.acquire()
-        self._finish()
+        seconds = timeout.total_seconds()
+        if not self.end(time.monotonic() + seconds if seconds > 0 else None):
+            raise NotDone(f"the collective has not ended within {seconds:g} s; it goes on")
         if self._error is not None:
             raise self._error
         return True
 
+    def wait_alone(self) -> None:
+        """As `wait`, for a part of another work: what was called earlier is waited for by the whole."""
+        self._turn.acquire()
+        self._finish()
+        if self._error is not None:
+            raise self._error
+
+    def end(self, limit: float | None = None) -> bool:
+        """See `Ordered.end`."""
+        if limit is None:
+            self._turn.acquire()
+        else:
+            self.start()
+            if not self._turn.acquire(timeout=max(0.0, limit - time.monotonic())):
+                return False
+        return self._go_on(limit)
+
     def get_future(self) -> torch.futures.Future[list[Any]]:
         with self._end:
             future = self._future
-            late = future is None and self._done
+            late = future is None and self._over
             if future is None:
                 future = self._future = torch.futures.Future()
         if late:
@@ -174,10 +208,10 @@ class UltimaWork(Work):
 
     def is_completed(self) -> bool:
         self.start()
-        return self._done
+        return self._over
 
     def is_success(self) -> bool:
-        return self._done and self._error is None
+        return self._over and self._error is None
 
     def exception(self) -> Exception | None:
         return self._error
@@ -190,11 +224,22 @@ class UltimaWork(Work):
     def synchronize(self) -> None:
         self.wait()
 
+    def _go_on(self, limit: float | None = None) -> bool:
+        """With the turn, which it gives up: finishes it and what came before it, then fills the Future."""
+        try:
+            self._finish()
+            if not self._order.end_before(self, limit):
+                return False
+        except BaseException:
+            self._settle()
+            raise
+        self._settle()
+        return True
+
     def _finish(self) -> None:
         """With the turn, which it gives up: waits for every part, even after one has failed: until then the daemon may
         still write into the tensor. Does nothing when that was done.
         """
-        future = None
         try:
             if self._done:
                 return
@@ -209,12 +254,18 @@ class UltimaWork(Work):
             self._error = ClosedHandle(f"the wait was interrupted ({type(error).__name__})")
             raise
         finally:
-            with self._end:
-                if not self._done:
-                    self._done, future = True, self._future
+            if not self._done:
+                self._done = True
+                self._order.leave(self)
             self._turn.release()
-            if future is not None:
-                self._fill(future)
+
+    def _settle(self) -> None:
+        """It is over for everybody."""
+        with self._end:
+            future = None if self._over else self._future
+            self._over = True
+        if future is not None:
+            self._fill(future)
 
     def _fill(self, future: torch.futures.Future[list[Any]]) -> None:
         if self._error is None:

@@ -37,8 +37,11 @@ def test_allreduce__async_op(shared: list[Outcome]) -> None:
 
 
 def test_allreduce__small_async_op_wakes_no_thread(shared: list[Outcome]) -> None:
-    """A thread copies a large result out while the trainer goes on; for a small one it would only be in the way."""
-    wanted = {"small": {"sum": 1.0, "threads": 0}, "large": {"sum": 1.0, "threads": 1}}
+    """A thread copies a large result out while the trainer goes on; for a small one it would only be in the way. One
+    sleeps until somebody drops one.
+    """
+    threads = {"small": 1, "small again": 1, "large": 2}
+    wanted = {name: {"sum": 1.0, "threads": count} for name, count in threads.items()}
     assert [outcome.case("unasked") for outcome in shared] == [wanted] * 2
 
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The works of one group, in the order of their calls: no wait returns before what was called earlier has ended, too.
+
+Scripts start several collectives and wait for the last one, or for a barrier, or drop what they were given: with NCCL
+and Gloo all results are there then. A small op costs most where a thread must be woken to finish it, so none is:
+whoever waits for anything finishes all that came before it. One thread for each group sleeps until somebody drops a
+work that nobody has finished, and finishes that.
+
+All ranks call alike, so whoever waits for a work has called all that the others need for those before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+
+class Ordered(Protocol):
+    """A work, as its group's order knows it."""
+
+    number: int
+
+    def end(self, limit: float | None = None) -> bool:
+        """Returns True once it has ended and what came before it; False when |limit| (time.monotonic) passed first."""
+
+
+class Order:
+    """Safe to use from several threads, and from a destructor. |offer| gives a thread a task, if there is a thread."""
+
+    def __init__(self, offer: Callable[[Callable[[], object]], bool]) -> None:
+        self._offer = offer
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._open: dict[int, weakref.ref[Ordered]] = {}
+        self._dropped: SimpleQueue[Ordered | None] = SimpleQueue()
+        self._sweeps = False
+
+    def next_number(self) -> int:
+        """That of a work which is called now."""
+        return next(self._numbers)
+
+    def join(self, work: Ordered) -> None:
+        """Has later works end after this one, which must not have ended."""
+        with self._lock:
+            work.number = next(self._numbers)
+            self._open[work.number] = weakref.ref(work)
+
+    def leave(self, work: Ordered) -> None:
+        """The work has ended."""
+        if self._open:
+            with self._lock:
+                self._open.pop(work.number, None)
+
+    def end_before(self, work: Ordered, limit: float | None) -> bool:
+        """Ends all that came before |work|, the oldest first. False when |limit| passed before that."""
+        while self._open and (earlier := self._oldest(work.number)) is not None:
+            if not earlier.end(limit):
+                return False
+        return True
+
+    def _oldest(self, before: int) -> Ordered | None:
+        with self._lock:
+            while self._open:
+                number, found = next(iter(self._open.items()))
+                if number >= before:
+                    return None
+                work = found()
+                if work is not None:
+                    return work
+                del self._open[number]
+        return None
+
+    def watch(self) -> None:
+        """From now on what is dropped is finished all the same."""
+        if self._sweeps:
+            return
+        with self._lock:
+            if not self._sweeps:
+                self._sweeps = self._offer(self._sweep)
+
+    def drop(self, work: Ordered) -> None:
+        """Nobody has |work| any more. From its destructor: that may run anywhere, so this takes no lock and waits for
+        nothing.
+        """
+        if self._sweeps:
+            self._dropped.put(work)
+
+    def close(self) -> None:
+        """Lets the thread end when it has done what it was given."""
+        with self._lock:
+            sweeps, self._sweeps = self._sweeps, False
+        if sweeps:
+            self._dropped.put(None)
+
+    def _sweep(self) -> None:
+        while (work := self._dropped.get()) is not None:
+            work.end()
+            del work  # it holds tensors, and the next one may be long in coming
