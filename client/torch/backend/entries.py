@@ -21,6 +21,7 @@ from ultima.base.durations import Duration
 from ultima.base.errors import UltimaError
 from ultima.sparse import encode, exchange
 from ultima.torch.backend.elements import pieces
+from ultima.torch.backend.work import BY_WORK, Failed
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.uint32]
@@ -50,17 +51,6 @@ class EntriesPart:
         return receipt
 
 
-class GatheredPart:
-    """The same of an exchange, which is over already: |error| is what became of it."""
-
-    def __init__(self, error: Exception | None) -> None:
-        self._error = error
-
-    def wait(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
 def average_entries(
     job: ultima.Job,
     out: torch.Tensor,
@@ -72,7 +62,7 @@ def average_entries(
     hint: int,
     mode: str,
     deadline: Duration,
-) -> Sequence[EntriesPart | GatheredPart]:
+) -> Sequence[EntriesPart | Failed]:
     """Starts averaging into |out|, flat float32 on the CPU; |indices| ascend. Returns what to wait for.
 
     ended: told once of each run of the entries, in any thread, when its op has ended: which entries these were; what
@@ -82,7 +72,7 @@ def average_entries(
     Raises as `ultima.Job.allreduce_sparse_async` before anything is sent.
     """
     if NATIVE not in job.collectives:
-        return [_gathered(job, out, indices, values, ended, deadline)]
+        return _gathered(job, out, indices, values, ended, deadline)
     parts: list[EntriesPart] = []
     at, first = 0, 0
     try:
@@ -97,6 +87,9 @@ def average_entries(
             )
             parts.append(EntriesPart(handle, partial(_told, ended, run, local, values[run])))
             at, first = end, last
+    except BY_WORK as error:
+        ended(slice(first, indices.size), values[first:], -1)
+        return [*parts, Failed(error)]
     except Exception:
         # The pieces that went out must end before their memory may be touched again.
         for part in parts:
@@ -124,15 +117,16 @@ def _gathered(
     values: Floats,
     ended: Ended,
     deadline: Duration,
-) -> GatheredPart:
+) -> list[Failed]:
+    """Nothing is to be waited for: the exchange is over when this returns."""
     size, run = out.numel(), slice(0, indices.size)
     packed = encode(indices, values, size, index="delta" if indices.size < BITMAP_FROM * size else "bitmap")
     try:
         found = exchange(job, packed, size, deadline=deadline)
     except Exception as error:
         ended(run, values, -1)
-        return GatheredPart(error)
+        return [Failed(error)]
     found.sum(out.zero_().numpy())
     out /= job.world_size
     ended(run, None, found.row_bytes * (job.world_size - 1))
-    return GatheredPart(None)
+    return []

@@ -57,7 +57,7 @@ from ultima.torch.backend.native import NativeProcessGroup
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.rendezvous import Meeting, meet
-from ultima.torch.backend.work import Finishers, Part, UltimaWork
+from ultima.torch.backend.work import BY_WORK, Failed, Finishers, Part, UltimaWork
 
 NAME = "ultima"
 SMALL_BYTES = 1 << 20
@@ -178,8 +178,8 @@ class UltimaProcessGroup(NativeProcessGroup):
         """Reduces one tensor in place over all ranks. Any shape; strided memory goes through a contiguous copy.
 
         Raises InvalidArgument for elements that neither Ultima nor Gloo can reduce, and ResourceExhausted when a
-        piece of the tensor does not fit into the arena (ULTIMA_ARENA). What happens under way (Desync, DaemonLost,
-        DeadlineExceeded) the Work raises.
+        piece of the tensor does not fit into the arena (ULTIMA_ARENA). What becomes of the daemon or happens under way
+        (DaemonUnavailable, DaemonLost, Desync, DeadlineExceeded) the Work raises.
         """
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         opts = _options(opts, timeout)
@@ -295,6 +295,8 @@ class UltimaProcessGroup(NativeProcessGroup):
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds
                 for piece in pieces(run, job.bucket_bytes_max):
                     handles.append(job.allreduce_async(memory_of(piece), op=op, mode=how, deadline=deadline))
+        except BY_WORK as error:
+            return self._work(tensors, [*handles, Failed(error)], copies, asynchronous)
         except Exception:
             # The pieces that went out must end before their memory may be touched again.
             if handles:
@@ -304,8 +306,13 @@ class UltimaProcessGroup(NativeProcessGroup):
         return self._work(tensors, handles, copies, asynchronous)
 
     def _by_rows(self, job: ultima.Job, tensor: torch.Tensor, op: str, deadline: Duration, asynchronous: bool) -> Work:
-        handles, finish = coo.start(job, tensor, op, deadline)
-        return self._sent(UltimaWork([tensor], handles, finish, self.log, self._finishers, self._order), asynchronous)
+        parts: Sequence[Part]
+        finish: Callable[[], None] | None = None
+        try:
+            parts, finish = coo.start(job, tensor, op, deadline)
+        except BY_WORK as error:
+            parts = [Failed(error)]
+        return self._sent(UltimaWork([tensor], parts, finish, self.log, self._finishers, self._order), asynchronous)
 
     def _work(self, tensors: list[Any], parts: Sequence[Part], copies: Copies, asynchronous: bool) -> Work:
         finish = copier(copies) if copies else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch._C._distributed_c10d import Work
 
-from ultima.base.errors import ClosedHandle, NotDone
+from ultima.base.errors import ClosedHandle, DaemonError, Desync, NotDone, RanksGone, TimedOut
 from ultima.base.receipt import Status
 from ultima.torch.backend.modes import in_mode_of_caller
 from ultima.torch.backend.order import Order
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 
 CLOSE_S = 1.0
+BY_WORK = (DaemonError, Desync, RanksGone, TimedOut)
+"""What becomes of a collective although it was called rightly: the Work raises it, and not the call. After a call that
+raises DDP takes no further step, and the daemon may be back by then."""
 
 
 class Finishers:
@@ -116,6 +119,16 @@ class TorchPart:
             self._work.wait()
 
 
+class Failed:
+    """A part that could not be started: |error| says why."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def wait(self) -> None:
+        raise self._error
+
+
 class UltimaWork(Work):
     """A collective in one or several parts. |copy_back| runs when all have succeeded; |tensors| is its result."""
 
@@ -136,6 +149,8 @@ class UltimaWork(Work):
         self._log = log
         self._finishers = finishers
         self._future: torch.futures.Future[list[Any]] | None = None
+        self._source: torch.futures.Future[None] | None = None
+        """Its completion runs `_outcome`, whose end is that of the Future."""
         self._error: Exception | None = None
         self._started = self._over = False
         # Held by whoever finishes it, or hands it to a thread. Nobody runs foreign code with it.
@@ -199,9 +214,10 @@ class UltimaWork(Work):
             future = self._future
             late = future is None and self._over
             if future is None:
-                future = self._future = torch.futures.Future()
+                self._source = torch.futures.Future()
+                future = self._future = self._source.then(self._outcome)
         if late:
-            self._fill(future)
+            _complete(self._source)
         else:
             self.start()
         return future
@@ -262,16 +278,17 @@ class UltimaWork(Work):
     def _settle(self) -> None:
         """It is over for everybody."""
         with self._end:
-            future = None if self._over else self._future
+            source = None if self._over else self._source
             self._over = True
-        if future is not None:
-            self._fill(future)
+        _complete(source)
 
-    def _fill(self, future: torch.futures.Future[list[Any]]) -> None:
-        if self._error is None:
-            future.set_result(self._tensors)
-        else:
-            future.set_exception(self._error)  # type: ignore[arg-type]  # torch annotates it so
+    def _outcome(self, _: torch.futures.Future[None]) -> list[Any]:
+        """The value of the Future. What a callback raises is an error to C++ too. `Future.set_exception` makes one for
+        Python alone: to DDP the exception is the result, in which it reads a tensor, and the process ends.
+        """
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._tensors
 
     def _finish_part(self, part: Part) -> None:
         try:
@@ -291,3 +308,8 @@ class UltimaWork(Work):
             return self._log.on_insufficient(receipt)
         except Warning as told:  # where the program's filters make errors of warnings
             return told
+
+
+def _complete(source: torch.futures.Future[None] | None) -> None:
+    if source is not None:
+        source.set_result(None)

@@ -192,6 +192,13 @@ def test_thread__that_cannot_be_had_leaves_the_work_to_the_caller(
     assert late.wait()
 
 
+def test_error__is_one_to_cpp_too(finishers: Finishers) -> None:
+    """`wait_all` asks C++, as DDP does. An error that Python alone knows would come back as a value there."""
+    work = work_of(ended(Slow(ultima.RanksGone("rank 1 is gone", (1,)))), finishers)
+    with pytest.raises(RuntimeError, match="RanksGone: rank 1 is gone"):
+        torch.futures.wait_all([work.get_future()])
+
+
 def test_interrupt__of_the_one_who_finishes_it_frees_the_others(finishers: Finishers) -> None:
     work = work_of(ended(Slow(KeyboardInterrupt())), finishers)
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank does in the tests of backward passes that fail, one class of failure after the other. As `cases.py`.
+
+Each time both ranks wrap a model of several buckets in DDP, over a group of its own, and make one good step. Then
+something goes wrong in the next one, on one rank. It prints with what each backward pass ended.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ultima
+import ultima.torch
+from tests.patience import be_patient
+
+RANK = int(os.environ["RANK"])
+DEADLINE_S = 0.5
+SIZE, LAYERS, BUCKETS = 300, 6, 3
+be_patient()
+
+
+def model_on(group: Any, hook: str = "none") -> DistributedDataParallel:
+    """A model with several buckets, after one good step."""
+    layers = [nn.Linear(SIZE, SIZE) for _ in range(LAYERS)]
+    model = DistributedDataParallel(nn.Sequential(*layers), process_group=group, bucket_cap_mb=0.5)
+    if hook == "average_hook":
+        model.register_comm_hook(group, ultima.torch.average_hook)
+    elif hook == "allreduce_hook":
+        model.register_comm_hook(ultima.torch.HookState(group), ultima.torch.allreduce_hook)
+    for _ in range(2):  # after the first step DDP cuts its buckets anew
+        assert step(model) == ""
+    return model
+
+
+def step(model: nn.Module) -> str:
+    """With what a step ended; "" if it did not raise."""
+    try:
+        model(torch.ones(2, SIZE)).sum().backward()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def group_with(**environment: str) -> Any:
+    """A new group, made under these variables."""
+    os.environ.update(environment)
+    try:
+        return dist.new_group([0, 1])
+    finally:
+        for name in environment:
+            del os.environ[name]
+
+
+def desync() -> list[str]:
+    group = group_with()
+    model = model_on(group)
+    if RANK == 0:
+        return [step(model)]
+    works = [dist.all_reduce(torch.ones(3), group=group, async_op=True) for _ in range(BUCKETS)]
+    for work in works:
+        with suppress(ultima.Desync):
+            work.wait()
+    return []
+
+
+def gone() -> list[str]:
+    """Rank 1, in reliable mode."""
+    found = []
+    for hook in ("none", "allreduce_hook"):
+        group = group_with(ULTIMA_MODE="reliable")
+        model = model_on(group, hook)
+        found += [step(model)] if RANK == 0 else []
+        dist.destroy_process_group(group)
+    return found
+
+
+def insufficient() -> list[str]:
+    """Rank 1 does not come by the deadline, where own values alone are an error."""
+    found = []
+    for hook in ("none", "average_hook"):
+        model = model_on(group_with(ULTIMA_ON_INSUFFICIENT="raise", ULTIMA_DEADLINE=f"{DEADLINE_S}s"), hook)
+        found += [step(model)] if RANK == 0 else []
+    return found
+
+
+def while_it_waits(act: Callable[[], None]) -> threading.Thread:
+    def later() -> None:
+        time.sleep(0.1)
+        act()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    return thread
+
+
+def killed() -> list[str]:
+    """The daemon of rank 1, while that waits for buckets that rank 0 does not call; and the steps after that."""
+    model = model_on(group_with(ULTIMA_DEADLINE=f"{DEADLINE_S}s"))
+    found = []
+    if RANK == 1:
+        thread = while_it_waits(lambda: os.kill(int(os.environ["ULTIMA_TEST_DAEMON"]), signal.SIGKILL))
+        found = [step(model)]
+        thread.join()
+        found += [step(model), step(model)]
+    return found
+
+
+CASES = (desync, gone, insufficient, killed)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("always")
+    dist.init_process_group("ultima", timeout=timedelta(seconds=20))
+    print(json.dumps({case.__name__: case() for case in CASES}), flush=True)
+    sys.exit(0)
