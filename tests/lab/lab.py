@@ -4,8 +4,11 @@
 Loopback hides what a network does: it never loses, never queues, and knows no peers. Namespaces are real stacks with
 real addresses, so daemons, trainers and rival libraries run here as they do on machines. The lab shapes links (tbf) and
 drops what the switch forwards (nftables): single packets, rows of packets, all for some milliseconds, all between two
-groups of hosts. It needs neither netem nor a kernel module, and therefore has no delay, jitter or reordering: those run
-in the simulator. Traffic of others is made by tests/lab/traffic.py.
+groups of hosts. It needs neither netem nor a kernel module, and therefore has no jitter or reordering: those run in the
+simulator. Traffic of others is made by tests/lab/traffic.py.
+
+With `far` the hosts are apart: a process of ours (tests/lab/distance.c) takes the place of the kernel's switch. It
+delays and loses what it forwards, and knows no rules that drop by host or port.
 
 What a loss event takes depends on the offloads. Across a veth pair a segmentation burst of up to 64 KiB travels as one
 buffer, and a drop rule takes it whole: `unit="burst"`. With `unit="packet"` the offloads are turned off in front of the
@@ -33,6 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from tests.lab.distance import Distance, Far
 from tests.nursery import Nursery, Process
 
 HOSTS_MAX = 64  # what one job of Ultima can have
@@ -184,8 +188,9 @@ class Lab:
     |n|: 1 to 64 hosts. |rate_mbit|: shape of every link, both directions, 0 for none (the lab then measures CPU per
     byte, not a network). |loss_pct|: of what the switch forwards, 0 to 100. |unit|: what one loss event takes, see
     above. |congestion|: TCP congestion control of every host, None for the kernel's default. |queue_ms|: how long a
-    shaped link queues before it drops. |burst_kb|: what it carries at once after a rest; no cable does that. Raises
-    ValueError naming the argument, and LabError when a command fails.
+    shaped link queues before it drops. |burst_kb|: what it carries at once after a rest; no cable does that. |far|: how
+    far the hosts are apart; then its loss is the one, and each loss event is a packet. Raises ValueError naming the
+    argument, and LabError when a command fails.
     """
 
     def __init__(
@@ -197,6 +202,7 @@ class Lab:
         congestion: str | None = None,
         queue_ms: int = 20,
         burst_kb: int = 256,
+        far: Far | None = None,
     ) -> None:
         if not 1 <= n <= HOSTS_MAX:
             raise ValueError(f"n is {n}, must be 1 to {HOSTS_MAX}")
@@ -204,12 +210,16 @@ class Lab:
             raise ValueError(f"rate_mbit is {rate_mbit}, must be 0 (unshaped) or more")
         if unit not in ("packet", "burst"):
             raise ValueError(f"unit is {unit!r}, must be 'packet' or 'burst'")
+        if far is not None and loss_pct:
+            raise ValueError(f"loss_pct is {loss_pct}, must be 0 where hosts are far: give Far(loss_pct=...)")
         self.prefix = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
         self.switch = f"{self.prefix}-sw"
-        self.unit = unit
+        self.unit = unit if far is None else "packet"
         self.queue_ms, self.burst_kb = queue_ms, burst_kb
         self.hosts = [Host(self, index) for index in range(n)]
         self._rate, self._loss, self._congestion = rate_mbit, _checked_loss(loss_pct), congestion
+        self._far = far
+        self._distance: Distance | None = None
 
     def __enter__(self) -> Lab:
         self.up()
@@ -220,6 +230,12 @@ class Lab:
 
     def host(self, index: int) -> Host:
         return self.hosts[index]
+
+    @property
+    def distance(self) -> Distance:
+        """The switch of a lab with distance that is up."""
+        assert self._distance is not None, "the lab was made without `far`, or is down"
+        return self._distance
 
     def up(self) -> None:
         """Builds the lab; one that is up already is built anew."""
@@ -234,21 +250,28 @@ class Lab:
 
     def _build(self) -> None:
         _do("ip", "netns", "add", self.switch)
-        # No spanning tree and no delay: ports forward at once. The switch itself has no address.
-        _do("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0", namespace=self.switch)
-        _do("ip", "link", "set", "br0", "up", namespace=self.switch)
+        if self._far is None:
+            # No spanning tree and no delay: ports forward at once. The switch itself has no address.
+            _do("ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0", namespace=self.switch)
+            _do("ip", "link", "set", "br0", "up", namespace=self.switch)
         for host in self.hosts:
             self._plug_in(host)
-        self.set_loss(self._loss)
+        if self._far is None:
+            self.set_loss(self._loss)
+        else:
+            enter = [_find("ip") or "ip", "netns", "exec", self.switch]
+            self._distance = Distance(enter, [host.port for host in self.hosts], self._far)
 
     def _plug_in(self, host: Host) -> None:
         inside, port = host.namespace, host.port
         _do("ip", "netns", "add", inside)
         _do("ip", "link", "add", "eth0", "netns", inside, "type", "veth", "peer", "name", port, "netns", self.switch)
-        _do("ip", "link", "set", port, "master", "br0", "up", namespace=self.switch)
+        into = () if self._far is not None else ("master", "br0")
+        _do("ip", "link", "set", port, *into, "up", namespace=self.switch)
         if self.unit == "packet":
             for device, where in (("eth0", inside), (port, self.switch)):
-                features = ("tso", "gso", "tx-udp-segmentation")
+                # A process that forwards frames needs their checksums, too.
+                features = ("tso", "gso", "tx-udp-segmentation", *(() if self._far is None else ("tx",)))
                 _do("ethtool", "-K", device, *itertools.chain(*((name, "off") for name in features)), namespace=where)
         _do("ip", "link", "set", "lo", "up", namespace=inside)
         _do("ip", "addr", "add", f"{host.address}/24", "dev", "eth0", namespace=inside)
@@ -337,6 +360,8 @@ class Lab:
 
     def _rules(self, table: str, rules: list[str], declared: str = "") -> None:
         """Puts |rules| in the place of all that |table| of the switch held; no rules take the table away."""
+        if self._far is not None:
+            raise LabError("the switch of a lab with distance knows no rules: see Lab.distance")
         script = f"table bridge {table}\ndelete table bridge {table}\n"
         if rules:
             body = "\n".join(["type filter hook forward priority 0; policy accept;", *rules])
@@ -355,6 +380,9 @@ class Lab:
         """Ends every process on the hosts and removes them; nothing happens when the lab is down already."""
         for host in self.hosts:
             host.stop_children()
+        if self._distance is not None:
+            self._distance.stop()
+            self._distance = None
         names = {line.split()[0] for line in _do("ip", "netns", "list", check=False).splitlines() if line}
         for name in [*(host.namespace for host in self.hosts), self.switch]:
             if name in names:
@@ -374,12 +402,16 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=0, metavar="MBIT", help="of every link; 0: unshaped")
     parser.add_argument("--loss", type=float, default=0, metavar="PCT", help="of what the switch forwards")
     parser.add_argument("--unit", choices=("packet", "burst"), default="packet", help="what one loss event takes")
+    parser.add_argument("--far", type=float, metavar="MS", help="round trip between hosts; by a process, slower")
     options = parser.parse_args()
     reason = unavailable()
     if reason is not None:
         print(f"lab: {reason}", file=sys.stderr)
         return 1
-    with Lab(options.hosts, options.rate, options.loss, options.unit) as lab:
+    loss, far = options.loss, None
+    if options.far is not None:
+        loss, far = 0, Far(options.far, options.loss)
+    with Lab(options.hosts, options.rate, loss, options.unit, far=far) as lab:
         for host in lab.hosts:
             print(f"host {host.index}: {host.address}  {host.address6}  ip netns exec {host.namespace} ...")
         print("This shell is on host 0; the lab goes when you leave it.")
