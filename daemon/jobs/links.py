@@ -50,7 +50,8 @@ DOUBTS_MAX = 5  # questions about one offer, or about those that replace it mean
 ASK_SECONDS = 1.0  # for the offer that was asked for, before it is asked for again
 QUARANTINE_SECONDS = 60.0  # for which a host has no path whose sealed packets broke the protocol
 SEAL_SECONDS = 60.0  # for which an answer that was lost can be given again
-DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead
+DEAD_AFTER = 3  # calls that nobody takes, before a host that should be under way is taken for dead, ...
+DEAD_SECONDS = 5.0  # ... or any, if they took so long: a machine that is gone refuses nothing
 
 ConnectCall = Callable[[Place, peer_pb2.ConnectRequest, float], Awaitable[peer_pb2.ConnectResponse]]
 
@@ -360,6 +361,8 @@ class Links:
     async def _keep_calling(self, link: Link, give_up: bool, after: float) -> None:
         delay, unanswered = 0.05, 0
         await asyncio.sleep(after)
+        clock = asyncio.get_running_loop().time
+        began = clock()
         while not link.up():
             try:
                 await (self._offer(link) if self._offers(link) else self._ask(link))
@@ -373,7 +376,7 @@ class Links:
             except Refused as error:
                 link.why = str(error)
                 unanswered += isinstance(error, Unavailable) or link.state is State.ABSENT
-                if give_up and unanswered >= DEAD_AFTER:
+                if give_up and unanswered and (unanswered >= DEAD_AFTER or clock() - began >= DEAD_SECONDS):
                     if link.state is State.CONNECTING:
                         log.warning("host not found job=%s host=%d reason=%s", self._job, link.host.index, error)
                         link.state = State.ABSENT

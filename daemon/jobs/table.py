@@ -24,6 +24,7 @@ from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
+from ultima.daemon.hosts.distance import exchange
 from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.meeting import ALONE, ALONE_ADDRESS
 from ultima.daemon.hosts.peers import Peers
@@ -44,7 +45,7 @@ from ultima.v1 import admin_pb2, peer_pb2
 log = logging.getLogger("ultimad.jobs")
 
 LEFT_MAX = 256  # names whose last life is remembered
-LINGER_SECONDS = 2.0  # for which other hosts can still ask for what the last op of a host sent them
+LINGER_SECONDS = 2.0  # for which other hosts, where none is far, can still ask for what a host's last op sent them
 FORMING_SECONDS = 2.0  # for a coordinator to say whom a job waits for
 MOURN_SECONDS = 0.25  # the same of a host whose last trainer died, for which ops that are under way wait meanwhile
 
@@ -393,11 +394,17 @@ class JobTable:
             self._announce(job)
         elif job.ready and not self._closing:
             self._announce(job)
-            seconds = LINGER_SECONDS if in_good_order else MOURN_SECONDS
+            seconds = max(LINGER_SECONDS, self._patience(job)) if in_good_order else MOURN_SECONDS
             self._spawn(self._linger(job, seconds), f"linger {job.name}")
         else:
             self._dissolve(job)
         self._changes.notify()
+
+    def _patience(self, job: Job) -> float:
+        """For the farthest host of a job to ask for something once more, and to get it."""
+        assert self._peers is not None and job.links is not None
+        trips = (self._peers.round_trip(link.host.place) for link in job.links.values() if link.up())
+        return max((exchange(trip) for trip in trips if trip.measured), default=0.0)
 
     async def _linger(self, job: Job, seconds: float) -> None:
         """Keeps the job in the engine while others may miss packets of its last op; they would count them as lost."""

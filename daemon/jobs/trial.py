@@ -27,7 +27,7 @@ FULL_TRIES = 3  # at one full packet, of which a call may ask for no more
 # what a call costs in work and in its answer.
 BYTES_AT_ONCE, BYTES_PER_SECOND, ASK_BYTES = 96 << 10, 8 << 10, 256
 CALL_SECONDS = 2.0
-FLIGHT_SECONDS = 0.25  # for datagrams to arrive, and to be counted
+FLIGHT_SECONDS = 0.25  # for datagrams to arrive, and to be counted, where nobody is far
 STRANGE = ("malformed", "unknown")  # counters of datagrams that belong to no job
 
 
@@ -54,7 +54,7 @@ class Trial:
         """Per lane: whether any of a few datagrams to that port of the other daemon's arrived there."""
         before = (await self.ask(place)).strangers
         send(self._engine, place[0], _only(ports, feedback), size, PACKETS)
-        await asyncio.sleep(FLIGHT_SECONDS)
+        await self._in_flight(place)
         after = (await self.ask(place)).strangers
         return [b > a for a, b in zip(before, after, strict=False)][: len(ports)]
 
@@ -66,11 +66,14 @@ class Trial:
         for _ in range(1 if size <= SMALL_BYTES else FULL_TRIES):
             packets = PACKETS if size <= SMALL_BYTES else 1
             await self.ask(place, peer_pb2.ReachRequest(to=to, bytes=size, packets=packets))
-            await asyncio.sleep(FLIGHT_SECONDS)
+            await self._in_flight(place)
             came = [b > a for a, b in zip(before, strangers(self._engine), strict=False)][:lanes]
             if all(came):
                 break
         return came
+
+    async def _in_flight(self, place: Place) -> None:
+        await asyncio.sleep(max(FLIGHT_SECONDS, self._peers().round_trip(place).most))
 
 
 def _only(ports: Ports, feedback: bool) -> Ports:

@@ -74,8 +74,8 @@ def next_here(job: Job, engine: Lanes | LanesSnapshot) -> int:
 class Controller:
     """The role in one job, from when this daemon has it until it is stopped."""
 
-    def __init__(self, job: Job, engine: Lanes, calls: Calls, timeout: float) -> None:
-        """`timeout` in seconds is what a draw has. Begins at once."""
+    def __init__(self, job: Job, engine: Lanes, calls: Calls, timeout: Callable[[], float]) -> None:
+        """`timeout` tells what a draw has, in seconds. Begins at once."""
         self._job, self._engine, self._calls, self._timeout = job, engine, calls, timeout
         self._loop = asyncio.get_running_loop()
         self._poked: asyncio.Future[None] = self._loop.create_future()
@@ -155,7 +155,7 @@ class Controller:
         job, left, decided = self._job, deque(ranks), False
         assert job.in_force is not None
         q = job.in_force.at(op_seq).probes or PROBES
-        end = self._loop.time() + self._timeout
+        end = self._loop.time() + self._timeout()
         asked: dict[_Answer, int] = {}
         try:
             while self._open(op_seq):
@@ -220,7 +220,7 @@ class Controller:
         """Has the host of a ready rank start the op; whether it has."""
         job = self._job
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout()):
                 started = await self._calls.activate(host, op_seq)
         except (Refused, TimeoutError) as error:
             job.probes.denied += 1

@@ -30,8 +30,8 @@ class Initiators:
     def __init__(
         self, jobs: Callable[[], Iterable[Job]], engine: Lanes, peers: Callable[[], Peers], limits: Limits
     ) -> None:
-        """`jobs` are all jobs of this host; of `limits`, probe_seconds is what a draw of a
-        controller has."""
+        """`jobs` are all jobs of this host; of `limits`, probe_seconds is what a draw of a controller has, where no
+        host is so far that it takes longer to ask there."""
         self._jobs, self._engine, self._peers, self._limits = jobs, engine, peers, limits
         self._known: set[Job] = set()
         self._controllers: dict[Job, Controller] = {}
@@ -69,7 +69,7 @@ class Initiators:
         if job.partial is None or not has_role(job, self._engine):
             self._stop(job)
         elif controller is None or controller.task.done():
-            self._controllers[job] = Controller(job, self._engine, self._calls(job), self._limits.probe_seconds)
+            self._controllers[job] = Controller(job, self._engine, self._calls(job), lambda: self._draw_seconds(job))
         else:
             controller.look_again()
 
@@ -92,7 +92,7 @@ class Initiators:
         """How the controller of a job asks: its own host directly, the others by gRPC."""
 
         async def probe(host: Host, op_seq: int, rank: int) -> peer_pb2.ProbeResponse:
-            seconds = self._limits.probe_seconds + SPARE_SECONDS
+            seconds = self._draw_seconds(job) + SPARE_SECONDS
             if host is job.own:
                 return await self._probe(job, op_seq, rank, asyncio.get_running_loop().time() + seconds)
             request = peer_pb2.ProbeRequest(job=job.name, generation=job.generation, op_seq=op_seq, rank=rank)
@@ -102,9 +102,14 @@ class Initiators:
             if host is job.own:
                 return self._activate(job, op_seq)
             request = peer_pb2.ActivateRequest(job=job.name, generation=job.generation, op_seq=op_seq)
-            return (await self._peers().activate(host.place, request, self._limits.probe_seconds)).started
+            return (await self._peers().activate(host.place, request, self._draw_seconds(job))).started
 
         return Calls(probe, activate)
+
+    def _draw_seconds(self, job: Job) -> float:
+        """What a draw has: a rank that is given less than two round trips never answers in time."""
+        trips = [2 * self._peers().round_trip(host.place).most for host in job.live() if host is not job.own]
+        return max([self._limits.probe_seconds, *trips])
 
     async def _probe(self, job: Job, op_seq: int, rank: int, deadline: float) -> peer_pb2.ProbeResponse:
         def place() -> int | None:

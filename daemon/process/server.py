@@ -23,6 +23,7 @@ from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import Engine, EngineConfig
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.coordinator import Coordinator
+from ultima.daemon.hosts.distance import RoundTrip, exchange
 from ultima.daemon.hosts.host import fresh_number, target
 from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.daemon.jobs.hearing import Hearing
@@ -76,7 +77,8 @@ TICK_SECONDS = 1.0
 METRICS_SECONDS = 4.0
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
 LOCAL_CALLS_MAX = 1024
-HANDSHAKE = ("grpc.server_handshake_timeout_ms", 2000)
+HANDSHAKE = "grpc.server_handshake_timeout_ms"
+HANDSHAKE_MS = 2000  # on this host
 
 
 def engine_configs(config: DaemonConfig) -> list[EngineConfig]:
@@ -166,7 +168,8 @@ class Daemon:
 
         self._remote = grpc.aio.server(
             options=(
-                *(*OPTIONS, HANDSHAKE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+                *(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+                (HANDSHAKE, round(1000 * exchange(RoundTrip()))),  # with nobody knows whom
                 *(SERVER_OPTIONS if self.trust is not None else ()),
             ),
             interceptors=(Fresh(self.news.settle), *((Gate(self.trust),) if self.trust is not None else ())),
@@ -185,7 +188,7 @@ class Daemon:
                 raise StartFailed(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
         self._local = grpc.aio.server(
-            options=(HANDSHAKE, ("grpc.max_receive_message_length", 1 << 20)),
+            options=((HANDSHAKE, HANDSHAKE_MS), ("grpc.max_receive_message_length", 1 << 20)),
             interceptors=(Fresh(self.news.settle),),
             maximum_concurrent_rpcs=LOCAL_CALLS_MAX,
         )

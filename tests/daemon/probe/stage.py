@@ -59,7 +59,7 @@ class Stage:
     controller: Controller | None = None
 
     def begin(self) -> None:
-        self.controller = Controller(self.job, self.engine, Calls(self._probe, self._activate), self.timeout)
+        self.controller = Controller(self.job, self.engine, Calls(self._probe, self._activate), lambda: self.timeout)
 
     async def _probe(self, host: Host, op_seq: int, rank: int) -> peer_pb2.ProbeResponse:
         assert rank in host.ranks

@@ -164,9 +164,9 @@ async def test_restore__of_a_coordinator_that_died_before_it_was_watched(house: 
     assert peers is not None
     watch_once = peers._watch_once
 
-    async def late(place: Place) -> tuple[bool, str]:
+    async def late(place: Place, seconds: float) -> tuple[bool, str]:
         await begins.wait()
-        return await watch_once(place)
+        return await watch_once(place, seconds)
 
     peers._watch_once = late  # type: ignore[method-assign]
     trainers = await house.job(daemons)
