@@ -106,7 +106,7 @@ async def test_calls__to_a_daemon_that_is_far_have_the_time_and_measure_the_way(
     async with far() as (place, _):
         assert not peers.round_trip(place).measured
         # Less than a round trip is what the caller would give where nobody is far.
-        assert await peers.forming(place, "job", 0.05) == FORMING
+        assert await peers.forming(place, "job", 0.05, "uid 1") == FORMING
         trip = peers.round_trip(place)
         # TCP's own handshake is with the relay, at once, and the server's settings come unasked: of the two exchanges
         # of a connection one way is left.
@@ -134,7 +134,7 @@ async def test_connection__that_nobody_answers_is_given_up_when_patience_ends(mo
     monkeypatch.setattr(distance, "LEAST_SECONDS", 0.05)
     peers = Heard().peers()
     async with silent() as place:
-        for call in (peers.forming(place, "job", 60.0), peers.hear(place, peer_pb2.HearRequest(), 60.0)):
+        for call in (peers.forming(place, "job", 60.0, "uid 1"), peers.hear(place, peer_pb2.HearRequest(), 60.0)):
             began = time.monotonic()
             with pytest.raises(Unavailable, match=r"no connection in 0\.3 s"):
                 await call
@@ -152,7 +152,7 @@ async def test_connection__that_is_refused_is_told_as_refused_and_at_once() -> N
     peers = Heard().peers()
     began = time.monotonic()
     with pytest.raises(Unavailable, match="refused"):
-        await peers.forming(place, "job", 60.0)
+        await peers.forming(place, "job", 60.0, "uid 1")
     with pytest.raises(Unavailable, match="refused"):
         await peers.hear(place, peer_pb2.HearRequest(), 60.0)
     assert time.monotonic() - began < distance.connection(distance.RoundTrip()) / 2
