@@ -18,8 +18,10 @@ from tests.making import BUILD, make
 HERE = Path(__file__).parent
 TARGETS = {
     "address": 400_000,
+    "arena": 1_000,
     "block": 60_000,
     "engine": 1_500,
+    "entries": 4_000,
     "packets": 400_000,
     "pieces": 20_000,
     "ring": 1_500,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submissions of random bytes, changed while they are read."""
+"""Submissions of random bytes, and the entries of sparse ones, changed while they are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import pytest
 
-from tests.e2e.hosts import DaemonProcess, new_job_name
+from tests.e2e.hosts import DaemonProcess, new_job_name, running
 from tests.hostile.bystander import Bystander
 from tests.hostile.trainer import RING_ENTRIES, HostileTrainer, Lane, join_all, refused
 from ultima._native import ffi, lib
+from ultima.base.words import RETURN
 
 ATTACK_S, LONG_ATTACK_S = 1.5, 10.0
 ARENA = 1 << 16
@@ -95,3 +97,71 @@ def test_mutations__hurt_nobody_else(host: DaemonProcess, world: int, policy: in
             each.hang_up()
         ops = bystander.ops
     assert ops > 10
+
+
+# ---- the entries of sparse ops ----
+
+UNITS, ENTRIES, SPARSE_ARENA = 1 << 17, 1 << 16, 1 << 21
+"""So many entries that those of a chunk are more than a packet has room for."""
+
+
+def flip_entries(trainer: HostileTrainer, seed: int, over: threading.Event) -> None:
+    """Changes indices for a moment: past the end, to those of others, and to any number; now and then a value."""
+    draw, words = random.Random(seed), np.frombuffer(trainer.arena, np.uint32)
+    while not over.wait(0):
+        for _ in range(200):
+            at = draw.choice((0, draw.randrange(64), draw.randrange(ENTRIES)))
+            good = words[at]
+            words[at] = draw.choice((2**32 - 1, 2**32 - 1, draw.randrange(UNITS), draw.getrandbits(32)))
+            words[ENTRIES + at] = draw.getrandbits(32)
+            words[at] = good
+
+
+def give_entries(lane: Lane, op_seq: int, form: int) -> None:
+    """A sparse op with a deadline so short that some blocks do not come; what the result lacks is returned."""
+    flags = RETURN if op_seq % 2 else 0
+    deadline_ns = time.monotonic_ns() + (30 + 40 * (op_seq % 3)) * 10**6
+    shape = {"count": UNITS, "wanted": ENTRIES, "newest_step": 1 | form << 16, "dst": SPARSE_ARENA // 2}
+    lane.submit(
+        collective=lib.UT_ALLREDUCE_SPARSE,
+        op_seq=op_seq,
+        deadline_ns=deadline_ns,
+        flags=flags,
+        redop=lib.UT_SUM,
+        **shape,
+    )
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("form", [0, 3], ids=["float32", "float8"])
+def test_entries__that_change_hurt_nobody_else(form: int) -> None:
+    """A rank of two changes its indices while its host makes blocks of them; the other is honest, and is answered."""
+    draw = random.Random(seed := random.randrange(2**32))
+    print("seed", seed)
+    with running(2) as hosts, Bystander(hosts[0]) as bystander, ExitStack() as attached:
+        trainers = [attached.enter_context(HostileTrainer(host.socket, SPARSE_ARENA)) for host in hosts]
+        joined = join_all(trainers, new_job_name(), hosts[0].rendezvous)
+        assert not refused(joined), joined
+        for each in trainers:
+            np.frombuffer(each.arena, np.uint32)[:ENTRIES] = np.arange(0, UNITS, 2)
+            np.frombuffer(each.arena, np.float32)[ENTRIES : 2 * ENTRIES] = 1
+        over = threading.Event()
+        thread = threading.Thread(target=flip_entries, args=(trainers[0], draw.getrandbits(32), over))
+        thread.start()
+        answered, limit, op_seq = 0, time.monotonic() + LONG_ATTACK_S / 2, 0
+        try:
+            while time.monotonic() < limit:
+                for each in trainers:
+                    give_entries(each.lanes[0], op_seq, form)
+                answered += len(trainers[1].lanes[0].wait(1))
+                trainers[0].lanes[0].wait(1)
+                op_seq += 1
+        finally:
+            over.set()
+            thread.join()
+        assert answered == op_seq > 10
+        for each in trainers:
+            each.hang_up()
+        assert bystander.ops > 10
+        for host in hosts:
+            host.wait_until_ready()  # it still answers

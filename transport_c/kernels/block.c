@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Blocks: what travels of a sparse tensor. See block.h for the bytes. An encoder takes as many granules as fit, and
- * tells their indices in the smallest way; it reads each value once, because trainers may write there.
+ * tells their indices in the smallest way. Trainers may write where it reads entries: of a granule it reads each index
+ * and each value once.
  */
 #include "block_form.h"
 #include "kernels.h"
@@ -291,25 +292,24 @@ size_t ut_block_encode_who(uint8_t *out, size_t room, const float *chunk, const 
     return encode(out, room, chunk, s, first, end, who, 1, ret_granules);
 }
 
-/* The entries of |e| whose index is in [|base| + c->units, |end|), at |base| the block begins, behind those that |c|
- * has; |e| goes on behind them. Returns how many have a value that is not zero. */
-static inline uint32_t gather_entries(content *c, ut_entries *e, uint32_t group, uint32_t base, uint32_t end)
+/* The entries of |e| from the next one on, of which |index| is the index that was read, to the end of its granule at
+ * |end|; |base| is where the block begins. |e| goes on behind them. Returns how many have a value that is not zero.
+ * Each index is read once: as they ascend from |index|, there are no more of them than the granule has units. */
+static inline uint32_t gather_entries(content *c, ut_entries *e, uint32_t group, uint32_t base, uint32_t index,
+                                      uint32_t end)
 {
-    uint32_t found = 0, index, next = e->next, more = UT_MAX2(e->more, base + c->units);
-    for (; next < e->n; next++, more = index + 1) {
-        memcpy(&index, e->names + 4 * (size_t)next, 4);
-        if (index < more || index >= end)
-            break;
+    uint32_t found = 0;
+    for (; index != UINT32_MAX; index = e->next < e->n ? ut_entries_index(e, e->next, e->more, end) : UINT32_MAX) {
         uint32_t any = 0;
         float *row = c->values + (size_t)(c->entries + found) * group;
-        memcpy(row, e->values + 4 * (size_t)next * group, 4 * group);
+        memcpy(row, e->values + 4 * (size_t)e->next * group, 4 * group);
         for (uint32_t k = 0; k < group; k++)
             any |= ut_float_bits(row[k]) << 1;
         c->at[c->entries + found] = index - base;
         found += any != 0;
+        e->next++;
+        e->more = index + 1;
     }
-    e->more = next == e->next ? e->more : more;
-    e->next = next;
     return found;
 }
 
@@ -330,8 +330,8 @@ size_t ut_block_encode_entries(uint8_t *out, size_t room, ut_entries *e, const u
         uint32_t with = index == UINT32_MAX ? all - 1 : (index - base) / each;
         uint32_t end = UT_MIN2((uint64_t)(with + 1) * each, s->units);
         ut_entries before = *e;
-        uint32_t found = s->group == 1 ? gather_entries(&c, e, 1, from, base + end)
-                                       : gather_entries(&c, e, s->group, from, base + end);
+        uint32_t found = s->group == 1 ? gather_entries(&c, e, 1, from, index, base + end)
+                                       : gather_entries(&c, e, s->group, from, index, base + end);
         if (grow(&c, s, room, found, base + end - from - c.units)) {
             granule = with + 1;
             continue;

@@ -90,13 +90,22 @@ float ut_largest_finite(const float *x, size_t n);
 float ut_value_rounded(float x, unsigned form, float scale);
 
 /* Entries as a trainer gives them: |n| indices of 32 bits, ascending, and a group of float32 for each; of no alignment,
- * and they may change while they are read. Functions go on at entry |next|, whose index must be |more| or higher. */
+ * and they may change while they are read, so that what was checked holds for the copy alone: an index is read by
+ * ut_entries_index and nowhere else. Functions go on at entry |next|, whose index must be |more| or higher. */
 typedef struct ut_entries {
     const uint8_t *names, *values;
     uint32_t n, next, more;
 } ut_entries;
-/* The index of entry |i|; UINT32_MAX if it is not in [|least|, |end|). */
-uint32_t ut_entries_index(const ut_entries *e, uint32_t i, uint32_t least, uint32_t end);
+/* The index of entry |i|, read once; UINT32_MAX if it is not in [|least|, |end|). Without `volatile` a compiler might
+ * read it a second time after it was checked. */
+static inline uint32_t ut_entries_index(const ut_entries *e, uint32_t i, uint32_t least, uint32_t end)
+{
+    typedef struct {
+        uint32_t index;
+    } __attribute__((packed, may_alias)) entry;
+    uint32_t index = ((const volatile entry *)(const void *)e->names)[i].index;
+    return index >= least && index < end ? index : UINT32_MAX;
+}
 /* Passes over entries, at most |most|, whose indices ascend and are below |end|. Returns how many. */
 uint32_t ut_entries_skip(ut_entries *e, uint32_t end, uint32_t most);
 /* Adds entries, at most |most|, rounded to |s|->form, to |out|, whose first unit has the index |base|. Stops at an

@@ -79,14 +79,6 @@ uint64_t ut_sparse_digest(const float *x, size_t n, uint64_t first)
 
 /* ---- entries ---- */
 
-/* The index of entry |i|, if it is at least |least|, below |end| and above those before; else UINT32_MAX. */
-uint32_t ut_entries_index(const ut_entries *e, uint32_t i, uint32_t least, uint32_t end)
-{
-    uint32_t index;
-    memcpy(&index, e->names + 4 * (size_t)i, 4);
-    return index >= least && index < end ? index : UINT32_MAX;
-}
-
 uint32_t ut_entries_skip(ut_entries *e, uint32_t end, uint32_t most)
 {
     uint32_t from = e->next, stop = from + UT_MIN2(e->n - from, most);

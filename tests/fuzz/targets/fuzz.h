@@ -54,12 +54,12 @@ static inline uint8_t *copy_of(const uint8_t *bytes, size_t n)
     return own;
 }
 
-/* Zeroed memory that is touched lazily and is the same for every run: |which| of two blocks, |n| bytes of it. */
+/* Zeroed memory that is touched lazily and is the same for every run: |which| of four blocks, |n| bytes of it. */
 static inline void *lazy(unsigned which, size_t n)
 {
     enum { MOST = 64 << 20 };
-    static void *block[2];
-    MUST(which < 2 && n <= MOST);
+    static void *block[4];
+    MUST(which < 4 && n <= MOST);
     if (!block[which])
         block[which] = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(block[which] != MAP_FAILED && madvise(block[which], MOST, MADV_DONTNEED) == 0);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer whose arena and submission ring change while the engine reads them. There are two hosts with a whole engine
+ * each; the trainer of the other one is honest, and what reaches its host is well formed whatever the first one writes.
+ * The first byte chooses the job; then come commands: a call, packets that are lost, time that goes by.
+ */
+#include "shared.h"
+
+#include "core/face/engine.h"
+
+enum { HOSTS = 2, ARENA = 1 << 14, CALLS_MAX = 12 };
+
+static struct host {
+    ut_engine *engine;
+    ut_submission_ring submissions;
+    ut_completion_ring completions;
+    uint8_t *arena;
+    uint32_t session;
+    uint64_t next;
+} hosts[HOSTS];
+static ut_ns now;
+
+static void *block(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void attach(uint32_t h, const ut_engine_config *config, const ut_job_config *job)
+{
+    struct host *x = &hosts[h];
+    memset(x, 0, sizeof *x);
+    x->arena = block(ARENA);
+    MUST(ut_engine_init(lazy(2 * h, ut_engine_bytes(config)), config, &x->engine) == UT_OK);
+    MUST(ut_engine_job_add(x->engine, 0, job, lazy(2 * h + 1, ut_job_bytes(config, job))) == UT_OK);
+    ut_session_memory m = {&x->submissions, &x->completions, x->arena, ARENA, 0, 0};
+    MUST(ut_engine_session_add(x->engine, 0, &m, 0, &x->session) == UT_OK);
+}
+
+static void connect_both(void)
+{
+    uint32_t cid[HOSTS];
+    for (uint32_t h = 0; h < HOSTS; h++)
+        MUST(ut_engine_peer_listen(hosts[h].engine, 0, !h, &cid[h]) == UT_OK);
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_addr a = {.len = 1, .bytes = {(uint8_t)!h}};
+        MUST(ut_engine_peer_connect(hosts[h].engine, 0, !h, &a, &a, cid[!h], now) == UT_OK);
+    }
+}
+
+/* Until |until|; a bit of |lost| for each of eight bursts in turn. */
+static void run(ut_ns until, uint8_t lost)
+{
+    static ut_burst b;
+    unsigned sent = 0;
+    for (unsigned turns = 0; now < until && turns < 300; turns++) {
+        ut_ns wake = until;
+        for (uint32_t h = 0; h < HOSTS; h++) {
+            ut_receipt r;
+            ut_engine_tick(hosts[h].engine, now);
+            while (ut_engine_output(hosts[h].engine, now, &b)) {
+                MUST(b.bytes <= UT_BURST_BYTES && b.segments >= 1);
+                if (!(lost >> (sent++ & 7) & 1))
+                    ut_engine_input(hosts[!h].engine, b.port, b.memory, b.bytes, b.segment_bytes, false, now);
+            }
+            for (unsigned i = 0; i < UT_RING_ENTRIES; i++) /* what is counted in the ring changes, too */
+                (void)ut_ring_take_completion(&hosts[h].submissions, &hosts[h].completions, &r);
+        }
+        for (uint32_t h = 0; h < HOSTS; h++)
+            wake = UT_MIN2(wake, ut_engine_next_wake(hosts[h].engine));
+        now = UT_MAX2(wake, now + 20 * UT_US);
+    }
+}
+
+/* The same call on both hosts: sparse with the bits of |form|, or dense; entries are every |step|-th unit. */
+static void call(input *in, uint8_t command, bool partial)
+{
+    static const uint16_t groups[] = {1, 1, 2, 16};
+    uint8_t form = take8(in), step = (uint8_t)(1 + take8(in) % 5), group = (uint8_t)groups[form >> 2 & 3];
+    uint32_t count = take16(in) % (ARENA / 8) / group * group, n = count / group / step;
+    bool sparse = command & 8 && !partial;
+    while (4 * n * (1u + group) > ARENA / 2)
+        n--;
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        struct host *x = &hosts[h];
+        uint32_t *names = (uint32_t *)(void *)x->arena;
+        for (uint32_t i = 0; i < (sparse ? n : 0); i++)
+            names[i] = i * step;
+        for (uint32_t i = sparse ? n : 0; i < ARENA / 8; i++)
+            ((float *)(void *)x->arena)[i] = (float)(h + 1);
+        ut_submission s = {.op_seq = x->next++,
+                           .dst = sparse || command & 16 ? ARENA / 2 : 0,
+                           .count = count,
+                           .deadline_ns = now + (1 + (command >> 5)) * 4 * UT_MS,
+                           .dtype = UT_FLOAT32,
+                           .redop = command & 16 ? UT_AVG : UT_SUM,
+                           .mode = UT_BOUNDED,
+                           .flags = partial ? UT_SUBMIT_GIVE : 0};
+        if (sparse) {
+            s.collective = UT_ALLREDUCE_SPARSE;
+            s.flags = form & 16 ? UT_SUBMIT_RETURN : 0;
+            s.wanted = n;
+            s.newest_step = group | (uint32_t)(form & 3) << 16;
+        }
+        (void)ut_ring_submit(&x->submissions, &x->completions, &s);
+        ut_engine_submissions(x->engine, x->session, now);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    input in = {data, size};
+    uint8_t how = take8(&in), lost = 0;
+    bool partial = how & 1;
+    ut_engine_config config = {
+        .packet_bytes = how & 2 ? 8928 : 1472, .segments_max = 7, .receive_buffer = 1 << 20, .seed = 1};
+    now = UT_SECOND;
+    memset(&shared, 0, sizeof shared);
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_job_config job = {.hosts = HOSTS,
+                             .self = h,
+                             .local_ranks = 1,
+                             .packet_bytes = how & 2   ? 8928
+                                             : how & 4 ? 1472
+                                                       : 256,
+                             .bucket_bytes_max = ARENA,
+                             .options.policy = partial ? UT_POLICY_SOLO : 0,
+                             .options.hadamard = how & 8 && !partial ? UT_HADAMARD_ON : 0};
+        attach(h, &config, &job);
+    }
+    connect_both();
+    shared.script = in;
+    share(hosts[0].arena, ARENA);
+    share(&hosts[0].submissions, sizeof hosts[0].submissions);
+    for (unsigned calls = 0; in.left && calls < CALLS_MAX; calls++) {
+        uint8_t command = take8(&in);
+        if (command & 4)
+            lost = take8(&in);
+        if (command & 3)
+            call(&in, command, partial);
+        run(now + (ut_ns)take8(&in) * 100 * UT_US, lost);
+    }
+    ut_stats stats;
+    ut_engine_stats(hosts[1].engine, &stats);
+    MUST(stats.malformed == 0 && stats.bad_submissions == 0);
+    shared.regions = 0;
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ut_engine_session_remove(hosts[h].engine, hosts[h].session, now);
+        free(hosts[h].arena); /* the engine has let go of it */
+        ut_engine_tick(hosts[h].engine, now);
+        ut_engine_job_remove(hosts[h].engine, 0, now);
+    }
+    return 0;
+}
