@@ -18,7 +18,7 @@ from tests.making import BUILD, make
 HERE = Path(__file__).parent
 TARGETS = {
     "address": 400_000,
-    "arena": 1_000,
+    "arena": 800,
     "block": 60_000,
     "engine": 1_500,
     "entries": 4_000,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A trainer whose arena and submission ring change while the engine reads them. There are two hosts with a whole engine
- * each; the trainer of the other one is honest, and what reaches its host is well formed whatever the first one writes.
- * The first byte chooses the job; then come commands: a call, packets that are lost, time that goes by.
+ * each; the trainer of the other one only calls again too early at times, and what reaches its host is well formed
+ * whatever the first one writes. The first byte chooses the job; then come commands: a call, packets that are lost,
+ * time that goes by.
  */
 #include "shared.h"
 
@@ -103,7 +104,8 @@ static void call(input *in, uint8_t command, bool partial)
             s.wanted = n;
             s.newest_step = group | (uint32_t)(form & 3) << 16;
         }
-        (void)ut_ring_submit(&x->submissions, &x->completions, &s);
+        if (ut_ring_submit(&x->submissions, &x->completions, &s) != UT_OK)
+            x->next--;
         ut_engine_submissions(x->engine, x->session, now);
     }
 }
@@ -143,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ut_stats stats;
     ut_engine_stats(hosts[1].engine, &stats);
-    MUST(stats.malformed == 0 && stats.bad_submissions == 0);
+    MUST(stats.malformed == 0);
     shared.regions = 0;
     for (uint32_t h = 0; h < HOSTS; h++) {
         ut_engine_session_remove(hosts[h].engine, hosts[h].session, now);
