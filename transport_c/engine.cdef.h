@@ -472,7 +472,7 @@ int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
 void *ut_driver_region_map(int fd, uint64_t bytes);
-void ut_driver_region_unmap(void *region, uint64_t bytes);
+int ut_driver_region_unmap(void *region, uint64_t bytes, int discard);
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
                           uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place);
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);

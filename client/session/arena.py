@@ -2,8 +2,8 @@
 """Memory that trainer and daemon share, handed out in blocks.
 
 An array in this memory is reduced in place without a copy; any other array is staged through a block for the time of
-its op. A block is free again when the last array over it is gone. A program may therefore keep an array for longer than
-the session that it came from: the mapping lives as long as its last array.
+its op. A block is free again when the last array over it is gone. A program may keep an array for longer than the
+session that it came from: when the session ends, what is held becomes memory of the program's own.
 
 Blocks are given first fit from the low end, rounded to 64 bytes (a cache line, and what vector loads like). First fit
 matters: a page of shared memory costs far more at its first touch than at any later copy, so it pays to use the same
@@ -13,12 +13,14 @@ low pages again.
 from __future__ import annotations
 
 import threading
+import warnings
 from bisect import bisect_left
 from collections import deque
 
 import numpy as np
 import numpy.typing as npt
 
+from ultima.base.warning import UltimaWarning
 from ultima.session.memory import SharedMap
 
 ALIGNMENT = 64
@@ -106,6 +108,23 @@ class Arena:
     def give_back(self, offset: int, extent: int) -> None:
         """Marks an extent free at the next allocation. Takes no lock: it may be called from a finalizer."""
         self._returned.append((offset, extent))
+
+    def leave(self) -> None:
+        """The session ends: its memory goes back to the daemon. Blocks that something still holds keep their addresses
+        and what is in them."""
+        with self._lock:
+            self._collect()
+            held, at = [], 0
+            for start, size in zip([*self._starts, self.nbytes], [*self._sizes, 0], strict=True):
+                if start > at:
+                    held.append((at, start - at))
+                at = start + size
+            try:
+                if held:
+                    self._map.become_private(held)
+            except OSError as error:
+                text = f"arrays of the arena are lost with their session, as they cannot be copied: {error.strerror}"
+                warnings.warn(text, UltimaWarning, stacklevel=2)
 
     def after_fork(self) -> None:
         """In a forked child: the lock may have been held, and the mapping is gone."""

@@ -77,6 +77,8 @@ class Session:
         # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
         self._behind = 0
         self._unheard = False
+        self._told: SlotWords | None = None
+        """What the rings told at the end of the session."""
         self._notes: list[str] = []
         """From the daemon, for people, until somebody without a lock can tell them."""
         self._flying: dict[int, Op] = {}
@@ -159,7 +161,7 @@ class Session:
 
     def words(self) -> SlotWords:
         """What the engine of a job with a policy tells besides completions; of a lost session what it told last."""
-        return self._rings.words()
+        return self._rings.words() if self._told is None else self._told
 
     def check_size(self, op: Op) -> None:
         """Raises ResourceExhausted for an array that this job does not take."""
@@ -419,6 +421,7 @@ class Session:
     def _finish(self, state: SessionState) -> None:
         """Under the lock: ends the session for everybody."""
         self.state = state
+        self._told = self._rings.words()
         for op in self._flying.values():
             if op.abandoned:
                 op.block = None
@@ -436,6 +439,8 @@ class Session:
         """Unless somebody still needs them; whoever that is calls this again."""
         if self._fds_open and not self._fds_wanted and not self._someone_polls:
             self._fds_open = False
+            if self.state is not SessionState.FORKED:
+                self.arena.leave()
             self._attachment.lifeline.close()
             self._attachment.bell.close()
             for fd in self._attachment.submit_fds:
@@ -454,6 +459,7 @@ class Session:
         self._someone_polls = False
         if self.state is not SessionState.CLOSED:
             self.state = SessionState.FORKED
+        self._told = None
         self._rings.after_fork()
         self.arena.after_fork()
         for op in [*self._flying.values(), *self._ended]:

@@ -268,8 +268,8 @@ class Engine(Protocol):
     def region_map(self, fd: int, size: int) -> Region:
         """Maps a memfd, shared and writable. Raises Refused if the kernel does not."""
 
-    def region_unmap(self, region: Region) -> None:
-        """Ends a mapping; the session that used it must have been removed."""
+    def region_unmap(self, region: Region, discard: bool) -> None:
+        """Ends a mapping, and takes its pages from all who have it; the session that used it must have been removed."""
 
     def session_add(self, job: int, memory: SessionMemory, first_op_seq: int) -> int:
         """Attaches a trainer and returns its session."""
@@ -434,8 +434,8 @@ class NativeEngine:
             raise from_engine("SYSTEM", "region_map", f"{size} bytes cannot be mapped (errno {self._ffi.errno})")
         return Region(address, size)
 
-    def region_unmap(self, region: Region) -> None:
-        self._lib.ut_driver_region_unmap(region.address, region.size)
+    def region_unmap(self, region: Region, discard: bool) -> None:
+        self._lib.ut_driver_region_unmap(region.address, region.size, discard)
 
     def session_add(self, job: int, memory: SessionMemory, first_op_seq: int) -> int:
         result = self._lib.ut_driver_session_add(

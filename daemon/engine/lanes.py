@@ -218,9 +218,10 @@ class Lanes:
         """Maps a memfd, shared and writable, for all lanes. Raises Refused if the kernel does not."""
         return self.engines[0].region_map(fd, size)
 
-    def region_unmap(self, region: Region) -> None:
-        """Ends a mapping; the session that used it must have been removed."""
-        self.engines[0].region_unmap(region)
+    def region_unmap(self, region: Region, discard: bool) -> None:
+        """Ends a mapping; the session that used it must have been removed. With `discard` its pages are taken from all
+        who have the file. Any thread may call this."""
+        self.engines[0].region_unmap(region, discard)
 
     def session_add(self, job: int, memory: Sequence[SessionMemory], first_op_seq: int) -> int:
         """Attaches a trainer, whose `memory` has rings for at least all lanes of the job; returns its session."""

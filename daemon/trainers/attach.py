@@ -3,9 +3,8 @@
 
 gRPC for Python tells neither who is at the other end nor passes descriptors, so this is a socket of its own. The
 kernel says who calls (SO_PEERCRED). The daemon makes the memory and seals its size, so that no trainer can take it
-away under the engine's hands, and never maps what a trainer gives. The completion memory is also sealed against new
-writers: a wild trainer cannot forge a receipt. One message goes each way, in JSON; after it, the end of the
-connection is the news that one side has died.
+away under the engine's hands, and never maps what a trainer gives (memory.py). One message goes each way, in JSON;
+after it, the end of the connection is the news that one side has died.
 
     trainer -> daemon   {"v": 4, "arena_bytes": N, "pid": P}
     daemon -> trainer   {"v": 4, "ticket": "32 hex digits", "lanes": L, "arena_bytes": N, "submission_bytes": S,
@@ -35,11 +34,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import grp
 import json
 import logging
-import mmap
 import os
 import pwd
 import secrets
@@ -47,6 +44,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,14 +55,15 @@ from ultima.daemon.base.errors import (
     Refused,
     ResourceExhausted,
     Unauthenticated,
-    Unavailable,
     status_of,
 )
 from ultima.daemon.base.logs import about
 from ultima.daemon.base.waiting import spawn
-from ultima.daemon.engine.engine import Region, SessionMemory
+from ultima.daemon.engine.engine import SessionMemory
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.trainers import memory
 from ultima.daemon.trainers.budget import Budget, check_share
+from ultima.daemon.trainers.memory import Memory, whole_pages
 from ultima.daemon.trainers.users import Tokens
 
 log = logging.getLogger("ultimad.attach")
@@ -74,11 +73,8 @@ HELLO_BYTES_MAX = 4096
 NOTES_MAX = 64  # that one trainer is sent
 SILENT_MAX = 256  # connections that have not said hello yet; more are hung up on
 SILENT_PER_UID_MAX = 192  # of one user
-_MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
-_F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1
 _SO_PEERPIDFD = 77  # Linux 6.5
 _SO_PASSRIGHTS = 83  # Linux 6.16
-_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @dataclass(eq=False)
@@ -88,11 +84,9 @@ class Trainer:
     uid: int
     pid: int
     ticket: str
-    memory: tuple[SessionMemory, ...]
-    """Per lane; arena and completion bell are the same in all."""
-    parcel: list[int]
-    """What only the trainer needs by number, until it was sent: arena, its end of the completion bell, rings."""
+    given: Memory
     size: int
+    """Of what it was given, in bytes."""
     connection: socket.socket
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     joined: bool = False
@@ -100,6 +94,11 @@ class Trainer:
     expiry: asyncio.TimerHandle | None = None
     told: set[str] = field(default_factory=set)
     """Notes that it has had."""
+
+    @property
+    def memory(self) -> tuple[SessionMemory, ...]:
+        """Per lane; arena and completion bell are the same in all."""
+        return self.given.lanes
 
     def tell(self, name: str, text: str) -> None:
         """Sends a note for people, once. Nobody waits for a trainer that does not listen: then the note is lost."""
@@ -177,36 +176,6 @@ def parse_hello(data: bytes, arena_bytes_max: int) -> int | None:
     return whole_pages(size)
 
 
-def whole_pages(size: int) -> int:
-    """`size` rounded up to pages, because a file is mapped by pages and one byte beyond its end is a SIGBUS."""
-    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def make_bell() -> tuple[int, int]:
-    """Both ends of a completion bell, by number: ours, which only sends, and the trainer's. Raises OSError."""
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    near.shutdown(socket.SHUT_RD)
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: a few rings that are not heard yet
-    return near.detach(), far.detach()
-
-
-def create_memfd(name: str, size: int) -> int:
-    """A memfd of `size` bytes whose seals can still be set. Raises OSError."""
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    try:
-        fd = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        fd = os.memfd_create(name, flags)
-    try:
-        os.ftruncate(fd, size)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
 class AttachServer:
     """Listens on DIR/attach.sock and keeps the trainers that came in."""
 
@@ -228,6 +197,9 @@ class AttachServer:
         self._accepting: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._trainers: set[Trainer] = set()
+        self._returning = ThreadPoolExecutor(1, thread_name_prefix="memory")
+        """Takes memory back."""
+        self._stopping = False
         self._silent: Counter[int] = Counter()
         """Connections that have not said hello yet, by user."""
 
@@ -266,9 +238,11 @@ class AttachServer:
     async def stop(self) -> None:
         """Hangs up on everybody and takes all memory back."""
         await self.stop_accepting()
+        self._stopping = True
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.to_thread(self._returning.shutdown)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -308,7 +282,7 @@ class AttachServer:
             log.info("attach ended early error=%s", str(error) or "no hello in time")
         finally:
             if trainer is not None:
-                self._forget(trainer)
+                await self._forget(trainer)
             connection.close()
 
     async def _welcome(self, connection: socket.socket) -> Trainer | None:
@@ -336,47 +310,16 @@ class AttachServer:
         return trainer
 
     def _create(self, connection: socket.socket, pid: int, uid: int, arena_bytes: int) -> Trainer:
-        info, lanes = self._engine.info, self._engine.count
-        rings = whole_pages(info.submission_bytes), whole_pages(info.completion_bytes)
-        size = sum(rings) * lanes + arena_bytes
+        size = memory.size_of(self._engine, arena_bytes)
         self._budget.take(uid, size)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._budget.give_back, uid, size)
-            parcel: list[int] = []
-
-            def kept(fd: int) -> int:
-                undo.callback(os.close, fd)
-                return fd
-
-            def region(name: str, nbytes: int, more_seals: int = 0) -> Region:
-                parcel.append(kept(create_memfd(name, nbytes)))
-                # Mapped before it is sealed: FUTURE_WRITE forbids every later writer, the daemon too.
-                mapped = self._engine.region_map(parcel[-1], nbytes)
-                undo.callback(self._engine.region_unmap, mapped)
-                fcntl.fcntl(parcel[-1], fcntl.F_ADD_SEALS, _SIZE_SEALS | more_seals)
-                return mapped
-
-            try:
-                arena = region("ultima-arena", arena_bytes)
-                complete_fd, theirs = map(kept, make_bell())
-                parcel.append(theirs)
-                memory = tuple(
-                    SessionMemory(
-                        region("ultima-submit", rings[0]),
-                        region("ultima-complete", rings[1], _F_SEAL_FUTURE_WRITE),
-                        arena,
-                        kept(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)),
-                        complete_fd,
-                    )
-                    for _ in range(lanes)
-                )
-            except OSError as error:
-                raise Unavailable(f"shared memory: {error.strerror}") from error
-            undo.pop_all()
-        return Trainer(uid, pid, secrets.token_hex(16), memory, parcel, size, connection)
+        try:
+            given = memory.create(self._engine, arena_bytes)
+        except BaseException:
+            self._budget.give_back(uid, size)
+            raise
+        return Trainer(uid, pid, secrets.token_hex(16), given, size, connection)
 
     def _answer(self, connection: socket.socket, trainer: Trainer) -> None:
-        """Descriptors: arena and completion bell; then of each lane both rings and its submission bell."""
         first = trainer.memory[0]
         reply = {
             "v": PROTOCOL,
@@ -387,14 +330,8 @@ class AttachServer:
             "completion_bytes": first.completions.size,
             "version": self._version,
         }
-        arena, bell, *rings = trainer.parcel
-        descriptors = [arena, bell]
-        for lane, memory in enumerate(trainer.memory):
-            descriptors += [*rings[2 * lane : 2 * lane + 2], memory.submit_fd]
-        socket.send_fds(connection, [json.dumps(reply).encode()], descriptors)
-        for fd in trainer.parcel:  # mapped here and held there: no longer needed by number
-            os.close(fd)
-        trainer.parcel = []
+        socket.send_fds(connection, [json.dumps(reply).encode()], trainer.given.descriptors())
+        trainer.given.sent()
 
     async def _until_gone(self, connection: socket.socket, trainer: Trainer) -> None:
         """Returns when the trainer hangs up, or its process ends although a child still holds the socket open."""
@@ -416,22 +353,24 @@ class AttachServer:
         if isinstance(data, bytes) and data:
             log.warning("trainer broke the protocol pid=%d: it spoke twice", trainer.pid)
 
-    def _forget(self, trainer: Trainer) -> None:
+    async def _forget(self, trainer: Trainer) -> None:
+        """Ends a trainer. It counts until its memory has gone back, which for a large arena takes a while."""
         self._tickets.pop(trainer.ticket, None)
-        self._trainers.discard(trainer)
         trainer.keep()
         trainer.gone.set()
+        # When the daemon ends, trainers live on, and so do the arrays that they have in their arenas.
+        discard = not self._stopping
         try:
             self._on_gone(trainer)
         finally:
-            first = trainer.memory[0]
-            rings = [region for lane in trainer.memory for region in (lane.submissions, lane.completions)]
-            for region in (first.arena, *rings):
-                self._engine.region_unmap(region)
-            for fd in (*trainer.parcel, first.complete_fd, *(lane.submit_fd for lane in trainer.memory)):
-                os.close(fd)
-            self._budget.give_back(trainer.uid, trainer.size)
-            log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
+            work = self._returning.submit(trainer.given.unmap, self._engine, discard)
+            try:
+                await asyncio.shield(asyncio.wrap_future(work))
+            finally:
+                trainer.given.close()
+                self._budget.give_back(trainer.uid, trainer.size)
+                self._trainers.discard(trainer)
+                log.info("trainer gone pid=%d uid=%d", trainer.pid, trainer.uid)
 
 
 def process_handle(connection: socket.socket, pid: int) -> int:

@@ -97,9 +97,9 @@ __attribute__((unused)) static void attach(host *h, uint64_t first_op_seq)
 __attribute__((unused)) static void let_go(host *h)
 {
     trainer *t = &h->trainer;
-    ut_driver_region_unmap(t->submissions, sizeof(*t->submissions));
-    ut_driver_region_unmap(t->completions, sizeof(*t->completions));
-    ut_driver_region_unmap(t->arena, ARENA);
+    ut_driver_region_unmap(t->submissions, sizeof(*t->submissions), 1);
+    ut_driver_region_unmap(t->completions, sizeof(*t->completions), 1);
+    ut_driver_region_unmap(t->arena, ARENA, 1);
     close(t->submit_fd);
     close(t->complete_fd);
     *t = (trainer){.session = -1};

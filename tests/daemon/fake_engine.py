@@ -282,11 +282,13 @@ class FakeEngine:
         self.regions.add(id(mapped))
         return Region(mapped, size)
 
-    def region_unmap(self, region: Region) -> None:
+    def region_unmap(self, region: Region, discard: bool) -> None:
         for session in self.sessions.values():
             memory = session.memory
             assert region not in (memory.submissions, memory.completions, memory.arena), "unmapped under a session"
         self.regions.remove(id(region.address))
+        if discard:
+            region.address.madvise(mmap.MADV_REMOVE)
         region.address.close()
 
     def session_add(self, job: int, memory: SessionMemory, first_op_seq: int) -> int:

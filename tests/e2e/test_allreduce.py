@@ -2,13 +2,14 @@
 """Values: what comes out of a real op over real daemons is what numpy says, to the bit where the sums are exact."""
 
 import random
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ultima
-from tests.e2e.hosts import Hosts, everywhere, ranks
+from tests.e2e.hosts import DaemonProcess, Hosts, everywhere, ranks
 from tests.seeds import seeds
 from ultima import Receipt, Status
 from ultima.base.buffers import AnyArray
@@ -204,3 +205,25 @@ def test_allreduce__random_shapes_of_work(four: Hosts, seed: int) -> None:
                     check(jobs, arrays, kind, op)
                 except AssertionError as error:
                     raise AssertionError(f"seed {seed} world {world} step {step}") from error
+
+
+def test_empty__arrays_outlive_their_session(four: Hosts) -> None:
+    """The daemon takes the memory of a session back at its end; what the program still holds of it stays as it is."""
+    with ranks(four[:2], arena=1 << 20) as jobs:
+        arrays = [job.empty(50_000, "float32") for job in jobs]
+        for rank, array in enumerate(arrays):
+            array[:] = rank + 1.0
+        check(jobs, list(arrays), DTYPES["float32"], "sum")
+    for host, array in zip(four, arrays, strict=False):
+        gone_within(host, 10)
+        assert float(array.sum()) == 150_000.0
+        array += 1.0
+        assert float(array.sum()) == 200_000.0
+
+
+def gone_within(host: DaemonProcess, seconds: float) -> None:
+    """The daemon has taken back the memory of all its trainers."""
+    limit = time.monotonic() + seconds
+    while host.log().count("trainer attached") != host.log().count("trainer gone"):
+        assert time.monotonic() < limit, host.log()
+        time.sleep(0.01)

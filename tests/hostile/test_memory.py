@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import platform
 import socket
@@ -87,6 +88,39 @@ async def test_memory__of_the_owner_whoever_joins(house: House) -> None:  # noqa
         assert not daemon.jobs.all() and not fake.jobs and not budget.used_by_job
         trainer = await house.trainer(daemon)
         assert budget.used == before
+
+
+async def test_memory__kept_by_descriptor_or_mapping_is_given_back(house: House) -> None:  # noqa: F811
+    """What is free by the budget is free: whoever keeps a descriptor or a mapping keeps no page of the daemon's."""
+    daemon = await limited(house, "")
+    trainer = await house.trainer(daemon, 1 << 20)
+    await trainer.join()
+    memory = engine(daemon).sessions[0].memory
+    for region in (memory.arena, memory.submissions, memory.completions):
+        region.address[:] = b"x" * region.size
+    files = [os.dup(trainer.answer.fds[at]) for at in (0, 2, 3)]
+    mapped = mmap.mmap(files[0], 1 << 20)
+    sizes = [os.fstat(file).st_size for file in files]
+    assert [os.fstat(file).st_blocks * 512 for file in files] == sizes
+    budget = daemon.jobs._budget
+    trainer.hang_up()
+    await eventually(lambda: budget.used == 0, "all was given back")
+    assert [os.fstat(file).st_blocks for file in files] == [0, 0, 0]
+    assert mapped[:] == bytes(1 << 20)
+    mapped.close()
+    for file in files:
+        os.close(file)
+
+
+async def test_memory__of_trainers_outlives_a_daemon_that_is_stopped(house: House) -> None:  # noqa: F811
+    """Their arrays lie there, and they may give them to the next daemon."""
+    daemon = await limited(house, "")
+    trainer = await house.trainer(daemon, 1 << 20)
+    arena = mmap.mmap(trainer.answer.fds[0], 1 << 20)
+    arena[:] = b"x" * (1 << 20)
+    await house.stop(daemon)
+    assert arena[:] == b"x" * (1 << 20)
+    arena.close()
 
 
 @two_users

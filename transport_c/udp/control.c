@@ -416,10 +416,15 @@ void *ut_driver_region_map(int fd, uint64_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-void ut_driver_region_unmap(void *region, uint64_t bytes)
+int ut_driver_region_unmap(void *region, uint64_t bytes, int discard)
 {
-    if (region)
-        munmap(region, bytes);
+    if (!region)
+        return 0;
+    const int result = discard ? madvise(region, bytes, MADV_REMOVE) : 0;
+    const int why = errno;
+    munmap(region, bytes);
+    errno = why;
+    return result;
 }
 
 static bool is_cache_aligned(const void *p)

@@ -127,12 +127,14 @@ int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
 
 /* Maps |bytes| of a memfd for reading and writing, shared. NULL and errno on failure (EINVAL: zero bytes, or more than
- * the file has, which would be a SIGBUS later). This is no part of session_add because a memfd must be mapped writable
- * before F_SEAL_FUTURE_WRITE is put on it, and that happens at attach time, long before the trainer joins a job. It
- * needs no driver. */
+ * the file has, which would be a SIGBUS later). This is no part of session_add because memory is made at attach time,
+ * long before the trainer joins a job. It needs no driver. */
 void *ut_driver_region_map(int fd, uint64_t bytes);
-/* |region| NULL is fine. The session that uses the region must have been removed. */
-void ut_driver_region_unmap(void *region, uint64_t bytes);
+/* The session that uses |region| must have been removed; NULL is fine. With |discard| the pages go back to the kernel
+ * first, whoever else has the file mapped or holds its descriptor: it reads as zeros from then on, and what somebody
+ * writes there is charged to him. Returns 0, or -1 and errno if the pages did not go, as those of a file with
+ * F_SEAL_FUTURE_WRITE (EPERM); it is unmapped all the same. */
+int ut_driver_region_unmap(void *region, uint64_t bytes, int discard);
 
 /* Attaches a trainer by three regions, which stay the caller's and stay mapped until ut_driver_session_remove has
  * returned. The driver keeps duplicates of the two descriptors, whose other ends a trainer has. It listens to

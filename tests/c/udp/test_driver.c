@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include "cluster.h"
 
@@ -291,8 +292,32 @@ static void region_map__never_beyond_the_file(void)
     const uint8_t *theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
     CHECK(theirs != MAP_FAILED && theirs[8191] == 42);
     munmap((void *)(uintptr_t)theirs, 8192);
-    ut_driver_region_unmap(ours, 8192);
-    ut_driver_region_unmap(NULL, 8192);
+    errno = 0;
+    CHECK(ut_driver_region_unmap(ours, 8192, 1) == -1 && errno == EPERM); /* such a file keeps its pages */
+    CHECK_EQ(ut_driver_region_unmap(NULL, 8192, 1), 0);
+    close(fd);
+}
+
+/* A trainer may keep its descriptor for ever: the pages must be gone all the same. */
+static void region_unmap__gives_the_pages_back(void)
+{
+    const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, 1 << 20), 0);
+    uint8_t *ours = ut_driver_region_map(fd, 1 << 20);
+    CHECK(ours != NULL);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    uint8_t *theirs = mmap(NULL, 1 << 20, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(theirs != MAP_FAILED);
+    memset(ours, 42, 1 << 20);
+    struct stat st;
+    CHECK_EQ(fstat(fd, &st), 0);
+    CHECK_EQ(st.st_blocks, (1 << 20) / 512);
+    CHECK_EQ(theirs[1 << 19], 42);
+    CHECK_EQ(ut_driver_region_unmap(ours, 1 << 20, 1), 0);
+    CHECK_EQ(fstat(fd, &st), 0);
+    CHECK_EQ(st.st_blocks, 0);
+    CHECK_EQ(theirs[1 << 19], 0); /* neither gone nor an error */
+    munmap(theirs, 1 << 20);
     close(fd);
 }
 
@@ -448,6 +473,7 @@ int main(int argc, char **argv)
     RUN(partial__check_and_say);
     RUN(coded__check_and_say);
     RUN(region_map__never_beyond_the_file);
+    RUN(region_unmap__gives_the_pages_back);
     RUN(all_reduce__is_exact);
     RUN(snapshot__is_what_the_single_calls_say);
     RUN(events__are_told);

@@ -4,6 +4,7 @@
 import gc
 import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,27 @@ def test_touch__leaves_earlier_blocks_alone() -> None:
     assert second is not None
     arena.touch(second)
     assert np.asarray(first).min() == 5
+
+
+def test_leave__what_is_held_stays_and_the_rest_goes(tmp_path: Path) -> None:
+    """The daemon empties the file when the session has ended; arrays of the program are as before."""
+    with (tmp_path / "memory").open("w+b") as file:
+        file.truncate(4 * PAGE)
+        arena = Arena(SharedMap(file.fileno(), 4 * PAGE, writable=True))
+        blocks = [arena.allocate(PAGE) for _ in range(4)]
+        arrays = [np.asarray(block) for block in blocks]
+        for mark, array in enumerate(arrays, 1):
+            array[:] = mark
+        kept = [arrays[1], arrays[3]]
+        del blocks, arrays, array
+        arena.leave()
+        file.seek(0)
+        file.write(bytes(4 * PAGE))
+        file.flush()
+        assert [(int(array.min()), int(array.max())) for array in kept] == [(2, 2), (4, 4)]
+        kept[0][:] = 7  # it is memory like any other
+        assert file.seek(0) == 0 and file.read() == bytes(4 * PAGE)
+        assert int(kept[0].sum()) == 7 * PAGE and int(kept[1].sum()) == 4 * PAGE
 
 
 @pytest.mark.parametrize("seed", seeds(3))

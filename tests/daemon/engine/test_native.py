@@ -29,7 +29,7 @@ from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
 from ultima.daemon.engine.structs import job_config
 from ultima.daemon.observe.progress import judge
-from ultima.daemon.trainers.attach import create_memfd, make_bell
+from ultima.daemon.trainers.memory import create_memfd, make_bell
 from ultima.v1 import types_pb2
 
 JOB = JobConfig(
@@ -170,7 +170,7 @@ def test_region__only_what_is_there(engine: Engine) -> None:
     fd = create_memfd("test", 8192)
     try:
         region = engine.region_map(fd, 8192)
-        engine.region_unmap(region)
+        engine.region_unmap(region, discard=True)
         for size in (0, 16384):
             with pytest.raises(Refused):
                 engine.region_map(fd, size)
@@ -192,7 +192,7 @@ def test_session__more_than_local_ranks(engine: Engine) -> None:
     assert engine.session_add(number, memory, 0) == session
     engine.job_remove(number)
     for region in regions:
-        engine.region_unmap(region)
+        engine.region_unmap(region, discard=True)
     for fd in (*fds, *bells):
         os.close(fd)
 

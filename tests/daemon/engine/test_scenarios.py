@@ -19,7 +19,7 @@ from tests.daemon.fake_engine import FakeEngine
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, NotFound, Refused, ResourceExhausted
 from ultima.daemon.base.options import Options
 from ultima.daemon.engine.engine import NEVER, Engine, EngineConfig, JobConfig, NativeEngine, SessionMemory
-from ultima.daemon.trainers.attach import create_memfd, make_bell
+from ultima.daemon.trainers.memory import create_memfd, make_bell
 from ultima.v1.limits import BUCKET_BYTES_MAX, HOSTS_MAX, JOBS_MAX, LOCAL_RANKS_MAX, PACKET_BYTES_MIN
 
 JOB = JobConfig(
@@ -51,7 +51,7 @@ def memory_of(engine: Engine, place: int = 0) -> Iterator[SessionMemory]:
             fd = create_memfd("test", size)
             undo.callback(os.close, fd)
             regions.append(engine.region_map(fd, size))
-            undo.callback(engine.region_unmap, regions[-1])
+            undo.callback(engine.region_unmap, regions[-1], False)
         bells = [os.eventfd(0, os.EFD_NONBLOCK), *make_bell()]
         for bell in bells:
             undo.callback(os.close, bell)
@@ -194,7 +194,7 @@ def test_sessions__one_for_each_place(engine: Engine) -> None:
 def test_regions__only_what_is_there(engine: Engine) -> None:
     fd = create_memfd("test", 8192)
     try:
-        engine.region_unmap(engine.region_map(fd, 8192))
+        engine.region_unmap(engine.region_map(fd, 8192), discard=True)
         for size in (0, 16384):
             with pytest.raises(Refused):
                 engine.region_map(fd, size)

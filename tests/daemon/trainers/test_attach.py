@@ -19,9 +19,9 @@ import pytest
 
 from tests.daemon.helpers import House, attach, engine, eventually
 from ultima.daemon.base.errors import InvalidArgument, ResourceExhausted
-from ultima.daemon.trainers.attach import may_attach, parse_hello, whole_pages
+from ultima.daemon.trainers.attach import may_attach, parse_hello
+from ultima.daemon.trainers.memory import whole_pages
 
-F_SEAL_FUTURE_WRITE = 0x10
 SO_PASSRIGHTS = 83
 HELLO = {"v": 4, "arena_bytes": 10000, "pid": 7}
 
@@ -42,9 +42,9 @@ async def test_attach__gives_sealed_memory_and_a_ticket(house: House) -> None:
     sizes = [os.fstat(fd).st_size for fd in memfds]
     assert sizes == [reply["submission_bytes"], reply["completion_bytes"], reply["arena_bytes"]]
     size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    mask = size_seals | F_SEAL_FUTURE_WRITE
-    seals = [fcntl.fcntl(fd, fcntl.F_GET_SEALS) & mask for fd in memfds]
-    assert seals == [size_seals, size_seals | F_SEAL_FUTURE_WRITE, size_seals]
+    assert [fcntl.fcntl(fd, fcntl.F_GET_SEALS) & size_seals for fd in memfds] == [size_seals] * 3
+    access = [fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE for fd in memfds]
+    assert access == [os.O_RDWR, os.O_RDONLY, os.O_RDWR]
     assert os.readlink(f"/proc/self/fd/{submit_fd}") == "anon_inode:[eventfd]"
     assert stat.S_ISSOCK(os.fstat(complete_fd).st_mode)
     for fd in (complete_fd, submit_fd):
@@ -57,7 +57,7 @@ async def test_attach__trainer_cannot_resize_nor_forge(house: House) -> None:
     trainer = await house.trainer(daemon)
     for fd in (trainer.answer.fds[at] for at in (0, 2, 3)):
         for size in (0, 1 << 30):
-            with pytest.raises(PermissionError):
+            with pytest.raises(OSError, match=r"Operation not permitted|Invalid argument"):
                 os.ftruncate(fd, size)
         with pytest.raises(PermissionError):
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
@@ -65,15 +65,32 @@ async def test_attach__trainer_cannot_resize_nor_forge(house: House) -> None:
     size = trainer.answer.reply["completion_bytes"]
     with pytest.raises(PermissionError):
         mmap.mmap(completions, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-    again = os.open(f"/proc/self/fd/{completions}", os.O_RDWR)  # a way round a read-only descriptor; not round a seal
-    try:
-        with pytest.raises(PermissionError):
-            mmap.mmap(again, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        with pytest.raises(PermissionError):
-            os.pwrite(again, b"x", 0)
-    finally:
-        os.close(again)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.pwrite(completions, b"x", 0)
+    assert os.fstat(completions).st_mode & 0o777 == 0o400
     mmap.mmap(completions, size, mmap.MAP_SHARED, mmap.PROT_READ).close()
+
+
+REOPENS = """
+import os, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+try:
+    os.open(f"/proc/self/fd/{sys.argv[1]}", os.O_RDWR)
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
+async def test_attach__another_user_cannot_open_completions_for_writing(house: House) -> None:
+    """/proc gives a way round a descriptor for reading alone, for those who may open the file."""
+    daemon = await house.daemon()
+    completions = (await house.trainer(daemon)).answer.fds[3]
+    command = [sys.executable, "-c", REOPENS, str(completions)]
+    told = await asyncio.to_thread(subprocess.run, command, pass_fds=[completions], capture_output=True, text=True)
+    assert (told.stdout, told.stderr) == ("refused\n", "")
 
 
 async def test_attach__both_sides_see_the_same_memory(house: House) -> None:

@@ -29,8 +29,9 @@ int ut_ring_submit(ut_submission_ring *s, const ut_completion_ring *c, const ut_
 
 int ut_ring_take_completion(ut_submission_ring *s, const ut_completion_ring *c, ut_receipt *ret)
 {
-    uint64_t taken = s->completions_taken;
-    if (load(&c->head) == taken)
+    const uint64_t taken = s->completions_taken, ahead = load(&c->head) - taken;
+    /* A head that runs backwards is that of a ring whose memory the daemon has taken back. */
+    if (ahead == 0 || ahead > UT_RING_ENTRIES)
         return 0;
     *ret = c->entries[taken % UT_RING_ENTRIES];
     store(&s->completions_taken, taken + 1);

@@ -4,9 +4,9 @@
  *
  * Each ring has one producer and one consumer: the trainer submits, the engine completes. The engine trusts nothing in
  * the submission ring: it copies an entry out before it looks at it, bounds its own reading by UT_RING_ENTRIES, and
- * never waits there. The trainer maps the completion ring read-only (the ring's memfd carries F_SEAL_FUTURE_WRITE), so
- * a wild trainer can spoil its own requests and data, but not what the daemon says of them. Therefore the trainer tells
- * in the submission ring how many completions it has taken (`completions_taken`).
+ * never waits there. The trainer maps the completion ring read-only (its descriptor is for reading alone), so a wild
+ * trainer can spoil its own requests and data, but not what the daemon says of them. Therefore the trainer tells in the
+ * submission ring how many completions it has taken (`completions_taken`).
  */
 #ifndef UT_RING_H
 #define UT_RING_H
