@@ -188,6 +188,133 @@ def inference() -> dict[str, Any]:
     return {"wrong": [name for name, right in found.items() if not right]}
 
 
+class Laid:
+    """Ways in which the same values may lie in memory. Each returns the tensor, and what lies around it, all 99."""
+
+    @staticmethod
+    def gaps(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        memory = values.new_full((*values.shape, 2), 99)
+        memory[..., 0] = values
+        return memory[..., 0], memory[..., 1]
+
+    @staticmethod
+    def transposed(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return values.transpose(0, 1).contiguous().transpose(0, 1), values[:0]
+
+    @staticmethod
+    def channels_last(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return values.contiguous(memory_format=torch.channels_last), values[:0]
+
+    @staticmethod
+    def negated(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.complex(torch.zeros_like(values), -values).conj().imag, values[:0]
+
+
+WAYS: tuple[Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]], ...] = (
+    Laid.gaps,
+    Laid.transposed,
+    Laid.channels_last,
+    Laid.negated,
+)
+
+
+def laid() -> dict[str, Any]:
+    """Tensors that lie in memory in one way on this rank and in another one on others, in and out of each collective.
+
+    Gloo takes them all for runs of elements: what it would then write beside the tensor belongs to others.
+    """
+    return {"wrong": [text for turn in range(len(WAYS)) for text in wrong_where_laid(turn)]}
+
+
+def wrong_where_laid(turn: int) -> list[str]:
+    values, zeros = [torch.arange(24.0).view(2, 3, 2, 2) + 100 * rank for rank in RANKS], torch.zeros(2, 3, 2, 2)
+    ways, wrong, total = [WAYS[(turn + rank) % len(WAYS)] for rank in RANKS], [], sum(values)
+
+    def mine() -> tuple[torch.Tensor, torch.Tensor]:
+        return ways[RANK](values[RANK])
+
+    def out() -> tuple[torch.Tensor, torch.Tensor]:
+        return ways[RANK](zeros)
+
+    def each(of: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [way(tensor)[0] for way, tensor in zip(ways, of, strict=True)]
+
+    def check(name: str, got: torch.Tensor, around: torch.Tensor, want: torch.Tensor) -> None:
+        if not torch.equal(got, want) or not bool((around == 99).all()):
+            wrong.append(f"{name} {ways[RANK].__name__}: {got.flatten().tolist()} {around.flatten().tolist()}")
+
+    tensor, around = mine()
+    dist.reduce(tensor, 0)
+    check("reduce", tensor if RANK == 0 else total, around, total)
+    tensor, around = out()
+    dist.scatter(tensor, each(values) if RANK == 0 else None, 0)
+    check("scatter", tensor, around, values[RANK])
+    tensor, around = mine()
+    dist.broadcast(tensor, 1)
+    check("broadcast", tensor, around, values[1])
+    tensor, around = mine()
+    dist.all_reduce(tensor)
+    check("all_reduce", tensor, around, total)
+    small, around = Laid.gaps(torch.full((3, 2), RANK + 1, dtype=torch.uint8))
+    dist.all_reduce(small)
+    check("all_reduce of uint8", small, around, torch.full((3, 2), sum(range(1, WORLD + 1)), dtype=torch.uint8))
+    tensor, around = out()
+    dist.all_to_all_single(tensor, mine()[0])
+    check("all_to_all_single", tensor, around, torch.cat([values[rank][RANK : RANK + 1] for rank in RANKS]))
+    tensor, around = out()
+    dist.reduce_scatter(tensor, each(values))
+    check("reduce_scatter", tensor, around, WORLD * values[RANK])
+    gathered, exchanged, collected = (each([zeros] * WORLD) for _ in range(3))
+    dist.all_gather(gathered, mine()[0])
+    dist.all_to_all(exchanged, [mine()[0]] * WORLD)
+    dist.gather(mine()[0], collected if RANK == 0 else None)
+    for rank in RANKS:
+        check("all_gather", gathered[rank], zeros[:0], values[rank])
+        check("all_to_all", exchanged[rank], zeros[:0], values[rank])
+        check("gather", collected[rank] if RANK == 0 else values[rank], zeros[:0], values[rank])
+    return wrong
+
+
+def expanded() -> dict[str, Any]:
+    """Elements that share memory: given they are as good as others, a result cannot be written into them."""
+    shared = torch.ones(1).expand(4)
+    found: dict[str, bool] = {}
+
+    def own() -> torch.Tensor:
+        return torch.zeros(4)
+
+    def lists() -> list[torch.Tensor]:
+        return [own() for _ in RANKS]
+
+    for name, call in {
+        "all_reduce": lambda: dist.all_reduce(shared),
+        "all_reduce, async": lambda: dist.all_reduce(torch.ones(1).expand(1 << 20), async_op=True),
+        "all_reduce_coalesced": lambda: dist.all_reduce_coalesced([own(), shared]),
+        "complex": lambda: dist.all_reduce(torch.ones(1, dtype=torch.complex64).expand(4)),
+        "uint8": lambda: dist.all_reduce(torch.ones(1, dtype=torch.uint8).expand(4)),
+        "windows": lambda: dist.all_reduce(torch.ones(6).unfold(0, 3, 1)),
+        "broadcast": lambda: dist.broadcast(shared, 0),
+        "reduce": lambda: dist.reduce(shared, 0),
+        "scatter": lambda: dist.scatter(shared, lists() if RANK == 0 else None, 0),
+        "all_gather": lambda: dist.all_gather([shared] * WORLD, own()),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(torch.ones(1).expand(4 * WORLD), own()),
+        "reduce_scatter": lambda: dist.reduce_scatter(shared, lists()),
+        "all_to_all": lambda: dist.all_to_all([shared] * WORLD, lists()),
+        "all_to_all_single": lambda: dist.all_to_all_single(shared, own()),
+    }.items():
+        try:
+            call()
+            found[name] = False
+        except ultima.InvalidArgument as error:
+            found[name] = "share memory" in str(error) and "clone()" in str(error)
+    gathered, part, scattered = lists(), own(), own()
+    dist.all_gather(gathered, shared)
+    dist.reduce_scatter(part, [shared] * WORLD)
+    dist.scatter(scattered, [shared] * WORLD if RANK == 0 else None, 0)
+    found["given"] = bool((torch.stack([*gathered, part / WORLD, scattered]) == 1).all())
+    return {"wrong": [name for name, right in found.items() if not right]}
+
+
 def left() -> dict[str, Any]:
     """Ops whose Work nobody waits for: right once a later op has ended, whatever its kind, and in the end anyway."""
 
@@ -309,7 +436,18 @@ def who() -> dict[str, Any]:
     return found
 
 
-SHARED: tuple[Callable[[], dict[str, Any]], ...] = (moved, reduced, odd, inference, left, coalesced, together, who)
+SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
+    moved,
+    reduced,
+    odd,
+    laid,
+    expanded,
+    inference,
+    left,
+    coalesced,
+    together,
+    who,
+)
 
 
 def shared() -> dict[str, Any]:

@@ -74,10 +74,13 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def packed(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
-    """Where a result may be written that belongs into |tensor|: its own memory, or memory that |copies| names."""
+    """Where a result may be written that belongs into |tensor|: its own memory, or memory that |copies| names. Raises
+    as `check_written`.
+    """
     target = tensor.detach()
     if target.is_contiguous():
         return _run(target)
+    check_written(target)
     run = target.new_empty(target.shape)
     copies.append((target, run))
     return _run(run)
@@ -88,9 +91,58 @@ def packed_in_place(tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
     target = tensor.detach()
     if target.is_contiguous():
         return _run(target)
+    check_written(target)
     run = target.contiguous()
     copies.append((target, run))
     return _run(run)
+
+
+def plain(given: Any, copies: Copies | None) -> Any:
+    """|given|, a tensor or lists of them, for a library that takes memory as it lies: where elements do not lie in
+    their order, or are kept as other numbers than they are, a copy. With |copies| the library writes, and they name
+    what must go back. Raises as `check_written`.
+    """
+    if isinstance(given, (list, tuple)):
+        return [plain(each, copies) for each in given]
+    if not isinstance(given, torch.Tensor) or given.layout is not torch.strided:
+        return given
+    target = given.detach()
+    run = target.resolve_conj().resolve_neg().contiguous()
+    if run is target:
+        return given
+    if copies is not None:
+        check_written(target)
+        copies.append((target, run))
+    return run
+
+
+def check_written(*tensors: torch.Tensor) -> None:
+    """Raises InvalidArgument, before anything is sent, for a tensor that a result cannot be written into: several of
+    its elements are the same memory, as after `expand`.
+    """
+    for tensor in tensors:
+        if not tensor.is_contiguous() and _overlaps(tensor):
+            kind = f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}, some of whose elements"
+            raise InvalidArgument("tensor", f"{kind} share memory", "memory for each element, as clone() gives it")
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                break
+            reach += stride * (size - 1)
+    else:
+        return False
+    if not stride:
+        return True
+    places = torch.zeros(1, dtype=torch.int64, device="cpu")  # strange strides: they may meet
+    for stride, size in zip(tensor.stride(), tensor.shape, strict=True):
+        places = (places.view(-1, 1) + torch.arange(size, dtype=torch.int64, device="cpu") * stride).view(-1)
+    return not bool(places.sort().values.diff().all())
 
 
 def _run(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, ReduceScatterOptions, Work
 
 from ultima.torch.backend.delegate import DelegatingProcessGroup
-from ultima.torch.backend.elements import Copies
+from ultima.torch.backend.elements import Copies, check_written
 from ultima.torch.backend.work import Part, TorchPart
 
 
@@ -31,6 +31,7 @@ class FormsProcessGroup(DelegatingProcessGroup):
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Work:
         """Sends inputs[r] to rank r and receives outputs[r] from it; any shapes, of one dtype."""
         opts = opts if isinstance(opts, AllToAllOptions) else AllToAllOptions()
+        check_written(*outputs)
         given = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
         taken = given.new_empty(sum(tensor.numel() for tensor in outputs))
         sizes = [tensor.numel() for tensor in outputs]

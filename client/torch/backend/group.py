@@ -42,6 +42,7 @@ from ultima.torch.backend.elements import (
     Copies,
     as_real,
     check_reducible,
+    check_written,
     copier,
     dense,
     flat,
@@ -177,9 +178,10 @@ class UltimaProcessGroup(NativeProcessGroup):
     ) -> Work:
         """Reduces one tensor in place over all ranks. Any shape; strided memory goes through a contiguous copy.
 
-        Raises InvalidArgument for elements that neither Ultima nor Gloo can reduce, and ResourceExhausted when a
-        piece of the tensor does not fit into the arena (ULTIMA_ARENA). What becomes of the daemon or happens under way
-        (DaemonUnavailable, DaemonLost, Desync, DeadlineExceeded) the Work raises.
+        Raises InvalidArgument for elements that neither Ultima nor Gloo can reduce, and for those that share memory
+        with one another, as after `expand`; ResourceExhausted when a piece of the tensor does not fit into the arena
+        (ULTIMA_ARENA). What becomes of the daemon or happens under way (DaemonUnavailable, DaemonLost, Desync,
+        DeadlineExceeded) the Work raises.
         """
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         opts = _options(opts, timeout)
@@ -235,6 +237,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         if dense(target) and target.is_contiguous() and target.dtype is torch.float32:
             out = flat(target)
         else:
+            check_written(target)
             out = torch.empty(target.numel())
             copies.append((target, out.view(target.shape)))
         limit = self._deadline(timedelta(0), True) if deadline is None else deadline_s(deadline, "deadline")
@@ -287,9 +290,9 @@ class UltimaProcessGroup(NativeProcessGroup):
         """|seconds|: the deadline, where the caller has one; else the call's |timeout| and the environment say."""
         handles: list[ultima.Handle] = []
         copies: Copies = []
+        runs = [packed_in_place(as_real(tensor), copies) for tensor in tensors]
         try:
-            for tensor in tensors:
-                run = packed_in_place(as_real(tensor), copies)
+            for run in runs:
                 lossy = op in coo.SUMMED and run.dtype in FLOATS
                 how = mode if lossy else "reliable"
                 deadline = self._deadline(timeout, lossy) if seconds is None else seconds

@@ -34,16 +34,18 @@ from ultima.torch.backend.elements import (
     Copies,
     as_real,
     check_reducible,
+    check_written,
     dense,
     flat,
     op_named,
     packed,
     packed_in_place,
     pieces,
+    plain,
     reducible,
 )
 from ultima.torch.backend.forms import FormsProcessGroup
-from ultima.torch.backend.work import TorchPart
+from ultima.torch.backend.work import Part, TorchPart
 
 
 class NativeProcessGroup(FormsProcessGroup):
@@ -64,18 +66,27 @@ class NativeProcessGroup(FormsProcessGroup):
         raise NotImplementedError
 
     def _call_gloo(self, name: str, *args: Any, **named: Any) -> Work:
-        """Gloo's collective |name|, once the ranks have met to do the same."""
-        job = None if name in PEER_TO_PEER else self._live_job()
-        if job is None:
+        """Gloo's collective |name|, once the ranks have met to do the same. Gloo takes memory for a run of elements,
+        whatever the strides: it gets only such memory. What comes first among the arguments is what it writes.
+        """
+        if name in PEER_TO_PEER:
             return super()._call_gloo(name, *args, **named)
         given = (*args, *named.values())
         opts = next((each for each in given if hasattr(each, "asyncOp")), None)
-        deadline, call = self._deadline(timedelta(0) if opts is None else opts.timeout), DELEGATED.get(name, name)
-        met = job.barrier_async(deadline=deadline, note=note_of(call, given))
-        part = Accompanied(call, met, partial(super()._call_gloo, name, *args, **named), self._line)
-        result = args[0] if args and args[0] is not opts else []
+        result, copies = args[0] if args and args[0] is not opts else [], Copies()
+        taken = [plain(each, None if at else copies) for at, each in enumerate(args)]
+        more = {word: plain(each, None if word.startswith("input") else copies) for word, each in named.items()}
+        begin, job = partial(super()._call_gloo, name, *taken, **more), self._live_job()
+        if job is None and not copies:
+            return begin()
+        if job is None:
+            part: Part = TorchPart(begin())
+        else:
+            deadline, call = self._deadline(timedelta(0) if opts is None else opts.timeout), DELEGATED.get(name, name)
+            met = job.barrier_async(deadline=deadline, note=note_of(call, given))
+            part = Accompanied(call, met, begin, self._line)
         return self._work(
-            [result] if isinstance(result, torch.Tensor) else result, [part], [], opts is None or opts.asyncOp
+            [result] if isinstance(result, torch.Tensor) else result, [part], copies, opts is None or opts.asyncOp
         )
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Work:  # type: ignore[override]
@@ -86,7 +97,7 @@ class NativeProcessGroup(FormsProcessGroup):
         copies: Copies = []
         run = packed_in_place(tensors[0], copies)
         if job is None:
-            # Gloo takes strided memory for a run of elements, and does not know every type.
+            # Gloo does not know every type.
             return self._work(
                 tensors, [TorchPart(super().broadcast([run.view(torch.uint8)], opts))], copies, opts.asyncOp
             )
@@ -112,6 +123,7 @@ class NativeProcessGroup(FormsProcessGroup):
             mine, theirs = inputs[0], outputs[0]
             job = self._job_for("all_gather", self.size(), mine, *theirs)
             if job is not None and len(theirs) == self.size() and _alike(mine, theirs):
+                check_written(*theirs)
                 whole = mine.new_empty((self.size(), *mine.shape))
                 handle = job.all_gather_async(flat(mine), whole.view(-1), deadline=self._deadline(opts.timeout))
                 copies = [(tensor.detach(), row) for tensor, row in zip(theirs, whole, strict=True)]
@@ -135,6 +147,7 @@ class NativeProcessGroup(FormsProcessGroup):
                 [output], [job.reduce_scatter_async(run, into, op, deadline=deadline)], copies, opts.asyncOp
             )
         # As an all-reduce of which each rank keeps its part; Gloo does no other.
+        check_written(output)
         whole = input.detach().reshape(self.size(), -1).clone()
         handles = [
             job.allreduce_async(piece, op, mode="reliable", deadline=deadline)

@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tensors Ultima takes, and what it is given of them."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-from ultima.torch.backend.elements import dense, memory_of, op_named, pieces, reducible
+from ultima import InvalidArgument
+from ultima.torch.backend.elements import (
+    Copies,
+    check_written,
+    dense,
+    memory_of,
+    op_named,
+    packed,
+    packed_in_place,
+    pieces,
+    plain,
+    reducible,
+)
 
 WORDS = {"SUM": "sum", "AVG": "avg", "MIN": "min", "MAX": "max", "PRODUCT": "prod"}
 
@@ -52,3 +66,39 @@ def test_dense__is_memory_of_this_host_with_every_element_in_its_place() -> None
     assert dense() and dense(plain) and dense(plain, plain)
     assert not dense(plain, sparse) and not dense(nowhere, plain)
     assert reducible(plain, "min") and not reducible(sparse, "sum") and not reducible(nowhere, "sum")
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (1, 1), (2, 3), (3, 2), (2, 2, 2), (1, 4)])
+def test_check_written__refuses_where_two_elements_are_one(sizes: tuple[int, ...]) -> None:
+    """Against a count of the places themselves, for all small strides."""
+    memory, checked = torch.arange(64), {True: 0, False: 0}
+    for strides in itertools.product(range(7), repeat=len(sizes)):
+        tensor = memory.as_strided(sizes, strides)
+        apart = tensor.unique().numel() == tensor.numel()
+        checked[apart] += 1
+        if apart:
+            check_written(tensor)
+            continue
+        for way in (
+            check_written,
+            lambda it: packed(it, []),
+            lambda it: packed_in_place(it, []),
+            lambda it: plain(it, []),
+        ):
+            with pytest.raises(InvalidArgument, match="share memory"):
+                way(tensor)
+        assert torch.equal(plain(tensor, None), tensor), "read it may be"
+    assert checked[True] and (checked[False] or 1 in sizes or 0 in sizes)
+
+
+def test_plain__copies_what_does_not_lie_as_it_reads() -> None:
+    copies: Copies = []
+    whole, sparse = torch.ones(3), torch.ones(3).to_sparse()
+    assert plain([whole, [sparse], "word", 3], copies) == [whole, [sparse], "word", 3] and copies == []
+    turned = torch.arange(6.0).view(2, 3).t()
+    odd = torch.tensor([1 + 2j, 3 + 4j]).conj()
+    runs = plain([[turned], odd, odd.imag], copies)
+    assert [each.is_contiguous() for each in (runs[0][0], *runs[1:])] == [True] * 3
+    assert not runs[1].is_conj() and not runs[2].is_neg()
+    assert runs[0][0].tolist() == turned.tolist() and runs[1].tolist() == odd.tolist()
+    assert [target.data_ptr() for target, _ in copies] == [each.data_ptr() for each in (turned, odd, odd.imag)]
