@@ -189,7 +189,8 @@ typedef struct ut_receipt_peer {
     uint16_t fresh;
     uint16_t stale;
     uint32_t oldest_step;
-    uint32_t reserved;
+    uint16_t gone;
+    uint16_t late;
 } ut_receipt_peer;
 
 typedef struct ut_receipt {

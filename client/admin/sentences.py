@@ -23,7 +23,7 @@ from ultima.base.receipt import (
 _STATUS = {
     Status.COMPLETE: "complete: every element holds every rank",
     Status.PARTIAL: "partial: usable, but not every rank is in every element",
-    Status.INSUFFICIENT: "insufficient: nothing of any other host is in it, the result is this host's own value",
+    Status.INSUFFICIENT: "insufficient: nothing of any other {} is in it, the result is this {}'s own value",
     Status.FAILED: "failed: there is no result",
 }
 _STATUS_WITH_POLICY = _STATUS | {
@@ -55,6 +55,7 @@ def explain(receipt: Receipt, hosts: Sequence[Host], here: int) -> list[str]:
     with_policy = receipt.policy != "none"
     coded = receipt.policy == "coded"
     status = (_STATUS_CODED if coded else _STATUS_WITH_POLICY if with_policy else _STATUS)[receipt.status]
+    status = status.format(*(("host" if len(hosts) > 1 else "rank",) * 2))
     lines = [
         f"Op {receipt.op_seq}, as host {here} saw it, is {status}. It took {_ms(receipt.elapsed_s)} "
         f"from {'its start' if with_policy else 'the first call'} on this host{_of(receipt.deadline_s)}."
@@ -137,6 +138,8 @@ def _contents(receipt: Receipt) -> str:
         text = f"In every element of the result: {ranks_text(receipt.contributors)}"
         if receipt.partly:
             text += f"; in some elements, or not known to be in all: {ranks_text(receipt.partly)}"
+        text += "".join(f"; {ranks_text(peer.gone)} left or died" for peer in receipt.peers if peer.gone)
+        text += "".join(f"; {ranks_text(peer.late)} called too late" for peer in receipt.peers if peer.late)
         if not receipt.complete:
             whole = receipt.included if with_policy else receipt.world_size
             text += f". The least covered element holds {receipt.weight_min} of {whole}"
@@ -169,11 +172,11 @@ def _missing(peer: PeerReceipt) -> str:
 
 
 def _blame(receipt: Receipt, hosts: Sequence[Host], here: int) -> str:
-    host = next((host for host in hosts if host.ranks == receipt.culprit), None) if receipt.culprit else None
+    host = next((host for host in hosts if set(receipt.culprit) <= set(host.ranks)), None) if receipt.culprit else None
     if host is None:
         return "Nobody is to blame."
     peer = next((peer for peer in receipt.peers if peer.host == host.index), None)
-    who = f"host {host.index} at {host.address} ({ranks_text(host.ranks)})" + (
+    who = f"host {host.index} at {host.address} ({ranks_text(receipt.culprit)})" + (
         ", this host itself" if host.index == here else ""
     )
     if receipt.trouble is Trouble.NONE or peer is None:
@@ -187,6 +190,10 @@ def _evidence(receipt: Receipt, peer: PeerReceipt, itself: bool) -> str:
         return (
             "; UDP between it and others does not get through, though its daemon answers; `ultima doctor` names ports"
         )
+    if receipt.trouble is Trouble.GONE and peer.gone and peer.gone != peer.ranks:
+        return f"; {ranks_text(peer.gone)} left or died"
+    if receipt.trouble is Trouble.SENDER and peer.late:
+        return f"; the host did not wait for {'its call' if len(peer.late) == 1 else 'their calls'}"
     if receipt.trouble is Trouble.GONE:
         return "; it is known to be gone, or not a word of it came during the op"
     if itself:

@@ -64,7 +64,9 @@ class UltimaError(Exception):
 
 
 class Insufficient(UltimaError):
-    """An average holds nothing of any other host, and ULTIMA_ON_INSUFFICIENT says "raise". `receipt` says why."""
+    """A result holds nothing of any other host or, where all ranks share one, of any other rank, and
+    ULTIMA_ON_INSUFFICIENT says "raise". `receipt` says why.
+    """
 
     def __init__(self, message: str, receipt: Receipt) -> None:
         super().__init__(message, receipt)

@@ -23,7 +23,8 @@ class Status(StrEnum):
     PARTIAL = "PARTIAL"
     """Usable: each element is reduced over the ranks that reached it, and an average is divided by their number."""
     INSUFFICIENT = "INSUFFICIENT"
-    """Nothing of any other host is in it: the result is this host's own value."""
+    """Nothing of any other host is in it or, where all ranks share one host, nothing of any other rank: the result is
+    this host's, or this rank's, own value."""
     FAILED = "FAILED"
     """There is no result. Only the receipt that an exception carries says so."""
 
@@ -135,11 +136,17 @@ class PeerReceipt:
     drops: int = 0
     """Datagrams that its kernel dropped during the op, as it says itself."""
     fresh: tuple[int, ...] = ()
-    """In a job with a policy: its ranks that are in the op with what they gave for this op."""
+    """Its ranks that are in the op; empty if it did not tell. In a job with a policy: with what they gave for this
+    op."""
     stale: tuple[int, ...] = ()
     """In a job with a policy: its ranks that are in the op with what they gave for an earlier one."""
     oldest_step: int | None = None
     """The oldest step, as its ranks number them, in what it contributed; None if it contributed nothing."""
+    gone: tuple[int, ...] = ()
+    """Without a policy: its ranks that are not in the op, and have left or died."""
+    late: tuple[int, ...] = ()
+    """Without a policy: its ranks that are not in the op because their host did not wait for their call. In what such a
+    rank gets itself it is named here too, though it holds its own value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,8 @@ class Receipt(Deferred):
     peers: tuple[PeerReceipt, ...]
     """One row per host of the job, by host index."""
     culprit: tuple[int, ...]
-    """Ranks of the host to blame for what is missing; empty for nobody."""
+    """Ranks to blame for what is missing: those of the host to blame, or of these those that were late or are gone,
+    where that is known. Empty for nobody."""
     stage_ends: tuple[StageEnd, StageEnd]
     stage_s: tuple[float, float]
     """Duration of each stage, counted from the start of the op."""
@@ -253,7 +261,9 @@ class Receipt(Deferred):
 
     @property
     def fresh(self) -> tuple[int, ...]:
-        """In a job with a policy: ranks that are in the op with what they gave for this op, ascending."""
+        """Ranks that are in the op, as far as their hosts told; in a job with a policy with what they gave for this op.
+        Ascending.
+        """
         return tuple(sorted(rank for peer in self.peers for rank in peer.fresh))
 
     @property
@@ -277,6 +287,11 @@ class Receipt(Deferred):
         everybody = self.complete and self.policy == "none"
         there = set(range(self.world_size) if everybody else self.contributors)
         return tuple(rank for rank in range(self.world_size) if rank not in there)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Without a policy: ranks that are not in the op, and are known to have left or died, ascending."""
+        return tuple(sorted(rank for peer in self.peers for rank in peer.gone))
 
     @property
     def loss(self) -> float:
@@ -319,6 +334,7 @@ class Receipt(Deferred):
             "deadline_s": self.deadline_s,
             "policy": self.policy,
             "included": self.included,
+            "gone": list(self.gone),
             "fresh": list(self.fresh),
             "stale": list(self.stale),
             "stale_steps": {str(rank): step for rank, step in self.stale_steps.items()},
@@ -358,6 +374,8 @@ class Receipt(Deferred):
                     "fresh": list(peer.fresh),
                     "stale": list(peer.stale),
                     "oldest_step": peer.oldest_step,
+                    "gone": list(peer.gone),
+                    "late": list(peer.late),
                 }
                 for peer in self.peers
             ],
@@ -376,6 +394,11 @@ class Receipt(Deferred):
             parts.append(f"{ranks_text(self.contributors)} in every element")
             if self.partly:
                 parts.append(f"{ranks_text(self.partly)} in some")
+            if self.gone:
+                parts.append(f"{ranks_text(self.gone)} gone")
+            late = [rank for peer in self.peers for rank in peer.late if rank not in self.contributors]
+            if late:
+                parts.append(f"{ranks_text(sorted(late))} late")
         if self.bytes_missing:
             parts.append(
                 f"{size_text(self.bytes_missing)} of {size_text(self.bytes_expected)} missing ({100 * self.loss:.3g} %)"

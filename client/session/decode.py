@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status
+from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status, Trouble
 from ultima.base.words import POLICY_BY_CODE
 from ultima.v1.job_options import ETA
 
@@ -41,13 +41,18 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
     else:
         for host, row in zip(hosts, rows, strict=False):
             bit = 1 << host.index
-            if full & bit and row.weight >= len(host.ranks):
-                contributors += host.ranks
-            elif (full | some) & bit:
-                # A host that sums fewer ranks than it has does not say which are missing; but we know of ourselves.
-                mine = [rank] if full & bit and rank in host.ranks else []
-                contributors += mine
-                partly += [other for other in host.ranks if other not in mine]
+            if not (full | some) & bit:
+                continue
+            whole = host.ranks if row.weight >= len(host.ranks) else ()
+            inside = _places(host, row.fresh) or whole
+            if full & bit and inside:
+                contributors += inside
+            elif full & bit:
+                # A host that did not tell which of its ranks are in its sum; but we know of ourselves.
+                contributors += [rank] if rank in host.ranks else []
+                partly += [other for other in host.ranks if other != rank]
+            else:
+                partly += inside or host.ranks
         contributors.sort()
         partly.sort()
     culprit = raw.culprit
@@ -58,8 +63,8 @@ def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) 
         contributors=tuple(contributors),
         partly=tuple(partly),
         weight_min=raw.weight_min,
-        peers=tuple(_peer(host, row) for host, row in zip(hosts, rows, strict=False)),
-        culprit=hosts[culprit].ranks if culprit < len(hosts) else (),
+        peers=tuple(_peer(host, row, policy) for host, row in zip(hosts, rows, strict=False)),
+        culprit=_culprit(hosts[culprit], rows[culprit], raw.trouble) if culprit < len(rows) else (),
         stage_ends=(_one_of(STAGE_ENDS, raw.stage_end[0]), _one_of(STAGE_ENDS, raw.stage_end[1])),
         stage_s=(raw.stage_ns[0] * 1e-9, raw.stage_ns[1] * 1e-9),
         elapsed_s=raw.elapsed_ns * 1e-9,
@@ -119,6 +124,13 @@ def _slot_ranks(hosts: Sequence[Host], rows: Sequence[Any], full: int, some: int
     return sorted(contributors), sorted(partly)
 
 
+def _culprit(host: Host, row: Any, trouble: int) -> tuple[int, ...]:
+    """Of the host to blame the ranks that are, where it is known that not all of them are."""
+    word = _one_of(TROUBLES, trouble)
+    blamed = row.gone if word is Trouble.GONE else row.late if word is Trouble.SENDER else 0
+    return _places(host, blamed) or host.ranks
+
+
 def _places(host: Host, mask: int) -> tuple[int, ...]:
     """The ranks of a host that a mask names, a bit for each place among them."""
     return tuple(rank for place, rank in enumerate(host.ranks) if mask >> place & 1)
@@ -132,7 +144,7 @@ def agreed_op(op_seq: int, low: int) -> int | None:
     return int(op_seq + (distance - 2**32 if distance >= 2**31 else distance))
 
 
-def _peer(host: Host, row: Any) -> PeerReceipt:
+def _peer(host: Host, row: Any, policy: str) -> PeerReceipt:
     return PeerReceipt(
         host=host.index,
         ranks=host.ranks,
@@ -151,7 +163,9 @@ def _peer(host: Host, row: Any) -> PeerReceipt:
         drops=row.drops,
         fresh=_places(host, row.fresh),
         stale=_places(host, row.stale),
-        oldest_step=row.oldest_step if row.fresh | row.stale else None,
+        oldest_step=row.oldest_step if policy != "none" and row.fresh | row.stale else None,
+        gone=_places(host, row.gone),
+        late=_places(host, row.late),
     )
 
 

@@ -356,7 +356,7 @@ def failure_of(completion: Completion, hosts: tuple[Host, ...], rank: int, asked
             f"op {number}: {_promise(asked, receipt)}, and not finished by its deadline{blame}", receipt
         )
     if error == ERR_ABSENT:
-        gone = completion.receipt.culprit
+        gone = completion.receipt.gone or completion.receipt.culprit
         who = ranks_text(gone) if gone else "some rank"
         text = f"op {number}: {_promise(asked, completion.receipt)}, and {who} cannot take part any more"
         return RanksGone(text, gone, completion.receipt)

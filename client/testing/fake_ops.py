@@ -285,7 +285,7 @@ class FakeOp:
             status = Status.COMPLETE
         elif not values or part.submission.mode == MODES["reliable"] or part.submission.agree:
             status = Status.FAILED
-        elif len(self._hosts) > 1 and set(values) <= set(here.ranks):
+        elif set(values) <= (set(here.ranks) if len(self._hosts) > 1 else {part.session.rank}):
             status = Status.INSUFFICIENT
         else:
             status = Status.PARTIAL
@@ -301,7 +301,7 @@ class FakeOp:
             partly=(),
             weight_min=len(values),
             peers=tuple(rows),
-            culprit=self._host_of(min(missing)).ranks if missing else (),
+            culprit=tuple(sorted(missing & set(self._host_of(min(missing)).ranks))) if missing else (),
             stage_ends=(end, end),
             stage_s=(elapsed_s, 0.0),
             elapsed_s=elapsed_s,
@@ -327,12 +327,17 @@ class FakeOp:
         values: dict[int, AnyArray],
         absent: set[int],
     ) -> PeerReceipt:
-        weight = sum(rank in values for rank in host.ranks)
+        inside = tuple(rank for rank in host.ranks if rank in values)
+        weight = len(inside)
+        told = PeerReceipt(host.index, host.ranks, (0, 0), (0, 0), weight, Why.NOTHING, None)
+        if inside or absent.issuperset(host.ranks):
+            gone = tuple(rank for rank in host.ranks if rank in absent - values.keys())
+            late = tuple(rank for rank in host.ranks if rank not in absent | values.keys())
+            told = replace(told, fresh=inside, gone=gone, late=late)
         if host is here:
-            return PeerReceipt(host.index, host.ranks, (0, 0), (0, 0), weight, Why.NOTHING, None)
+            return told
         expected = _moved(submission, shard, here.index, host.index)
         if weight:
-            return PeerReceipt(host.index, host.ranks, expected, (0, 0), weight, Why.NOTHING, None, opened_s=0.0)
-        gone = set(host.ranks) <= absent
-        why, trouble = (Why.ABSENT, Trouble.GONE) if gone else (Why.SILENT, Trouble.SENDER)
-        return PeerReceipt(host.index, host.ranks, expected, expected, 0, why, None, trouble)
+            return replace(told, expected_bytes=expected, opened_s=0.0)
+        why, trouble = (Why.ABSENT, Trouble.GONE) if told.gone else (Why.SILENT, Trouble.SENDER)
+        return replace(told, expected_bytes=expected, missing_bytes=expected, why=why, trouble=trouble)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Up to CREW_HOSTS whole engines that share a partial job, each with one or two trainers that give what they please,
- * over a wire that on request loses packets or whole hosts. Contributions are powers of two, so that a sum says who is
- * in it.
+ * Up to CREW_HOSTS whole engines that share a partial job, each with up to CREW_PLACES trainers that give what they
+ * please, over a wire that on request loses packets or whole hosts. Contributions are powers of two, so that a sum says
+ * who is in it.
  */
 #ifndef UT_TEST_CREW_H
 #define UT_TEST_CREW_H
@@ -13,7 +13,18 @@
 #define CREW_HOSTS 8
 #endif
 
-enum { MOST = CREW_HOSTS, PLACES = 2, ELEMENTS = 1500, BUFFER = ELEMENTS * 8, BUFFERS = 5, ARENA = BUFFERS * BUFFER };
+#ifndef CREW_PLACES
+#define CREW_PLACES 2
+#endif
+
+enum {
+    MOST = CREW_HOSTS,
+    PLACES = CREW_PLACES,
+    ELEMENTS = 1500,
+    BUFFER = ELEMENTS * 8,
+    BUFFERS = 5,
+    ARENA = BUFFERS * BUFFER
+};
 enum { RESULT = BUFFERS - 1 }; /* the buffer that answers go to */
 
 static struct trainer {

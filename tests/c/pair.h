@@ -49,7 +49,7 @@ static void world(uint32_t ranks_of_0, uint64_t rate)
         x->engine = plug_in(&job);
         CHECK_EQ(ut_engine_job_add(x->engine, 3, &job, wired[h].job_memory), UT_ERR_EXISTS);
         for (uint32_t r = 0; r < x->ranks; r++) {
-            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA, 0, 0};
+            ut_session_memory m = {&x->rank[r].submissions, &x->rank[r].completions, x->rank[r].arena, ARENA, r, 0};
             CHECK_EQ(ut_engine_session_add(x->engine, 3, &m, 0, &x->rank[r].session), UT_OK);
         }
         CHECK_EQ(ut_engine_peer_listen(x->engine, 3, h, &cid[h][h]), UT_ERR_UNKNOWN); /* not to oneself */

@@ -370,10 +370,12 @@ def _ready_problems(record: UltimaRecord) -> list[str]:
 
 def _partial_problems(record: UltimaRecord) -> list[str]:
     slots = record.fresh | record.stale
-    said = (slots, record.oldest_step, record.initiator, record.submitted, record.attached, record.flags & 0x40)
+    said = (record.stale, record.oldest_step, record.initiator, record.submitted, record.flags & 0x40)
+    told = not record.fresh or record.weight == int(record.fresh).bit_count() or record.flags & 0x08
     rules = [
         (record.policy in POLICIES, f"policy {record.policy}: 0 or 2 to {max(POLICIES)}"),
         (record.policy or not any(int(value) for value in said), "the words of a partial job, without a policy"),
+        (record.policy or told, f"weight {record.weight}: as many as there are local ranks in it"),
     ]
     if record.policy:
         rules += [

@@ -20,7 +20,10 @@ import pytest
 import ultima
 from tests.e2e.hosts import ADDRESS, DaemonProcess, Hosts, complete_soon, connect_all, everywhere, new_job_name, ranks
 from tests.e2e.trainer import LARGE, STEPS
-from ultima import DaemonLost, Desync, Status, Why
+from ultima import DaemonLost, Desync, Status, Trouble, Why
+from ultima.admin.calls import get_receipts
+from ultima.admin.sentences import explain
+from ultima.cli.explain import decoded
 
 Daemons = Callable[[int], Hosts]
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +50,33 @@ def until(what: Callable[[], bool], seconds: float = 15.0) -> bool:
 def join(name: str, rank: int, world: int, host: DaemonProcess, first: DaemonProcess) -> ultima.Job:
     """One rank, on `host`; the others join elsewhere."""
     return ultima.connect(name, rank, world, host.socket, first.rendezvous, timeout=30, deadline=20, arena="16M")
+
+
+# Ranks of one host
+
+
+def test_ranks_of_one_host__all_that_is_told_of_an_op_names_those_it_lacks(daemons: Daemons) -> None:
+    """Of three one leaves, then another: receipts, the exception of a reliable op, and what the daemon remembers."""
+    (host,) = daemons(1)
+    with ranks([host] * 3) as jobs:
+        assert complete_soon(jobs)
+        jobs[1].close()
+        data = [np.full(1000, 2.0**rank) for rank in range(3)]
+        two = everywhere([jobs[0], jobs[2]], lambda at, job: job.allreduce(data[2 * at], "sum"))
+        for receipt in two:
+            assert (receipt.status, receipt.contributors, receipt.partly) == (Status.PARTIAL, (0, 2), ())
+            assert (receipt.gone, receipt.culprit, receipt.trouble) == ((1,), (1,), Trouble.GONE)
+            assert "ranks 0 2 in every element, rank 1 gone, rank 1 to blame: gone" in str(receipt)
+        assert (data[0] == 5.0).all() and (data[2] == 5.0).all()
+        jobs[2].close()
+        own = jobs[0].allreduce(data[0], "sum")
+        assert (own.status, own.contributors, own.partly) == (Status.INSUFFICIENT, (0,), ())
+        assert own.gone == own.culprit == (1, 2) and (data[0] == 5.0).all()
+        with pytest.raises(ultima.RanksGone, match="reliable, and ranks 1-2 cannot take part any more") as caught:
+            jobs[0].allreduce(data[0], "sum", mode="reliable")
+        assert caught.value.ranks == (1, 2)
+        told = explain(*decoded(get_receipts(str(host.socket), jobs[0].name, caught.value.receipt.op_seq)))
+        assert any(line.startswith("To blame: host 0 at 127.0.0.1 (ranks 1-2)") for line in told), told
 
 
 # A daemon stopped
@@ -203,7 +233,7 @@ def test_killed_trainer__before_it_joined(four: Hosts) -> None:
 
 
 def test_killed_trainer__with_a_fellow_on_its_host(four: Hosts) -> None:
-    """The host goes on with the rank that it has left; which one it is, the receipt knows at home."""
+    """The host goes on with the rank that it has left, and all know which one it is."""
     name = new_job_name()
     trainer = start_trainer("joined", name, 2, 3, four[1], four[0])
     try:
@@ -215,7 +245,7 @@ def test_killed_trainer__with_a_fellow_on_its_host(four: Hosts) -> None:
     for receipt in results:
         assert receipt.status is Status.PARTIAL and receipt.weight_min == 2, receipt
         assert receipt.elapsed_s < 1.9
-    assert results[1].contributors == (0, 1) and results[1].partly == (2,)
+        assert (receipt.contributors, receipt.partly, receipt.culprit) == ((0, 1), (), (2,))
     for job in jobs:
         job.close()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -155,6 +156,31 @@ def exits() -> dict[str, Any]:
     return raised(lambda: dist.all_reduce(torch.ones(10)))
 
 
+def trains_alone() -> dict[str, Any]:
+    """Rank 1 ends without a word between two steps of DDP."""
+    start()
+    model = DistributedDataParallel(nn.Linear(4, 2, bias=False))
+
+    def step() -> None:
+        model.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+
+    for _ in range(3):  # in the second DDP builds its buckets anew, reliably
+        step()
+    if RANK == 1:
+        sys.exit(0)
+    assert model.module.weight.grad[0, 0] == 1
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        while True:  # until the daemon has seen that rank 1 is gone
+            found = raised(step)
+            receipt = ultima.torch.last_receipts(1)[0]
+            if found["kind"] or receipt.status is ultima.Status.INSUFFICIENT:
+                break
+    own = [str(each.message) for each in told if issubclass(each.category, ultima.UltimaWarning)]
+    return {**found, "warnings": own, "receipt": receipt.as_dict()}
+
+
 def destroy_in_flight() -> dict[str, Any]:
     """Rank 0 destroys the group while an op of its is under way that rank 1 never calls."""
     start(60)
@@ -285,6 +311,7 @@ CASES = {
         disagreements_with_gloo,
         calls,
         exits,
+        trains_alone,
         destroy_in_flight,
         slow_rank,
         data_loader,

@@ -43,8 +43,11 @@ class ReceiptLog:
     """
 
     def __init__(self, raises: bool = False) -> None:
-        """|raises|: an op that holds nothing of any other host fails instead of going on with own values."""
+        """|raises|: an op that holds nothing of any other host, or of any other rank where all share one host, fails
+        instead of going on with own values.
+        """
         self._raises, self._warned = raises, False
+        self._mourned: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         self._last: deque[Receipt] = deque(maxlen=RECEIPTS_KEPT)
         self._times_us: deque[float] = deque(maxlen=TIMES_KEPT)
@@ -68,7 +71,8 @@ class ReceiptLog:
     def on_insufficient(self, receipt: Receipt) -> Insufficient | None:
         """What to raise for an op that holds own values alone, None to go on; the first one is warned of."""
         who = f"; {ranks_text(receipt.culprit)} to blame: {receipt.trouble}" if receipt.culprit else ""
-        text = f"op {receipt.op_seq} holds nothing of any other host{who}"
+        other = "host" if len(receipt.peers) > 1 else "rank"
+        text = f"op {receipt.op_seq} holds nothing of any other {other}{who}"
         if self._raises:
             return Insufficient(f"{text} (ULTIMA_ON_INSUFFICIENT is raise)", receipt)
         with self._lock:
@@ -81,6 +85,22 @@ class ReceiptLog:
                 stacklevel=2,
             )
         return None
+
+    def on_partial(self, receipt: Receipt) -> None:
+        """Warns of ranks that are gone for good, once for each: results are of the others alone from now on."""
+        gone = frozenset(receipt.gone)
+        with self._lock:
+            told = gone <= self._mourned
+            self._mourned |= gone
+        if not told:
+            warnings.warn(
+                f"op {receipt.op_seq} goes without {ranks_text(sorted(gone))}, which left or died: sums are of the "
+                f"other ranks alone. DDP without a hook divides them by all {receipt.world_size} ranks, so gradients "
+                "are too small; ultima.torch.average_hook divides by those that are there. Restart the job to have "
+                "all ranks",
+                UltimaWarning,
+                stacklevel=2,
+            )
 
     def last(self, count: int | None = None) -> list[Receipt]:
         """The last |count| receipts that are still kept, oldest first; all of them for None."""

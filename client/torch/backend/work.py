@@ -301,11 +301,15 @@ class UltimaWork(Work):
                 self.receipts.append(receipt)
                 self._log.add(receipt)
                 if receipt.status is Status.INSUFFICIENT:
-                    self._error = self._error or self._insufficient(receipt)
+                    self._error = self._error or self._told(self._log.on_insufficient, receipt)
+                elif receipt.status is Status.PARTIAL:
+                    self._error = self._error or self._told(self._log.on_partial, receipt)
 
-    def _insufficient(self, receipt: Receipt) -> Exception | None:
+    @staticmethod
+    def _told(tell: Callable[[Receipt], Exception | None], receipt: Receipt) -> Exception | None:
+        """What |tell| says of an op that is not whole, if it is an error."""
         try:
-            return self._log.on_insufficient(receipt)
+            return tell(receipt)
         except Warning as told:  # where the program's filters make errors of warnings
             return told
 

@@ -232,6 +232,8 @@ class OpReceiptPeer(_message.Message):
     FRESH_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     OLDEST_STEP_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
     weight: _builtins.int
     why: _builtins.int
     trouble: _builtins.int
@@ -244,9 +246,13 @@ class OpReceiptPeer(_message.Message):
     lost: _builtins.int
     drops: _builtins.int
     fresh: _builtins.int
-    """Partial jobs: the host's ranks that are in the op, a bit per local rank."""
+    """The host's ranks that are in the op, a bit per local rank; 0 if that is not known. Partial jobs: the fresh ones."""
     stale: _builtins.int
+    """Partial jobs."""
     oldest_step: _builtins.int
+    gone: _builtins.int
+    """Other jobs: the host's ranks that are not in the op, because they have left or died, or had not called in time."""
+    late: _builtins.int
     @_builtins.property
     def expected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -270,10 +276,12 @@ class OpReceiptPeer(_message.Message):
         fresh: _builtins.int = ...,
         stale: _builtins.int = ...,
         oldest_step: _builtins.int = ...,
+        gone: _builtins.int = ...,
+        late: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "last_us", b"last_us", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "gone", b"gone", "last_us", b"last_us", "late", b"late", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -62,6 +62,12 @@ static uint64_t next_call(void *context, uint32_t job)
     return seen.next;
 }
 
+static uint32_t place_of(void *context, uint32_t session)
+{
+    CHECK(context == &seen && session < RANKS);
+    return session;
+}
+
 static bool anyone_waits(void *context, uint32_t job)
 {
     CHECK(context == &seen && job == 3);
@@ -78,6 +84,7 @@ static const ut_host fake = {.context = &seen,
                              .room = room,
                              .sessions_due = sessions_due,
                              .next_call = next_call,
+                             .place_of = place_of,
                              .anyone_waits = anyone_waits};
 
 /* A job of one host with RANKS ranks. The memory is the caller's to free. */

@@ -107,6 +107,31 @@ def test_explain__complete_blames_nobody() -> None:
     assert not any("Missing" in line for line in text)
 
 
+ALONE = Host(0, "10.0.0.1", (0, 1, 2))
+
+
+@pytest.mark.parametrize(("status", "fresh"), [(Status.INSUFFICIENT, (0,)), (Status.FAILED, (0,))])
+def test_explain__a_rank_of_the_own_host_that_died(status: Status, fresh: tuple[int, ...]) -> None:
+    row = PeerReceipt(0, ALONE.ranks, (0, 0), (0, 0), len(fresh), Why.NOTHING, None, fresh=fresh, gone=(1,), late=(2,))
+    died = dataclasses.replace(
+        RECEIPT, status=status, world_size=3, contributors=fresh, partly=(), weight_min=1, peers=(row,), culprit=(1,),
+        trouble=Trouble.GONE, bytes_expected=0, bytes_missing=0,
+    )  # fmt: skip
+    text = explain(died, [ALONE], 0)
+    assert "To blame: host 0 at 10.0.0.1 (rank 1), this host itself: gone; rank 1 left or died." in text
+    if status is Status.INSUFFICIENT:
+        assert text[0].startswith(
+            "Op 41, as host 0 saw it, is insufficient: nothing of any other rank is in it, the result is this rank's"
+        )
+        assert (
+            "In every element of the result: rank 0; rank 1 left or died; rank 2 called too late. The least covered "
+            "element holds 1 of 3." in text
+        )
+    late = dataclasses.replace(died, culprit=(2,), trouble=Trouble.SENDER)
+    line = "To blame: host 0 at 10.0.0.1 (rank 2), this host itself: slow sender; the host did not wait for its call."
+    assert line in explain(late, [ALONE], 0)
+
+
 def test_explain__who_owned_the_shards_where_not_all_did() -> None:
     everybody = dataclasses.replace(RECEIPT, owners=(0, 1, 2, 3))
     assert explain(everybody, HOSTS, 0) == explain(RECEIPT, HOSTS, 0), "as of a daemon that does not tell"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ultima.base.receipt import PeerReceipt, Receipt, StageEnd, Status, Why, ranks_text
+from ultima.base.receipt import PeerReceipt, Receipt, StageEnd, Status, Trouble, Why, ranks_text
 
 COMPLETE = Receipt(
     op_seq=12,
@@ -64,6 +64,22 @@ def test_str__partial_says_who_and_why() -> None:
     )
 
 
+def test_str__ranks_of_a_host_that_went_on_without_them() -> None:
+    row = PeerReceipt(0, (0, 1, 2, 3), (0, 0), (0, 0), 2, Why.NOTHING, None, fresh=(0, 3), gone=(2,), late=(1,))
+    receipt = dataclasses.replace(
+        COMPLETE, status=Status.PARTIAL, contributors=(0, 3), peers=(row,), culprit=(2,), trouble=Trouble.GONE
+    )
+    assert str(receipt) == (
+        "op 12: PARTIAL after 2.345 ms, ranks 0 3 in every element, rank 2 gone, rank 1 late, rank 2 to blame: gone"
+    )
+    assert receipt.gone == (2,) and receipt.missing_ranks == (1, 2)
+    told = receipt.as_dict()
+    assert (told["gone"], told["fresh"], told["peers"][0]["gone"], told["peers"][0]["late"]) == ([2], [0, 3], [2], [1])
+    alone = dataclasses.replace(row, fresh=(1,), gone=(), late=(1,))
+    own = dataclasses.replace(receipt, contributors=(1,), peers=(alone,), culprit=(1,), trouble=Trouble.SENDER)
+    assert str(own) == "op 12: PARTIAL after 2.345 ms, rank 1 in every element, rank 1 to blame: slow sender"
+
+
 def test_str__host_that_never_came() -> None:
     row = PeerReceipt(1, (2, 3), (2048, 4096), (2048, 4096), 0, Why.SILENT, None)
     text = str(dataclasses.replace(PARTIAL, peers=(row,), partly=()))
@@ -82,7 +98,7 @@ def test_properties() -> None:
 def test_as_dict__every_field_in_json() -> None:
     for receipt in (COMPLETE, PARTIAL):
         data: dict[str, Any] = json.loads(json.dumps(receipt.as_dict()))
-        summed_up = {"fresh", "stale", "stale_steps"}
+        summed_up = {"gone", "fresh", "stale", "stale_steps"}
         assert set(data) == {field.name for field in dataclasses.fields(Receipt)} | summed_up
         assert set(data["peers"][1]) == {field.name for field in dataclasses.fields(PeerReceipt)}
     assert data["status"] == "PARTIAL"

@@ -223,6 +223,37 @@ def test_take__host_that_sums_fewer_ranks_than_it_has(pair: tuple[rings.NativeRi
     assert (completion.receipt.contributors, completion.receipt.partly) == ((0, 2), (1, 3, 4))
 
 
+def test_take__hosts_that_tell_which_of_their_ranks_are_in(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    """And so which are not: of the host to blame only those are named."""
+    ours, engine = pair
+    raw = raw_receipt(status=2, full_mask=0b011, any_mask=0b111, culprit=2, trouble=lib.UT_TROUBLE_GONE)
+    raw.peer[0].weight, raw.peer[0].fresh, raw.peer[0].late = 1, 0b10, 0b01
+    raw.peer[1].fresh = 1
+    raw.peer[2].weight, raw.peer[2].fresh, raw.peer[2].gone = 1, 0b01, 0b10
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None
+    receipt = completion.receipt
+    assert (receipt.contributors, receipt.partly, receipt.culprit) == ((1, 2), (3,), (4,))
+    assert [(peer.fresh, peer.gone, peer.late) for peer in receipt.peers] == [
+        ((1,), (), (0,)),
+        ((2,), (), ()),
+        ((3,), (4,), ()),
+    ]
+    assert receipt.gone == (4,) and receipt.peers[0].oldest_step is None
+
+
+def test_take__a_rank_that_called_too_late_holds_its_own_value(pair: tuple[rings.NativeRings, EngineSide]) -> None:
+    ours, engine = pair
+    raw = raw_receipt(status=3, full_mask=1, any_mask=1, culprit=0, trouble=lib.UT_TROUBLE_SENDER)
+    raw.peer[0].weight, raw.peer[0].fresh, raw.peer[0].late = 0, 0b01, 0b01
+    engine.complete(raw)
+    completion = ours.take()
+    assert completion is not None
+    receipt = completion.receipt
+    assert (receipt.contributors, receipt.partly, receipt.culprit) == ((0,), (), (0,))
+
+
 def test_take__failure_keeps_the_numbers_of_a_desync(pair: tuple[rings.NativeRings, EngineSide]) -> None:
     ours, engine = pair
     engine.complete(raw_receipt(status=4, error=lib.UT_ERR_DESYNC, culprit=1, field=3, value_here=10, value_there=12))

@@ -2,16 +2,26 @@
 """What an op that holds own values alone does to a training script; tests/lab has real ones."""
 
 import warnings
+from dataclasses import replace
 
 import pytest
 
 from ultima import Insufficient, InvalidArgument, Receipt, Status, Trouble, UltimaWarning
+from ultima.base.receipt import PeerReceipt, Why
 from ultima.torch.backend.group import _raises_on_insufficient
 from ultima.torch.backend.receipt_log import ReceiptLog
 
+ROWS = tuple(PeerReceipt(rank, (rank,), (0, 0), (0, 0), 1, Why.NOTHING, None) for rank in range(2))
+HERE = PeerReceipt(0, (0, 1, 2), (0, 0), (0, 0), 1, Why.NOTHING, None, fresh=(0,), gone=(2,), late=(1,))
 RECEIPT = Receipt.deferred(
-    {"op_seq": 7, "status": Status.INSUFFICIENT, "culprit": (1,), "trouble": Trouble.UDP}, lambda: RECEIPT
+    {"op_seq": 7, "status": Status.INSUFFICIENT, "culprit": (1,), "trouble": Trouble.UDP, "peers": ROWS},
+    lambda: RECEIPT,
 )
+
+
+def of_one_host(status: Status, row: PeerReceipt = HERE) -> Receipt:
+    known = {"op_seq": 8, "status": status, "world_size": 3, "culprit": row.gone, "trouble": Trouble.GONE}
+    return Receipt.deferred({**known, "peers": (row,)}, lambda: RECEIPT)
 
 
 def test_insufficient__the_first_is_warned_of_with_the_way_to_raise() -> None:
@@ -44,3 +54,20 @@ def test_insufficient__a_wrong_word_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("ULTIMA_ON_INSUFFICIENT", "explode")
     with pytest.raises(InvalidArgument, match="ULTIMA_ON_INSUFFICIENT is 'explode'; allowed: warn, raise"):
         _raises_on_insufficient()
+
+
+def test_insufficient__of_ranks_that_share_one_host_names_the_rank() -> None:
+    error = ReceiptLog(raises=True).on_insufficient(of_one_host(Status.INSUFFICIENT))
+    assert str(error).startswith("op 8 holds nothing of any other rank; rank 2 to blame: gone (ULTIMA_ON")
+
+
+def test_partial__each_rank_that_is_gone_is_warned_of_once() -> None:
+    log = ReceiptLog()
+    with pytest.warns(UltimaWarning, match="op 8 goes without rank 2, which left or died.*all 3 ranks.*average_hook"):
+        log.on_partial(of_one_host(Status.PARTIAL))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log.on_partial(of_one_host(Status.PARTIAL))
+        log.on_partial(of_one_host(Status.PARTIAL, replace(HERE, gone=())))
+    with pytest.warns(UltimaWarning, match="goes without ranks 1-2"):
+        log.on_partial(of_one_host(Status.PARTIAL, replace(HERE, gone=(1, 2), late=())))

@@ -95,13 +95,31 @@ def test_disagreement__of_two_that_both_call_gloo(cluster: Cluster, world: int, 
             assert error["rank"] == 1 - rank or world > 2
 
 
-@pytest.mark.parametrize("case", ["calls", "exits"])
-def test_rank_that_leaves__is_named_to_the_one_that_calls_again(cluster: Cluster, case: str) -> None:
+@pytest.mark.parametrize(("case", "hosts"), [("calls", 2), ("exits", 2), ("exits", 1)])
+def test_rank_that_leaves__is_named_to_the_one_that_calls_again(cluster: Cluster, case: str, hosts: int) -> None:
     """By leaving the group, or by ending without a word: in reliable mode that is an error, not a wait."""
-    first, second = run(case, 2, cluster.sockets, environment={"ULTIMA_MODE": "reliable"})
+    first, second = run(case, 2, cluster.sockets[:hosts], environment={"ULTIMA_MODE": "reliable"})
     assert (first.status, second.status) == (0, 0), first.errors + second.errors
     assert first.result["kind"] == "RanksGone", first.result
     assert "rank 1" in first.result["text"]
+
+
+OWN_VALUE = "holds nothing of any other rank; rank 1 to blame: gone"
+
+
+def test_rank_that_ends__stops_the_other_of_its_host_where_that_is_wanted(cluster: Cluster) -> None:
+    first, second = run("exits", 2, cluster.sockets[:1], environment={"ULTIMA_ON_INSUFFICIENT": "raise"})
+    assert (first.status, second.status) == (0, 0), first.errors + second.errors
+    assert first.result["kind"] == "Insufficient" and OWN_VALUE in first.result["text"], first.result
+
+
+def test_rank_that_ends__the_other_of_its_host_is_warned_that_it_trains_alone(cluster: Cluster) -> None:
+    first, second = run("trains_alone", 2, cluster.sockets[:1])
+    assert (first.status, second.status) == (0, 0), first.errors + second.errors
+    found = first.result
+    assert [OWN_VALUE in warning for warning in found["warnings"]] == [True], found
+    assert found["receipt"]["status"] == "INSUFFICIENT"
+    assert (found["receipt"]["contributors"], found["receipt"]["gone"]) == ([0], [1])
 
 
 def test_deadline__is_for_what_may_be_lossy(cluster: Cluster) -> None:

@@ -148,7 +148,7 @@ class Alone(Slow):
     def wait(self) -> Any:
         super().wait()
         known = dict.fromkeys(("elapsed_s", "bytes_expected", "bytes_missing", "bytes_repaired"), 0)
-        known |= {"op_seq": 7, "status": ultima.Status.INSUFFICIENT, "culprit": ()}
+        known |= {"op_seq": 7, "status": ultima.Status.INSUFFICIENT, "culprit": (), "peers": ()}
         return ultima.Receipt.deferred(known, lambda: self)
 
 

@@ -39,6 +39,9 @@ static void join_row(ut_receipt_peer *to, const ut_receipt_peer *row)
         to->missing[stage] += row->missing[stage];
     }
     to->weight = UT_MIN2(to->weight, row->weight);
+    to->fresh &= row->fresh;
+    to->gone |= row->gone;
+    to->late |= row->late;
     if (row->first_us && (!to->first_us || row->first_us < to->first_us))
         to->first_us = row->first_us;
     longer32(&to->last_us, row->last_us);

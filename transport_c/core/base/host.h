@@ -94,6 +94,8 @@ typedef struct ut_host {
     uint32_t (*sessions_due)(void *context, uint32_t job, uint64_t seq);
     /* Returns the lowest op_seq that a rank of |job| has still to call; UINT64_MAX if there is none. */
     uint64_t (*next_call)(void *context, uint32_t job);
+    /* Returns the place, among the ranks of this host, of the one that calls by |session|. */
+    uint32_t (*place_of)(void *context, uint32_t session);
     /* Returns whether calls of |job| wait for room. */
     bool (*anyone_waits)(void *context, uint32_t job);
 } ut_host;

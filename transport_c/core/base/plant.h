@@ -16,6 +16,7 @@ enum ut_plant {
     UT_PLANT_NOTHING,
     UT_PLANT_ACCEPT_LATE,               /* data for a stage that has ended is folded */
     UT_PLANT_AGREE_WITH_HOLES,          /* an op of UT_SUBMIT_AGREE ends although a result has holes */
+    UT_PLANT_ALL_RANKS_TOLD,            /* a host says that all its ranks are in its contribution */
     UT_PLANT_CODED_ENOUGH_EARLY,        /* an owner that has every slot but one calls off what is still to come */
     UT_PLANT_CODED_FOLDED_TWICE,        /* a second contribution of a group is added, too */
     UT_PLANT_CODED_HALF_A_SUM,          /* an owner sends what it has of a slot although a group is missing from it */

@@ -11,7 +11,8 @@
 enum ut_status {
     UT_COMPLETE = 1,     /* every byte holds every rank's contribution */
     UT_PARTIAL = 2,      /* usable; each byte is divided by the number of ranks in it, see `peer` */
-    UT_INSUFFICIENT = 3, /* nothing of any other host is in it: the buffer holds this host's own value */
+    UT_INSUFFICIENT = 3, /* nothing of any other host is in it, or in a job on one host nothing of any other rank: the
+                            buffer holds this host's own value */
     UT_FAILED = 4,       /* `error` says why; dst is unspecified */
     UT_EMPTY = 5,        /* partial jobs: no such result yet; dst is untouched, and what was given waits for an op */
     UT_BEHIND = 7,       /* coded jobs: the result of the step that was asked for is not here, and will not be */
@@ -50,10 +51,11 @@ typedef struct ut_receipt_peer {
     uint32_t repaired;    /* bytes from it that came as repairs */
     uint32_t lost;        /* packets to it that were lost */
     uint32_t drops;       /* datagrams that its kernel dropped during the op, as it says itself */
-    uint16_t fresh;       /* partial jobs: its ranks whose slot was fresh, bit per place among them */
-    uint16_t stale;       /* and those whose slot was stale */
+    uint16_t fresh; /* its ranks in the op, bit per place among them; 0: not known. Partial jobs: the fresh ones */
+    uint16_t stale; /* partial jobs: its ranks whose slot was stale */
     uint32_t oldest_step; /* the oldest step in what it contributed, as its trainers number them */
-    uint32_t reserved;
+    uint16_t gone;        /* its ranks that are not in the op, and have left or died; 0 in partial jobs */
+    uint16_t late; /* its ranks that are not in the op because it did not wait for their call; 0 in partial jobs */
 } ut_receipt_peer;
 
 /* The account of one op on one host, and a row per host. Always expected = used + missing, except in coded jobs. */

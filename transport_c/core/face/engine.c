@@ -107,6 +107,12 @@ static void room(void *engine)
             e->retry |= 1ULL << s;
 }
 
+static uint32_t place_of(void *engine, uint32_t session)
+{
+    const ut_engine *e = engine;
+    return e->session[session].memory.place;
+}
+
 static ut_host host_of(ut_engine *e)
 {
     return (ut_host){.context = e,
@@ -119,6 +125,7 @@ static ut_host host_of(ut_engine *e)
                      .room = room,
                      .sessions_due = ut_engine_sessions_due,
                      .next_call = ut_engine_next_call,
+                     .place_of = place_of,
                      .anyone_waits = ut_engine_anyone_waits};
 }
 
@@ -357,9 +364,13 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     }
     if (n >= j->config.local_ranks || free_at == UT_SESSIONS_MAX)
         return UT_ERR_FULL;
-    int error = j->partial ? ut_gift_attach(j, free_at, memory->place, &e->session[free_at].calls) : UT_OK;
-    if (error)
-        return error;
+    if (memory->place >= j->config.local_ranks)
+        return UT_ERR_ARGUMENT;
+    if (j->attached & ut_bit(memory->place))
+        return UT_ERR_EXISTS;
+    if (j->partial)
+        ut_gift_attach(j, free_at, memory->place, &e->session[free_at].calls);
+    j->attached |= (uint16_t)ut_bit(memory->place);
     e->session[free_at] = (ut_engine_session){.used = true,
                                               .job = job,
                                               .memory = *memory,
@@ -388,8 +399,10 @@ void ut_engine_session_remove(ut_engine *e, uint32_t session, ut_ns now)
     e->session[session].used = false;
     e->wakeups &= ~(1ULL << session);
     ut_job *j = job_of(e, e->session[session].job);
-    if (j)
+    if (j) {
+        j->attached &= (uint16_t)~ut_bit(e->session[session].memory.place);
         j->gathering->gone(j, session, now);
+    }
     e->stats.progress++;
 }
 

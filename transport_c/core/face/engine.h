@@ -107,7 +107,8 @@ int ut_engine_activate(ut_engine *engine, uint32_t job, uint64_t op_seq, ut_ns n
 /* op_seq of the newest op that this job has seen here or heard of from a peer, plus one: the number of the next op. */
 uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
 
-/* Attaches a trainer; |first_op_seq| is the number of its first submission. |ret_session| < UT_SESSIONS_MAX. */
+/* Attaches a trainer; |first_op_seq| is the number of its first submission. |ret_session| < UT_SESSIONS_MAX.
+ * UT_ERR_ARGUMENT: there is no such place; UT_ERR_EXISTS: it has a trainer; UT_ERR_FULL: all have. */
 int ut_engine_session_add(ut_engine *engine, uint32_t job, const ut_session_memory *memory, uint64_t first_op_seq,
                           uint32_t *ret_session);
 /* The trainer is gone: its buffers are not touched any more, and ops that waited for it go on without it. */

@@ -5,6 +5,7 @@
 #include "core/op/gathering.h"
 
 #include "core/op/op.h"
+#include "core/op/ranks.h"
 
 static unsigned sources(const ut_job *j, const ut_op *op, const void **ret)
 {
@@ -76,9 +77,9 @@ static uint64_t contributors(const ut_job *j, const ut_op *op)
 
 static void account(const ut_job *j, const ut_op *op, ut_receipt *r)
 {
-    (void)j, (void)op;
     r->policy = UT_POLICY_NONE;
     r->initiator = 0xffff;
+    ut_op_ranks_account(j, op, r);
 }
 
 /* Without a call nobody has the result. */
@@ -86,11 +87,6 @@ static bool ended(ut_job *j, const ut_op *op, const ut_receipt *r, ut_ns now)
 {
     (void)j, (void)r, (void)now;
     return op->local.calls;
-}
-
-static void tell(const ut_job *j, const ut_op *op, ut_record *r)
-{
-    (void)j, (void)op, (void)r;
 }
 
 static bool readiness(const ut_job *j, ut_record *ret)
@@ -123,7 +119,7 @@ const ut_gathering ut_gathering_ordinary = {.encodes = true,
                                             .account = account,
                                             .count = ut_gathering_counts_all,
                                             .ended = ended,
-                                            .tell = tell,
+                                            .tell = ut_op_ranks_tell,
                                             .readiness = readiness,
                                             .hear = hear,
                                             .heard = heard,

@@ -40,7 +40,7 @@ struct ut_job {
     uint64_t heard[UT_HOSTS_MAX]; /* by host: the newest op_seq that it spoke of, in any of its lives, plus one */
     ut_timing timing;
     ut_incast incast;
-    uint64_t sessions; /* mask of the engine's sessions that belong to the job */
+    uint16_t attached; /* the ranks of this host that have a trainer, bit per place */
     ut_tokens tokens;  /* what the administrator lets it send */
     ut_hadamard_losses losses;
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
@@ -99,6 +99,11 @@ static inline bool ut_job_host_is_up(const ut_job *j, uint32_t host)
 }
 /* Number of ranks of the job on |host|. */
 uint32_t ut_job_ranks_of(const ut_job *j, uint32_t host);
+/* Mask of them, bit per place among the ranks of |host|. */
+static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
+{
+    return (uint16_t)((1u << ut_job_ranks_of(j, host)) - 1);
+}
 /* Masks of the other hosts: of those that are up, and of those that were up and no longer are. */
 uint64_t ut_job_up(const ut_job *j);
 uint64_t ut_job_lost(const ut_job *j);

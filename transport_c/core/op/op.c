@@ -60,7 +60,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->time.gather_until = op->time.cut = UT_NEVER;
     op->plan.owners = j->view.all;
     op->plan.view_tag = op->plan.owns_nothing = 0;
-    op->local.calls = op->local.weight = 0;
+    op->local.calls = op->local.weight = op->local.places = 0;
     op->memory.travels_encoded = false;
     op->codec = &ut_codec_none;
     op->account.failed = 0;
@@ -104,11 +104,24 @@ void ut_op_answer_late(ut_job *j, uint32_t session, const ut_submission *s, ut_n
     r.policy = UT_POLICY_NONE;
     r.weight_min = 1;
     r.full_mask = r.any_mask = ut_bit(j->config.self);
+    r.peer[j->config.self].fresh = r.peer[j->config.self].late =
+        (uint16_t)ut_bit(j->host->place_of(j->host->context, session));
     if (!failed && (s->mode == UT_RELIABLE || (s->flags & UT_SUBMIT_AGREE))) {
         r.status = UT_FAILED;
         r.error = now >= s->deadline_ns ? UT_ERR_TIMEOUT : UT_ERR_ABSENT;
     }
     j->host->complete(j->host->context, session, &r);
+}
+
+/* Calls lie in the order of the ranks, whoever called first: in that order contributions are combined, so the sum of
+ * the same floats by the ranks of a host is the same each time. */
+static void add_call(ut_op *op, const ut_call *call)
+{
+    unsigned at = op->local.calls++;
+    for (; at > 0 && op->local.call[at - 1].place > call->place; at--)
+        op->local.call[at] = op->local.call[at - 1];
+    op->local.call[at] = *call;
+    op->local.places |= (uint16_t)ut_bit(call->place);
 }
 
 void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8_t *src, uint8_t *dst, ut_ns now)
@@ -117,8 +130,12 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     if (op->state != UT_OP_GATHERING || op->seq != s->op_seq)
         (void)ut_op_gather(j, s, now);
     assert(op->seq == s->op_seq && op->local.calls < UT_LOCAL_MAX);
-    op->local.call[op->local.calls++] =
-        (ut_call){.session = session, .submission = *s, .src = src, .dst = dst, .at = now};
+    add_call(op, &(ut_call){.session = session,
+                            .place = j->host->place_of(j->host->context, session),
+                            .submission = *s,
+                            .src = src,
+                            .dst = dst,
+                            .at = now});
     ut_op_time_call(j, op, s, op->local.calls == 1);
     if (!ut_op_agrees_here(j, op, s, now))
         return;
@@ -167,19 +184,23 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
         if (op->state == UT_OP_FREE || op->state == UT_OP_LINGERING)
             continue;
         unsigned kept = 0;
-        bool was_in = false;
+        bool was_in = false, begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
         for (unsigned i = 0; i < op->local.calls; i++) {
-            if (op->local.call[i].session == session)
+            if (op->local.call[i].session == session) {
                 was_in = true;
-            else
+                op->local.places &= (uint16_t)~(begins ? ut_bit(op->local.call[i].place) : 0);
+            } else {
                 op->local.call[kept++] = op->local.call[i];
+            }
         }
-        bool begins = op->state == UT_OP_GATHERING || op->state == UT_OP_OPENING;
         bool in_its_memory = was_in && !begins && !ut_op_in_job_memory(&op->memory);
         op->local.calls = (uint16_t)kept;
         if (was_in && !begins)
             ut_op_sparse_gone(op);
-        if (in_its_memory || (begins && kept == 0)) {
+        if (op->state == UT_OP_GATHERING && kept == 0 &&
+            j->host->sessions_due(j->host->context, j->number, op->seq) > 0) {
+            op->state = UT_OP_FREE; /* as if nobody had called yet: the others gather it anew */
+        } else if (in_its_memory || (begins && kept == 0)) {
             /* Its buffer was the op's: nothing of it can be sent any more. */
             op->state = UT_OP_FREE;
             j->next_open = UT_MAX2(j->next_open, op->seq + 1);

@@ -4,6 +4,7 @@
  * known, nobody is claimed to be in it.
  */
 #include "core/op/op.h"
+#include "core/op/ranks.h"
 
 uint64_t ut_op_started(const ut_job *j, const ut_op *op)
 {
@@ -37,6 +38,15 @@ static ut_account_facts facts_of(const ut_job *j, const ut_op *op, ut_ns now)
 static uint32_t in_force_us(ut_ns time)
 {
     return time == UT_NEVER ? 0 : (uint32_t)UT_MIN2((time + UT_US - 1) / UT_US, UINT32_MAX);
+}
+
+/* The host of which data is missing; where none is, one of which ranks are. */
+static void find_culprit(const ut_op *op, const ut_account_facts *f, ut_receipt *r)
+{
+    ut_witness_tell(&op->account, f, r);
+    const bool known = r->culprit != 0xffff || r->error == UT_ERR_DESYNC || r->error == UT_ERR_CLOSED;
+    if (r->status != UT_COMPLETE && !known)
+        ut_op_ranks_blame(r);
 }
 
 void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
@@ -87,7 +97,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     }
     if (op->account.failed) {
         r->status = UT_FAILED;
-        ut_witness_tell(&op->account, &f, r);
+        find_culprit(op, &f, r);
         return;
     }
     if (op->what.collective == UT_ALLREDUCE)
@@ -99,7 +109,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     r->any_mask &= f.contributors;
     if (r->bytes_missing == 0 && op->fold.result.weight_min >= j->gathering->whole(j, op))
         r->status = UT_COMPLETE;
-    else if (r->bytes_used == 0 && j->config.hosts > 1)
+    else if (j->config.hosts > 1 ? r->bytes_used == 0 : op->local.weight <= 1)
         r->status = UT_INSUFFICIENT;
     else
         r->status = UT_PARTIAL;
@@ -110,7 +120,7 @@ void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *r)
     if (op->what.collective != UT_ALLREDUCE && r->status == UT_COMPLETE)
         r->full_mask = r->any_mask =
             op->what.collective == UT_BROADCAST ? ut_bit(op->what.root) : ut_bits_below(j->config.hosts);
-    ut_witness_tell(&op->account, &f, r);
+    find_culprit(op, &f, r);
 }
 
 void ut_op_replica_heard(ut_job *j, uint32_t host, const ut_record *theirs)

@@ -17,6 +17,7 @@ enum ut_op_state { UT_OP_FREE, UT_OP_GATHERING, UT_OP_OPENING, UT_OP_RUNNING, UT
 /* The call of one local rank. */
 typedef struct ut_call {
     uint32_t session; /* UINT32_MAX: the trainer has gone, and no receipt is wanted */
+    uint32_t place;   /* of the rank among those of this host */
     ut_submission submission;
     const uint8_t *src;
     uint8_t *dst;
@@ -52,6 +53,7 @@ typedef struct ut_op_time {
 typedef struct ut_op_local {
     uint16_t weight; /* number of ranks in this host's contribution */
     uint16_t calls;  /* number of calls in `call` */
+    uint16_t places; /* ordinary jobs: the ranks that have called and whose contribution is there, bit per place */
     ut_call call[UT_LOCAL_MAX];
 } ut_op_local;
 

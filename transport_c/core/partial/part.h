@@ -82,9 +82,9 @@ const ut_submission *ut_gifts_take(ut_job *j, ut_op *op);
 unsigned ut_gifts_sources(const ut_job *j, const void **ret);
 /* |op| has ended; its receipt is kept. */
 void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns now);
-/* A trainer takes the local rank |place|. |calls| stay the caller's, and are read until ut_gift_gone. UT_ERR_ARGUMENT:
- * there is no such local rank; UT_ERR_EXISTS: it has a trainer. */
-int ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
+/* A trainer takes the local rank |place|, which has none. |calls| stay the caller's, and are read until ut_gift_gone.
+ */
+void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
 void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now);
 
 /* answer.c */
@@ -104,11 +104,6 @@ uint64_t ut_activation_children(uint32_t hosts, uint32_t self, uint32_t from);
 ut_policy_set ut_policy_of(const ut_job *j, uint64_t seq);
 /* The job's options have changed; until now they were |before|. */
 void ut_policy_tune(ut_job *j, const ut_job_options *before);
-/* Mask of the local ranks of |host|. */
-static inline uint16_t ut_job_places_of(const ut_job *j, uint32_t host)
-{
-    return (uint16_t)((1u << ut_job_ranks_of(j, host)) - 1);
-}
 
 /* activate.c */
 /* Starts the next op if it is to start now. */

@@ -104,14 +104,15 @@ typedef struct ut_record {
     uint32_t time_left_us;        /* UINT32_MAX for no end */
     uint32_t digest;              /* digest of the sender's result */
     uint64_t full_mask, any_mask; /* masks of hosts; with `field`, the two values that differ */
-    /* Partial jobs, else 0. Masks of the ranks of the sender's host that are in the op; before it is ACTIVE, of those
-     * that are ready for it. */
+    /* Masks of the ranks of the sender's host that are in the op, `stale` of partial jobs alone; there before it is
+     * ACTIVE of those that are ready for it. */
     uint16_t fresh, stale;
+    /* Partial jobs, else 0. */
     uint32_t oldest_step; /* the oldest step in what these ranks contribute */
     uint16_t initiator;   /* host that started the op; 0xffff: none known */
     uint8_t policy;       /* enum ut_policy in force for this op */
     uint8_t submitted;    /* UT_SUBMIT_WORLD and UT_SUBMIT_ADAPTIVE, if it was given with them, and UT_RECORD_ENOUGH */
-    uint16_t attached;    /* mask of the ranks of the sender's host whose trainer has not left */
+    uint16_t attached;    /* of all jobs: mask of the ranks of the sender's host whose trainer has not left */
     uint16_t view;        /* of all jobs: tag of the view under which the sender opened the op */
     /* Sparse collectives, else 0 (PROTOCOL.md, Room for what comes): elements that share an index, the form of the
      * values, and how many values are expected. */

@@ -140,6 +140,25 @@ static void check_rows(sim_view *v)
              r->bytes_expected, r->bytes_used, r->bytes_missing, expected, missing);
 }
 
+/* Which ranks of each host are said to be in it: those whose contribution was seen, and of the others each is late or
+ * gone. */
+static void check_ranks(const sim_view *v)
+{
+    for (uint32_t h = 0; h < v->hosts; h++) {
+        const ut_receipt_peer *row = &v->r->peer[h];
+        const uint64_t all = v->job->host_ranks[h], seen = v->job->contributed[v->ask->op][h];
+        const unsigned first = (unsigned)__builtin_ctzll(all);
+        const uint64_t in = (uint64_t)row->fresh << first, out = (uint64_t)(row->gone | row->late) << first;
+        if (v->liar >> h & 1)
+            continue;
+        if (in & out || row->gone & row->late || (in && (in | out) != all))
+            FAIL("O2 fingerprint", "of host %u's ranks %#" PRIx64 " %#x are in, %#x gone, %#x late", h, all, row->fresh,
+                 row->gone, row->late);
+        if (in && seen && in != seen && !v->job->shaken[h])
+            FAIL("O2 fingerprint", "host %u: ranks %#" PRIx64 " are said to be in it, %#" PRIx64 " are", h, in, seen);
+    }
+}
+
 /* The cut itself: all own in whatever is no TAR allreduce of the modes that do without a host. */
 static void check_owners(sim_view *v)
 {
@@ -206,6 +225,10 @@ static void check_status(sim_view *v)
     if (r->status == UT_INSUFFICIENT && (v->anywhere.ranks & ~own || r->bytes_used))
         FAIL("O2 fingerprint", "ranks %#" PRIx64 " are in it, %" PRIu64 " bytes were used", v->anywhere.ranks,
              r->bytes_used);
+    if (!v->late && v->hosts == 1 && r->status != UT_COMPLETE &&
+        (r->status == UT_INSUFFICIENT) != (sim_ones(v->job->contributed[v->ask->op][0]) <= 1) &&
+        v->job->contributed[v->ask->op][0])
+        FAIL("O2 fingerprint", "ranks %#" PRIx64 " are in it, of one host", v->job->contributed[v->ask->op][0]);
     if (r->status == UT_PARTIAL && !empty && v->everywhere.ranks == all && !v->liar && !v->ask->as.nonfinite &&
         v->ask->as.redop <= UT_AVG)
         FAIL("O2 fingerprint", "all ranks %#" PRIx64 " are everywhere", all);
@@ -342,6 +365,7 @@ void sim_check_receipt(sim_world *w, sim_rank *rank, const sim_ask *ask, const u
     } else {
         check_owners(v);
         check_rows(v);
+        check_ranks(v);
         check_masks(v);
         check_own_fill(v);
     }

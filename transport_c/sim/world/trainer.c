@@ -101,7 +101,9 @@ void sim_trainer_attach(sim_world *w, sim_rank *r)
     r->arena = arena_for(w, r);
     r->submissions = sim_alloc(sizeof *r->submissions);
     r->completions = sim_alloc(sizeof *r->completions);
-    ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, 0, 0};
+    const sim_job *job = &w->job[r->job];
+    uint32_t place = r->index - (uint32_t)__builtin_ctzll(job->host_ranks[job->index_of[r->host]]);
+    ut_session_memory memory = {r->submissions, r->completions, r->arena, r->arena_bytes, place, 0};
     uint64_t seq = sim_truly_called(w, r->job, UT_MAX2(ut_engine_next_op_seq(h->engine, r->job), j->base));
     uint32_t session;
     int error = ut_engine_session_add(h->engine, r->job, &memory, seq, &session);
