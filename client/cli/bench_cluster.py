@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import AsJson, print_json
+from ultima.cli.common import AsJson, print_json, say
 from ultima.cli.rows import clip
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def bench_cluster(
 
     def tell(pair: Pair) -> None:
         if not as_json:
-            typer.echo(f"{pair.a} - {pair.b}: {pair.error or f'{pair.p50_us / 1e3:.2f} ms'}", err=True)
+            say(f"{pair.a} - {pair.b}: {pair.error or f'{pair.p50_us / 1e3:.2f} ms'}", err=True)
 
     pairs = all_pairs(hosts, ask, tell)
     found = worst(pairs)
@@ -57,7 +57,7 @@ def bench_cluster(
                     "worst": facts(found[0]) if found else None, "slow_host": slow_host})  # fmt: skip
     else:
         for line in [*matrix(hosts, pairs), "", *verdict(pairs, found, slow_host)]:
-            typer.echo(line)
+            say(line)
     if any(pair.error for pair in pairs):
         raise typer.Exit(1)
 

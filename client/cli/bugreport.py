@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
 
 
 def bugreport(
@@ -46,10 +46,10 @@ def bugreport(
     if as_json:
         print_json({"file": str(file), "parts": sorted(parts), "failed": failed})
         return
-    typer.echo(f"{file}: {', '.join(sorted(parts))}")
+    say(f"{file}: {', '.join(sorted(parts))}")
     for name, why in failed.items():
-        typer.echo(f"without {name}: {why}", err=True)
-    typer.echo("It names jobs and addresses of hosts; look at it before you send it.")
+        say(f"without {name}: {why}", err=True)
+    say("It names jobs and addresses of hosts; look at it before you send it.")
 
 
 def gathered(socket: str) -> tuple[dict[str, bytes], dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.cli.common import say
 from ultima.v1 import secrets
 from ultima.v1.nodes import CLUSTER_ALLOWED, NODE_ALLOWED, is_cluster, is_node
 
@@ -42,10 +43,8 @@ def init(
     authority = certificates.authority(key, cluster, begin, end)
     _write(folder / AUTHORITY_KEY, certificates.key_pem(key), 0o600)
     _write(folder / AUTHORITY, certificates.certificate_pem(authority), 0o644)
-    typer.echo(
-        f"{folder / AUTHORITY}: authority of cluster {cluster!r}, valid until {end:%Y-%m-%d}; give it to all hosts"
-    )
-    typer.echo(f"{folder / AUTHORITY_KEY}: its key; keep it away from the hosts, whoever has it can be any of them")
+    say(f"{folder / AUTHORITY}: authority of cluster {cluster!r}, valid until {end:%Y-%m-%d}; give it to all hosts")
+    say(f"{folder / AUTHORITY_KEY}: its key; keep it away from the hosts, whoever has it can be any of them")
 
 
 def issue(
@@ -64,14 +63,14 @@ def issue(
     leaf = certificates.leaf(signer, authority, cluster, node, key, begin, end)
     _replace(folder / f"{node}.key", certificates.key_pem(key), 0o600)
     _replace(folder / f"{node}.crt", certificates.certificate_pem(leaf), 0o644)
-    typer.echo(f"{folder / node}.crt, {folder / node}.key: node {node!r} of {cluster!r}, valid until {end:%Y-%m-%d}")
+    say(f"{folder / node}.crt, {folder / node}.key: node {node!r} of {cluster!r}, valid until {end:%Y-%m-%d}")
 
 
 def secret(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; nothing is overwritten.")],
 ) -> None:
     _write(file, (secrets.new_text() + "\n").encode(), 0o600)
-    typer.echo(f"{file}: the secret of a job; whoever has it can be any rank of the job")
+    say(f"{file}: the secret of a job; whoever has it can be any rank of the job")
 
 
 def group(ends_well: Callable[[Callable[..., None]], Callable[..., None]]) -> typer.Typer:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ultima.v1.words import printable
+
 SCHEMA = 1
 """Of what `--json` prints. Keys may be added; one that is renamed, removed or changes its meaning counts this up."""
 
@@ -27,6 +29,12 @@ def socket_named(option: str | None) -> str:
     return socket_path(named, "--socket" if option else "ULTIMA_SOCKET")
 
 
+def say(text: str = "", err: bool = False, nl: bool = True) -> None:
+    """Prints a text for people. What it repeats of daemons, jobs and files cannot move the cursor or colour the screen:
+    only line ends and tabs stay of what is not printable. All verbs print with this."""
+    typer.echo(printable(text, len(text), keep="\n\t"), err=err, nl=nl)
+
+
 def print_json(facts: Mapping[str, Any]) -> None:
     """Prints |facts| as one object, with the number of its form in front."""
-    typer.echo(json.dumps({"schema": SCHEMA, **facts}, indent=2))
+    say(json.dumps({"schema": SCHEMA, **facts}, indent=2))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, print_json
+from ultima.cli.common import AsJson, print_json, say
 
 VARIABLE = "_ULTIMA_COMPLETE"
 """Set by a shell that asks what fits."""
@@ -33,8 +33,8 @@ def completion(
     if as_json:
         print_json({"shell": shell, "use": SHELLS[shell], "script": script})
         return
-    typer.echo(f"# {SHELLS[shell]}")
-    typer.echo(script)
+    say(f"# {SHELLS[shell]}")
+    say(script)
 
 
 def prepare() -> None:

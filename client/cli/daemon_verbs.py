@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 WAIT_S = 0.25  # between two questions
 
@@ -32,7 +32,7 @@ def log_level(
     if as_json:
         print_json({"level": level.lower(), "before": before, "for_s": seconds or None})
     else:
-        typer.echo(f"log level is {level.lower()}{f' for {for_}' if for_ else ''}; it was {before}")
+        say(f"log level is {level.lower()}{f' for {for_}' if for_ else ''}; it was {before}")
 
 
 def config(
@@ -52,7 +52,7 @@ def config(
         print_json({"config": values})
         return
     for row in rows:
-        typer.echo(f"{row.key} = {row.value}" + (f"  # {row.origin}" if origin else ""))
+        say(f"{row.key} = {row.value}" + (f"  # {row.origin}" if origin else ""))
 
 
 def wait(
@@ -85,4 +85,4 @@ def wait(
     if as_json:
         print_json({"healthy": True, "waited_s": round(waited, 3)})
     else:
-        typer.echo(f"healthy after {waited:.1f} s")
+        say(f"healthy after {waited:.1f} s")

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.cli.common import say
 
 
 class Backend(StrEnum):
@@ -115,7 +116,7 @@ def demo(
             raise DemoFailed(str(error)) from None
     wall_s = time.monotonic() - started
     if as_json:
-        typer.echo(json.dumps(report.to_json(backend.value, runs, wall_s)))
+        say(json.dumps(report.to_json(backend.value, runs, wall_s)))
     else:
         report.print_summary(console, runs, wall_s)
     if not all(run.result["replicas_equal"] for run in runs) and not _has_gaps(runs):

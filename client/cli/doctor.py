@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -37,7 +37,7 @@ def doctor(
         print_json({"well": not failed, "checks": [to_dict(check) for check in checks]})
     else:
         for line in report(checks, verbose):
-            typer.echo(line)
+            say(line)
     if failed:
         raise typer.Exit(1)
 

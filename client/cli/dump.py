@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
 from ultima.cli.events import between
 
 if TYPE_CHECKING:
@@ -51,16 +51,14 @@ def dump(
     if as_json:
         print_json({"job": newest.job, "ops": ops, "files": written, "unreached": list(answer.unreached)})
         return
-    typer.echo(
-        f"{ops} ops of job {newest.job} from {len(_one_per_host(lives))} of {len(newest.hosts)} hosts in {folder}:"
-    )
+    say(f"{ops} ops of job {newest.job} from {len(_one_per_host(lives))} of {len(newest.hosts)} hosts in {folder}:")
     for name in written:
-        typer.echo(f"  {name}")
+        say(f"  {name}")
     for host in answer.unreached:
-        typer.echo(f"not reached: {host}", err=True)
+        say(f"not reached: {host}", err=True)
     if "fr" in wanted:
         rest = "" if len(_one_per_host(lives)) == len(newest.hosts) else " --allow-incomplete-ranks"
-        typer.echo(f"read them with: torchfrtrace {folder} --prefix {_prefix()}{rest}")
+        say(f"read them with: torchfrtrace {folder} --prefix {_prefix()}{rest}")
 
 
 def write(folder: Path, formats: list[str], lives: list[records_pb2.JobLife]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -36,16 +36,16 @@ def events(
     found = get_events(socket_named(socket), job, since_ns, until_ns, follow)
     if follow:
         for event in found:
-            typer.echo(json.dumps({"schema": SCHEMA, **facts(event)}) if as_json else line(event))
+            say(json.dumps({"schema": SCHEMA, **facts(event)}) if as_json else line(event))
         return
     rows = list(found)
     if as_json:
         print_json({"events": [facts(event) for event in rows]})
         return
     for event in rows:
-        typer.echo(line(event))
+        say(line(event))
     if not rows:
-        typer.echo("no events" + (f" of job {job}" if job else "") + (" in that time" if since or until else ""))
+        say("no events" + (f" of job {job}" if job else "") + (" in that time" if since or until else ""))
 
 
 def between(since: str, until: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.base.receipt import Host, Receipt
@@ -39,7 +39,7 @@ def explain(
         if found is None and as_json:
             print_json({"job": life.job, "op": op_facts(life, record), "receipt": None})
         for line in () if as_json else told:
-            typer.echo(line)
+            say(line)
         if found is None:
             return
         answer = found
@@ -49,9 +49,9 @@ def explain(
     if as_json:
         print_json(to_dict(answer, receipt, hosts, here))
         return
-    typer.echo(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
+    say(f"Job {answer.job}" + ("" if answer.running else ", which has ended"))
     for line in lines_of(receipt, hosts, here):
-        typer.echo(line)
+        say(line)
 
 
 def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host], int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 from ultima.cli.events import between
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ def history(
         return
     shown = answer.minutes if since or until else answer.minutes[-ROWS:]
     if not shown:
-        typer.echo("no ops ended" + (" in that time" if since or until else " since anything was recorded"))
+        say("no ops ended" + (" in that time" if since or until else " since anything was recorded"))
     else:
         for text in table(shown):
-            typer.echo(text)
+            say(text)
     if len(shown) < len(answer.minutes):
-        typer.echo(f"{len(answer.minutes) - len(shown)} earlier minutes are not shown; --since 7d shows all")
+        say(f"{len(answer.minutes) - len(shown)} earlier minutes are not shown; --since 7d shows all")
     if answer.oldest_ns:
         where = "on disk" if answer.on_disk else "in memory only"
-        typer.echo(f"recorded since {clock_text(answer.oldest_ns)}, {where}")
+        say(f"recorded since {clock_text(answer.oldest_ns)}, {where}")
 
 
 def table(minutes: Sequence[admin_pb2.JobMinute]) -> list[str]:

@@ -43,6 +43,7 @@ from ultima.cli import (
     version,
     web,
 )
+from ultima.cli.common import say
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -107,7 +108,7 @@ def build() -> typer.Typer:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"ultima {version.version_of('ultima')}")
+        say(f"ultima {version.version_of('ultima')}")
         raise typer.Exit
 
 
@@ -127,14 +128,14 @@ def ends_well(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*args, **options)
         except UltimaError as error:
-            typer.echo(f"ultima: {error}", err=True)
+            say(f"ultima: {error}", err=True)
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
             # The reader went away (`ultima status | head`): keep the interpreter from flushing into the pipe again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None
         except KeyboardInterrupt:
-            typer.echo("ultima: interrupted", err=True)
+            say("ultima: interrupted", err=True)
             raise typer.Exit(130) from None
 
     return run

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 
 def metrics(
@@ -39,7 +39,7 @@ def metrics(
         ]} for each in families(text)]  # fmt: skip
         print_json({"written": str(path) if path is not None else None, "metrics": rows})
     elif path is None:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
 
 
 def write(path: Path, text: str) -> None:

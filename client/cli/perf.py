@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
+from ultima.cli.common import say
 from ultima.v1.limits import BUCKET_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def perf(
         "agree": agree,
     }
     if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
-        typer.echo(ALONE, err=True)
+        say(ALONE, err=True)
     with ultima.connect(arena=arena, bucket_bytes_max=largest, options=options) as job:
         config["options"] = job.options
         config["authentication"] = _authentication()
@@ -154,19 +155,19 @@ def _measure(
     from ultima.cli.perf_bench import Bench
     from ultima.cli.perf_values import TYPES
 
-    say = typer.echo if job.rank == 0 else _nothing
+    tell = say if job.rank == 0 else _nothing
     report = perf_table.Report(config, [_rank_facts(job, rank) for rank in range(job.world_size)])
-    say(preamble(config, report.ranks))
-    say(perf_table.header(plan.loss_columns))
+    tell(preamble(config, report.ranks))
+    tell(perf_table.header(plan.loss_columns))
     bench = Bench(job, plan, sizes[-1])
     for op in ops:
         for type_name in types:
             for size in sizes:
                 row = bench.row(size // TYPES[type_name][1], type_name, op)
                 report.rows.append(row)
-                say(perf_table.line(row))
+                tell(perf_table.line(row))
                 sys.stdout.flush()
-    say(perf_table.footer(report))
+    tell(perf_table.footer(report))
     if output is not None and job.rank == 0:
         write_json(output, perf_table.to_json(report, sys.argv))
     if report.out_of_bounds():

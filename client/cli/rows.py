@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -26,7 +26,7 @@ def jobs(as_json: AsJson = False, socket: Socket = None) -> None:
         print_json({"jobs": found})
         return
     for line in job_lines(found):
-        typer.echo(line)
+        say(line)
 
 
 def peers(
@@ -39,7 +39,7 @@ def peers(
         print_json({"peers": found})
         return
     for line in peer_lines(found):
-        typer.echo(line)
+        say(line)
 
 
 def job_facts(job: admin_pb2.JobStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ultima.base.errors import InvalidArgument
+from ultima.cli.common import say
 from ultima.v1.limits import HOSTS_MAX, LOCAL_RANKS_MAX
 
 MASTER_PORT = 29500
@@ -51,7 +52,7 @@ def run(
         environment["ULTIMA_JOB_SECRET_FILE"] = str(job_secret.absolute())
     # Of this process alone: gRPC's fork handlers can abort the child that is about to become a rank.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    raise typer.Exit(launch(plan, environment, lambda line: typer.echo(f"ultima: {line}", err=True)))
+    raise typer.Exit(launch(plan, environment, lambda line: say(f"ultima: {line}", err=True)))
 
 
 def _master(text: str) -> tuple[str, int]:

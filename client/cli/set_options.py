@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 
 def set_options(
@@ -30,10 +30,10 @@ def set_options(
         print_json({"job": job, "changed": told, "options": after})
         return
     for name, (before, now) in changed.items():
-        typer.echo(f"{job}: {name} is {now} now, it was {before}")
+        say(f"{job}: {name} is {now} now, it was {before}")
     if not changed:
         names = [pair.partition("=")[0] for pair in pairs]
-        typer.echo(f"{job}: nothing changed: " + ", ".join(f"{name} is {after[name]} already" for name in names))
+        say(f"{job}: nothing changed: " + ", ".join(f"{name} is {after[name]} already" for name in names))
 
 
 def changed_options(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str, str]]:

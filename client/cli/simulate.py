@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import AsJson, print_json
+from ultima.cli.common import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from ultima.admin.simulator import Predicted
@@ -65,10 +65,10 @@ def simulate(
         print_json({"network": knobs, "seed": seed, "rows": [facts(size, row) for size, row in rows.items()]})
         return
     slow = f", one {slow_host} times slower" if slow_host > 1 else ""
-    typer.echo(f"{hosts} hosts, {rate}, {delay} one way, {buffer} of switch buffer, {loss} lost{slow}; virtual time")
-    typer.echo(HEAD)
+    say(f"{hosts} hosts, {rate}, {delay} one way, {buffer} of switch buffer, {loss} lost{slow}; virtual time")
+    say(HEAD)
     for size, row in rows.items():
-        typer.echo(line(size, row))
+        say(line(size, row))
 
 
 def facts(size: int, row: Predicted) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, socket_named
+from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
 from ultima.cli.rows import clip, job_facts, job_lines, peer_facts, peer_lines
 
 if TYPE_CHECKING:
@@ -43,10 +43,12 @@ def top(
         if as_json and once:
             print_json(facts)
         elif as_json:
-            typer.echo(json.dumps({"schema": SCHEMA, **facts}))
+            say(json.dumps({"schema": SCHEMA, **facts}))
         else:
             lines = screen(facts, list(newest))
-            typer.echo((CLEAR if sys.stdout.isatty() and not once else "") + "\n".join(lines))
+            if sys.stdout.isatty() and not once:
+                typer.echo(CLEAR, nl=False)
+            say("\n".join(lines))
         if once:
             return
         before = answer.status

@@ -6,9 +6,7 @@ from __future__ import annotations
 import platform
 from importlib.util import find_spec
 
-import typer
-
-from ultima.cli.common import AsJson, print_json
+from ultima.cli.common import AsJson, print_json, say
 
 
 def version(as_json: AsJson = False) -> None:
@@ -23,8 +21,8 @@ def version(as_json: AsJson = False) -> None:
     if as_json:
         print_json(facts)
         return
-    typer.echo(f"ultima {facts['version']}")
-    typer.echo(
+    say(f"ultima {facts['version']}")
+    say(
         f"Python {facts['python']}, torch {facts['torch'] or 'not installed'}, "
         f"extension {'built' if facts['extension'] else 'not built'}, Linux {facts['kernel']} {facts['machine']}"
     )

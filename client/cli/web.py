@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 
 def web(as_json: AsJson = False, socket: Socket = None) -> None:
@@ -15,9 +13,9 @@ def web(as_json: AsJson = False, socket: Socket = None) -> None:
     if as_json:
         print_json({"address": address})
         return
-    typer.echo(address)
+    say(address)
     for line in hints(address):
-        typer.echo(line, err=True)
+        say(line, err=True)
 
 
 def hints(address: str) -> list[str]:

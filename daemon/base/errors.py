@@ -29,6 +29,8 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
+from ultima.v1.words import printable
+
 log = logging.getLogger("ultimad.errors")
 
 
@@ -129,8 +131,12 @@ def status_of(error: Refused) -> grpc.StatusCode:
 def from_rpc(error: grpc.aio.AioRpcError, about: str) -> Refused:
     """What another daemon's refusal means here: the same kind of error, with `about` (whom we asked what) in front."""
     kind = _ERROR.get(error.code(), Internal)
-    details = " ".join((error.details() or error.code().name).split())  # one line, whatever the other side sends
-    return kind(f"{about}: {details}")
+    return kind(f"{about}: {said(error)}")
+
+
+def said(error: grpc.aio.AioRpcError) -> str:
+    """What another daemon says of a call that failed, in one line that a terminal can show, whatever it sends."""
+    return printable(" ".join((error.details() or error.code().name).split()))
 
 
 def from_engine(name: str, about: str, sentence: str) -> Refused:

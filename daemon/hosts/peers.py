@@ -37,6 +37,7 @@ from ultima.daemon.base.errors import (
     Refused,
     Unavailable,
     from_rpc,
+    said,
 )
 from ultima.daemon.base.names import Names
 from ultima.daemon.base.waiting import spawn
@@ -48,6 +49,7 @@ from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.answerer import Answerer
 from ultima.daemon.trust.trust import RENEW_SECONDS, Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc, records_pb2
+from ultima.v1.words import clean
 
 log = logging.getLogger("ultimad.peers")
 
@@ -380,7 +382,9 @@ class Peers:
 
     async def _answer(self, place: Place, call: Awaitable[Answer], about: str) -> Answer:
         try:
-            return await call
+            answer = await call
+            clean(answer)
+            return answer
         except grpc.aio.AioRpcError as error:
             trouble = await self._trouble(place, error)
             raise trouble or from_rpc(error, f"{about} {place}") from None
@@ -487,6 +491,7 @@ class Peers:
             async with self._peer(place, seconds) as stub:
                 stream: Any = stub.Watch(self._request)
                 async for news in stream:
+                    clean(news)
                     if not stands:
                         stands = True
                         on_found()
@@ -495,7 +500,7 @@ class Peers:
             return "it ended the stream"
         except grpc.aio.AioRpcError as error:
             trouble = None if stands else await self._trouble(place, error)
-            return str(trouble or " ".join((error.details() or error.code().name).split()))
+            return str(trouble or said(error))
         except Unavailable as error:
             return str(error)
         except Exception:  # our own mistake, but a peer that nobody watches would be worse

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tests.client.cli import golden
 from ultima.base.errors import DaemonLost, DaemonUnavailable, InvalidArgument, JoinTimeout, UltimaError
-from ultima.cli import main
+from ultima.cli import common, main
 
 runner = CliRunner()
 
@@ -111,3 +111,18 @@ def test_golden__sees_what_was_lost_and_leaves_what_was_added(tmp_path: Path, mo
     for wrong in ({"a": [{"b": 1}], "d": 3}, {"a": [], "d": 3}, {"a": [{"b": 1, "c": 2}], "d": "3"}):
         with pytest.raises(AssertionError, match="lost or changed x\\."):
             golden.check("x", wrong)
+
+
+def test_say__is_what_all_verbs_print_with(capsys: pytest.CaptureFixture[str]) -> None:
+    """So what they repeat of others cannot move the cursor; `top` clears the screen itself."""
+    folder = Path(common.__file__).parent
+    lines = [
+        f"{file.name}: {line.strip()}"
+        for file in sorted(folder.glob("*.py"))
+        for line in file.read_text().splitlines()
+        if re.search(r"\btyper\.(s?echo|style)\b|\bclick\.(s?echo|style)\b|(?<![.\w])print\(", line)
+    ]
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("common.py: typer.echo(printable(") and lines[1] == "top.py: typer.echo(CLEAR, nl=False)"
+    common.say("a\tb\n\x1b[31mred\x9b\r")
+    assert capsys.readouterr().out == "a\tb\n?[31mred??\n"
