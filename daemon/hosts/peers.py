@@ -207,10 +207,13 @@ class Peers:
 
     async def reach(self, place: Place, request: peer_pb2.ReachRequest, seconds: float) -> peer_pb2.ReachResponse:
         """Has another daemon send a few datagrams here, or only say how many came there. Raises Refused."""
-        place = await self._found(place, "reach")
         async with self._peer(place) as stub:
             call = stub.Reach(request, timeout=self._patience(place, seconds))
             return await self._answer(place, call, "try")
+
+    async def find(self, place: Place) -> Place:
+        """A numeric place with the node that answers there. Raises Refused."""
+        return await self._found(place, "")
 
     def restore(self, place: Place, request: peer_pb2.RestoreRequest) -> None:
         """Tells a coordinator that came back what it has forgotten. Nobody waits for it."""

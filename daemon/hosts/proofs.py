@@ -13,7 +13,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from ultima.daemon.base.addresses import same_machine
+from ultima.daemon.base.addresses import numeric, same_machine
 from ultima.daemon.base.errors import Unavailable
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.trust.answerer import Answerer
@@ -39,6 +39,10 @@ class Proofs:
         """Raises Unavailable unless the node of `place`, which calls from `source`, is at that address."""
         if not place.node or same_machine(source, place.address) or self._stands(place):
             return
+        if (address := numeric(place.address)) is None or address.is_loopback:
+            raise Unavailable(
+                f"{place.address}: the call comes from {source}, which is on another host than loopback is"
+            )
         turn = self._turns.setdefault(place.node, asyncio.Lock())
         try:
             async with turn:  # one look at a time, whatever places a node names

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from typing import Any
 
 import grpc
@@ -53,7 +54,10 @@ async def test_check__only_what_does_not_call_from_there_is_looked_at() -> None:
     await checks.check(Place(THIRD, 7, "n1"), "10.0.0.1")  # a watch stands there
     await checks.check(Place(THIRD, 1, ""), "10.0.0.1")  # an insecure daemon
     assert looks.at == []
-    for address in (THIRD, "127.0.0.1", "::1"):
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.9"):
+        with pytest.raises(Unavailable, match="which is on another host than loopback is"):
+            await checks.check(Place(address, 1, "n1"), "10.0.0.1")
+    for address in (THIRD, "192.0.2.8"):
         with pytest.raises(Unavailable, match=r"the call comes from 10\.0\.0\.1, and node 'n1' does not answer"):
             await checks.check(Place(address, 1, "n1"), "10.0.0.1")
     assert looks.at == [Place(THIRD, 1, "n1")], "after one that failed a node is looked for nowhere for a while"
@@ -82,6 +86,7 @@ async def test_job__forms_where_each_address_has_to_be_proven(
 ) -> None:
     """As among hosts that call from another of their addresses than they tell."""
     monkeypatch.setattr(proofs, "same_machine", lambda source, address: False)
+    monkeypatch.setattr(proofs, "numeric", lambda address: ipaddress.ip_address("192.0.2.1"))
     daemons = [await secure(house, authority, f"n{i}") for i in range(3)]
     await house.job(daemons)
     await eventually(lambda: wired(daemons), "paths between all")
