@@ -65,12 +65,19 @@ def get_status(socket: str, job: str = "", timeout_s: float = STATUS_TIMEOUT_S) 
 def examine(socket: str, peers: Sequence[str], timeout_s: float = EXAMINE_TIMEOUT_S) -> list[admin_pb2.Check]:
     """What the daemon finds wrong and right with its host, its jobs and the way to |peers|, each "address[:port]".
 
-    Raises as `get_status`; InvalidArgument for a peer that is no address, UltimaError while another examination runs.
+    Raises as `get_status`; InvalidArgument for a peer that is no address; UltimaError while another examination of this
+    user runs, and for |peers| if he may not attach.
     """
+    who: Sequence[tuple[str, str]] = ()
+    try:
+        who = proof(socket, STATUS_TIMEOUT_S)
+    except UltimaError:
+        if peers:
+            raise
     with channel_to(socket) as channel:
         try:
             response: admin_pb2.ExamineResponse = admin_pb2_grpc.AdminServiceStub(channel).Examine(
-                admin_pb2.ExamineRequest(peers=peers), timeout=timeout_s
+                admin_pb2.ExamineRequest(peers=peers), timeout=timeout_s, metadata=who
             )
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:

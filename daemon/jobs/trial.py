@@ -46,6 +46,10 @@ class Trial:
         """Of this host."""
         return [(info.data_port, info.feedback_port) for info in self._engine.infos]
 
+    async def find(self, place: Place) -> Place:
+        """The place with the node that answers there: all that is asked then is asked of that node."""
+        return await self._peers().find(place)
+
     async def ask(self, place: Place, request: peer_pb2.ReachRequest | None = None) -> peer_pb2.ReachResponse:
         """What another daemon is, and how many strange datagrams came there."""
         return await self._peers().reach(place, request or peer_pb2.ReachRequest(), CALL_SECONDS)

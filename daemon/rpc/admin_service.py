@@ -24,7 +24,7 @@ from ultima.daemon.probe.controller import controller_of
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.history_calls import ReadOps
 from ultima.daemon.rpc.operator_calls import OperatorCalls
-from ultima.daemon.trainers.users import Tokens, check_manage, may_manage
+from ultima.daemon.trainers.users import METADATA_KEY, Tokens, check_manage, may_manage
 from ultima.daemon.trust.trust import Trust
 from ultima.v1 import admin_pb2
 
@@ -113,7 +113,9 @@ class AdminService(OperatorCalls):
     @translated
     async def Examine(self, request: admin_pb2.ExamineRequest, context: Any) -> admin_pb2.ExamineResponse:
         """See admin.proto."""
-        return await self._examiner.examine(request)
+        named = any(key == METADATA_KEY for key, _ in context.invocation_metadata() or ())
+        uid = self._tokens.caller(context) if named or request.peers else None
+        return await self._examiner.examine(request, uid)
 
     def _security(self) -> admin_pb2.Security:
         if self._trust is not None:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import time
 from collections.abc import Callable, Sequence
 
 from ultima.daemon.base.config import DaemonConfig
-from ultima.daemon.base.errors import InvalidArgument, Refused, ResourceExhausted
+from ultima.daemon.base.errors import InvalidArgument, Refused
+from ultima.daemon.base.quota import Quota
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts.host import Place, State
 from ultima.daemon.hosts.peers import Peers
@@ -24,6 +26,9 @@ from ultima.v1.limits import WIRE_VERSION
 
 CLOCK_SECONDS = 1.0  # by which clocks may differ before logs of two hosts are hard to read together
 PEERS_MAX = 64
+EXAMINATIONS_MAX = 8  # at once, of as many users
+ASKED_AT_ONCE = 16  # peers of one examination, over TCP
+PEER_SECONDS = 24.0  # for the datagrams of one peer: eleven calls of trial.CALL_SECONDS, and their flights
 _PEER = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-fA-F:]+)")
 
 
@@ -50,29 +55,34 @@ class Examiner:
     ) -> None:
         self._config, self._engine, self._jobs, self._version = config, engine, jobs, version
         self._trial = Trial(engine, peers)
-        self._busy = False
+        self._quota = Quota("examinations", EXAMINATIONS_MAX, 1)
+        self._turn = asyncio.Lock()
 
-    async def examine(self, request: admin_pb2.ExamineRequest) -> admin_pb2.ExamineResponse:
-        """Looks at this host, its jobs, the peers that are named and those of its jobs. Raises Refused."""
+    async def examine(self, request: admin_pb2.ExamineRequest, uid: int | None) -> admin_pb2.ExamineResponse:
+        """Looks at this host, its jobs, the peers that are named and those of its jobs, for a user; None for somebody.
+        Raises Refused.
+
+        Nobody waits for what another one examines, but for one peer: UDP is tried by turns, because the counts of
+        datagrams do not say whose they were.
+        """
         if len(request.peers) > PEERS_MAX:
             raise InvalidArgument(f"up to {PEERS_MAX} of them")
         named = [parse_peer(text, self._config.port or 29520) for text in request.peers]
-        if self._busy:
-            raise ResourceExhausted("another examination runs on this host; try again when it has ended")
-        self._busy = True
-        try:
+        with self._quota.taken("somebody" if uid is None else f"uid {uid}"):
             jobs = self._jobs.all()
             checks = local_checks.of_host(self._config, self._engine)
             checks += [each for job in jobs for each in local_checks.of_job(job, self._engine, self._jobs)]
             if self._config.bind:
-                tried: list[Tried] = []
-                checks += [each for place in self._places(named, jobs) for each in await self._peer(place, tried)]
+                some, tried = asyncio.Semaphore(ASKED_AT_ONCE), list[Tried]()
+                found = await asyncio.gather(*(self._tcp(place, some) for place in self._places(named, jobs)))
+                for first, place, response in found:
+                    checks += first
+                    if response is not None:
+                        checks += await self._by_turns(place, response, tried)
                 checks += of_udp(tried)
             elif named:
                 why = "this daemon has no `bind`, and no peers"
                 checks.append(check("tcp port", UNKNOWN, why, "start it with --bind ADDRESS", request.peers[0]))
-        finally:
-            self._busy = False
         return admin_pb2.ExamineResponse(checks=checks)
 
     def _places(self, named: Sequence[Place], jobs: Sequence[Job]) -> list[Place]:
@@ -84,25 +94,36 @@ class Examiner:
                     found[host.place] = None
         return list(found)[:PEERS_MAX]
 
-    async def _peer(self, place: Place, tried: list[Tried]) -> list[admin_pb2.Check]:
-        """What is found of a peer; the UDP ports that were tried are added to `tried`."""
+    async def _tcp(
+        self, place: Place, some: asyncio.Semaphore
+    ) -> tuple[list[admin_pb2.Check], Place, peer_pb2.ReachResponse | None]:
+        """What a peer says over TCP, which is asked of `some` at once; with its answer if UDP is to be tried."""
         name, (address, port, _) = str(place), place
-        began = time.time_ns()
         try:
-            first = await self._trial.ask(place)
+            async with some:
+                place = await self._trial.find(place)
+                began = time.time_ns()
+                first = await self._trial.ask(place)
         except Refused as error:
             remedy = f"see whether ultimad runs there, with --bind {address}, and open TCP {port} in its firewall"
-            return [check("tcp port", FAILURE, f"TCP {port} does not answer: {error}", remedy, name)]
+            return [check("tcp port", FAILURE, f"TCP {port} does not answer: {error}", remedy, name)], place, None
         checks = [check("tcp port", OK, f"TCP {port} answers", subject=name)]
         checks.append(_clock(first.clock_ns, began, time.time_ns(), name))
         checks.append(_versions(first, self._version, name))
-        if first.wire_version != WIRE_VERSION:
-            return checks
-        try:
-            checks += await self._udp(place, first, name, tried)
-        except Refused as error:
-            checks.append(check("udp", UNKNOWN, f"it stopped answering over TCP meanwhile: {error}", subject=name))
-        return checks
+        return checks, place, first if first.wire_version == WIRE_VERSION else None
+
+    async def _by_turns(self, place: Place, first: peer_pb2.ReachResponse, tried: list[Tried]) -> list[admin_pb2.Check]:
+        """Tries the UDP ports of a peer when it is its turn; what came of each is added to `tried`."""
+        async with self._turn:
+            try:
+                async with asyncio.timeout(PEER_SECONDS):
+                    return await self._udp(place, first, str(place), tried)
+            except Refused as error:
+                why = f"it stopped answering over TCP meanwhile: {error}"
+            except TimeoutError:
+                why = f"it answers over TCP too slowly: more than {PEER_SECONDS:g} s for all that is asked"
+            tried[:] = [each for each in tried if each.peer != str(place)]  # of some ports alone
+        return [check("udp", UNKNOWN, why, subject=str(place))]
 
     async def _udp(
         self, place: Place, first: peer_pb2.ReachResponse, name: str, tried: list[Tried]

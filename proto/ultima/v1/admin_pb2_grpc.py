@@ -181,7 +181,9 @@ class AdminServiceServicer:
 
     def Examine(self, request, context):
         """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
-        daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+        daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
+        all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
+        no address.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,7 +68,9 @@ class AdminServiceStub:
     """The status again and again, with the events since the last time, until the caller hangs up."""
     Examine: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
-    daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+    daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
+    all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
+    no address.
     """
     OpenPage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
@@ -112,7 +114,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The status again and again, with the events since the last time, until the caller hangs up."""
     Examine: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]  # type: ignore[assignment]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
-    daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+    daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
+    all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
+    no address.
     """
     OpenPage: _aio.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]  # type: ignore[assignment]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
@@ -219,7 +223,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ExamineResponse, _abc.Awaitable[_admin_pb2.ExamineResponse]]:
         """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
-        daemons. One at a time; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is no address.
+        daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
+        all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
+        no address.
         """
 
     @_abc_1.abstractmethod
