@@ -105,6 +105,12 @@ class Examiner:
                 began = time.time_ns()
                 first = await self._trial.ask(place)
         except Refused as error:
+            if loss := local_checks.lossy(self._jobs.all(), self._engine, place):
+                finding = f"TCP {port} is slow too, and did not answer in time: {loss}"
+                remedy = (
+                    "look for a link that is full, and for errors and drops (`ip -s link`), on both hosts and between"
+                )
+                return [check("tcp port", WARNING, finding, remedy, name)], place, None
             remedy = f"see whether ultimad runs there, with --bind {address}, and open TCP {port} in its firewall"
             return [check("tcp port", FAILURE, f"TCP {port} does not answer: {error}", remedy, name)], place, None
         checks = [check("tcp port", OK, f"TCP {port} answers", subject=name)]

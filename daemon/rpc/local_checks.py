@@ -8,10 +8,11 @@ import fcntl
 import socket
 import struct
 from collections import Counter
+from collections.abc import Iterable
 
 from ultima.daemon.base.config import DaemonConfig, shown_bytes
 from ultima.daemon.engine.lanes import Lanes
-from ultima.daemon.hosts.host import Host, State
+from ultima.daemon.hosts.host import Host, Place, State
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.table import JobTable
 from ultima.v1 import admin_pb2
@@ -21,6 +22,7 @@ FAILURE, UNKNOWN = admin_pb2.Check.VERDICT_FAILURE, admin_pb2.Check.VERDICT_UNKN
 
 RECEIVE_BUFFER_BYTES = 8 << 20  # what the engine asks for where the configuration names nothing
 LOSS_SHARE, LOSS_PACKETS = 0.002, 500  # lost of those sent, and how many must have been sent, before it is told
+TCP_SUFFERS_SHARE = 0.1  # lost one way: then one of 150 exchanges fails three times, and a handshake has several
 RECENT_OPS = 64
 TROUBLES = {1: "slow sender", 2: "slow path", 3: "slow receiver", 4: "gone", 5: "udp blocked"}
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
@@ -148,6 +150,21 @@ def _losses(job: Job, engine: Lanes, known: set[int], name: str) -> list[admin_p
             remedy = "look for errors and drops on both interfaces (`ip -s link`) and on the switch between them"
             rows.append(check("loss", WARNING, finding, remedy, name))
     return rows
+
+
+def lossy(jobs: Iterable[Job], engine: Lanes, place: Place) -> str:
+    """What is lost on the way to a daemon, in words, if a host there is up in a job here and so much is lost that TCP
+    suffers from it as well; "" if not."""
+    now = engine.snapshot()
+    for job in jobs:
+        for host, state in job.hosts():
+            if host is job.own or state is not State.UP or host.place[:2] != place[:2]:
+                continue
+            path = now.peer_stats(job.number, host.index)
+            share = path.lost_bytes / path.sent_bytes if path.sent_bytes else 0.0
+            if path.sent_packets >= LOSS_PACKETS and share >= TCP_SUFFERS_SHARE:
+                return f"{host.name} is up in job {job.name}, and {100 * share:.2g} % of the packets to it were lost"
+    return ""
 
 
 def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name: str) -> list[admin_pb2.Check]:
