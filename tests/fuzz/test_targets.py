@@ -20,6 +20,7 @@ TARGETS = {
     "address": 400_000,
     "arena": 800,
     "block": 60_000,
+    "blocks": 300,
     "engine": 1_500,
     "entries": 4_000,
     "packets": 400_000,

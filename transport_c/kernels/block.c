@@ -10,6 +10,11 @@
 
 enum { LOW_BITS_MAX = 15, GRANULE_MAX = UT_BLOCK_GROUP_MAX };
 
+/* ut_block_fit of the largest packet, the least granules and the smallest values that results have. */
+_Static_assert(UT_BLOCK_RUNS_MAX >=
+                   (UT_PACKET_MAX - UT_BLOCK_HEADER - 2) / (UT_GRANULE_ELEMENTS * UT_ANSWER_VALUE_BYTES + UT_BLOCK_RUN),
+               "who is in a block has a run for each of its granules");
+
 static void store16(uint8_t *p, uint32_t x)
 {
     p[0] = (uint8_t)x;

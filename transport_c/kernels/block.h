@@ -35,10 +35,12 @@ enum {
     UT_BLOCK_WHO = 2,
     UT_BLOCK_RUN = 10, /* bytes */
     UT_BLOCK_RUN_GRANULES = UINT16_MAX,
-    UT_BLOCK_RUNS_MAX = UT_PACKET_MAX / 64, /* a granule has 64 bytes or more in the forms in which results travel */
     UT_BLOCK_GROUP_MAX = 256,
     UT_BLOCK_VALUES_MAX = UT_PACKET_MAX, /* of a byte each */
     UT_GRANULE_ELEMENTS = 16,            /* the least */
+    UT_ANSWER_VALUE_BYTES = 2,           /* the least that a value has in the forms in which results travel */
+    /* Runs of one granule each that fit into a block beside their values. */
+    UT_BLOCK_RUNS_MAX = UT_PACKET_MAX / (UT_GRANULE_ELEMENTS * UT_ANSWER_VALUE_BYTES + UT_BLOCK_RUN),
 };
 
 /* A chunk. */

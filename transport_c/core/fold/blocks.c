@@ -137,6 +137,7 @@ static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *sh
     const ut_sparse *p = &f->plan->sparse;
     uint32_t fit = ut_block_fit(shape->group, shape->form, f->payload), run;
     ut_block_who who;
+    assert(fit <= UT_BLOCK_RUNS_MAX);
     who.runs = 0;
     for (uint32_t g = p->told; g < granules && (g == p->told || g - p->told < fit); g += run) {
         uint64_t hosts;
