@@ -65,7 +65,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
     """Runs one daemon until a signal stops it. Raises StartupError."""
     from ultima.daemon.base.config import DaemonConfig, load
     from ultima.daemon.engine.engine import NativeEngine
-    from ultima.daemon.process import memory_max
+    from ultima.daemon.process import doorkeeper, memory_max
     from ultima.daemon.process.address import wait_for_address
     from ultima.daemon.process.reload import reload
     from ultima.daemon.process.server import Daemon
@@ -73,6 +73,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
     def read() -> DaemonConfig:
         return memory_max.fitted(load(flags, os.environ), memory_max.memory_max())
 
+    doorkeeper.raise_limit()
     config = read()
     logging.getLogger().setLevel(config.log_level.upper())
     for handler in logging.getLogger().handlers:

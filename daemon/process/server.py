@@ -7,9 +7,10 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -19,6 +20,7 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.errors import StartFailed
+from ultima.daemon.base.quota import SHARE, Quota
 from ultima.daemon.base.waiting import Changes, spawn
 from ultima.daemon.engine.engine import Engine, EngineConfig
 from ultima.daemon.engine.lanes import Lanes
@@ -37,6 +39,7 @@ from ultima.daemon.observe.progress import judge_all
 from ultima.daemon.probe.initiators import Initiators
 from ultima.daemon.process import memory_max, sdnotify
 from ultima.daemon.process.address import check_port
+from ultima.daemon.process.doorkeeper import IDLE, LOCAL_STREAMS_MAX, Doorkeeper, local_door, peer_door
 from ultima.daemon.process.exposition import Exposition
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.news import Fresh, News
@@ -76,7 +79,6 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 TICK_SECONDS = 1.0
 METRICS_SECONDS = 4.0
 STREAMS_MAX = 1024  # a registration stays open while its job forms, and one daemon may speak for many ranks
-LOCAL_CALLS_MAX = 1024
 HANDSHAKE = "grpc.server_handshake_timeout_ms"
 HANDSHAKE_MS = 2000  # on this host
 
@@ -103,6 +105,15 @@ def state_folder(config: DaemonConfig) -> Path | None:
     """Where the history goes: what the options say, or what systemd gives (StateDirectory=); None for memory only."""
     named = config.state_dir or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc]
+    """Answers who asks. Nobody may wait for news, as each who does would hold a call for ever; gRPC's own clients take
+    that for a server that is well."""
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        """See health.proto."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only Check is answered here")
 
 
 class Daemon:
@@ -164,15 +175,19 @@ class Daemon:
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
         self._tuning = Tuning(self.jobs, lambda: self._peers)
-        self.health = health.aio.HealthServicer()
+        self.health = Health()
 
+        self.gate = Gate(self.trust, Quota("calls of other daemons", CALLS_MAX - CALLS_MAX // SHARE))
         self._remote = grpc.aio.server(
             options=(
-                *(*OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
+                *(*OPTIONS, IDLE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)),
                 (HANDSHAKE, round(1000 * exchange(RoundTrip()))),  # with nobody knows whom
                 *(SERVER_OPTIONS if self.trust is not None else ()),
             ),
-            interceptors=(Fresh(self.news.settle), *((Gate(self.trust),) if self.trust is not None else ())),
+            interceptors=(
+                Fresh(self.news.settle),
+                self.gate,
+            ),
             maximum_concurrent_rpcs=CALLS_MAX,
         )
         parts = self._coordinator, self.jobs, self._tuning, self._watchers, self.initiators
@@ -188,9 +203,11 @@ class Daemon:
                 raise StartFailed(f"bind = {config.bind!r}, port = {config.port}: {error}") from None
 
         self._local = grpc.aio.server(
-            options=((HANDSHAKE, HANDSHAKE_MS), ("grpc.max_receive_message_length", 1 << 20)),
+            options=(
+                *((HANDSHAKE, HANDSHAKE_MS), IDLE, ("grpc.max_receive_message_length", 1 << 20)),
+                ("grpc.max_concurrent_streams", LOCAL_STREAMS_MAX),
+            ),
             interceptors=(Fresh(self.news.settle),),
-            maximum_concurrent_rpcs=LOCAL_CALLS_MAX,
         )
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(
             TrainerService(self.attach, self.jobs, config, self.grpc_port), self._local
@@ -238,6 +255,7 @@ class Daemon:
         for service in (TRAINER, ADMIN, PEER):
             await self.health.set(service, health_pb2.HealthCheckResponse.SERVING)
         self.news.listen()
+        self._tasks.append(spawn(self._doorkeeper().run(), "doors"))
         self._tasks.append(spawn(self._tick(), "tick"))
         if config.bind:
             self._tasks.append(spawn(self.hearing.run(), "hearing"))
@@ -246,6 +264,13 @@ class Daemon:
         self._note("daemon_started", f"ultimad {self.version} is ready, pid {os.getpid()}")
         self.keeper.start()
         self._tasks.append(spawn(self._look(), "gauges"))
+
+    def _doorkeeper(self) -> Doorkeeper:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        doors = [local_door(str(self.config.socket), descriptors)]
+        if self.config.bind:
+            doors.append(peer_door(self.grpc_port, descriptors))
+        return Doorkeeper(*doors)
 
     async def _open_site(self) -> Site:
         """The status page. What it needs is loaded here, so that a daemon without one does not have it in memory."""

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between the network and every handler: the name in the caller's certificate.
+"""What stands between the network and every handler: the name in the caller's certificate, and how many calls he has.
 
 TLS has let nobody in without a certificate of one of our authorities. An authority may have issued others than those of
 nodes, or of other clusters; they are turned away here, whatever the method, so that no handler can forget to ask.
+
+A call counts from its first byte. gRPC calls an ordinary handler only when the request is there, and has a bound for
+all calls together, so whoever began calls and never sent a request would take the places of all. Here each handler is
+one that reads its request itself; to the caller there is no difference.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,9 +20,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ultima.daemon.base.errors import PermissionDenied, abort
+from ultima.daemon.base.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, Refused, abort
+from ultima.daemon.base.quota import Quota
 from ultima.daemon.trust.trust import Trust
 from ultima.v1.nodes import node_of
+
+REQUEST_SECONDS = 5.0  # from the beginning of a call to its request, which are one write of the caller
 
 
 def caller_node(context: Any, trust: Trust | None) -> str:
@@ -39,8 +48,9 @@ def caller_node(context: Any, trust: Trust | None) -> str:
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """See the module."""
 
-    def __init__(self, trust: Trust) -> None:
-        self._trust = trust
+    def __init__(self, trust: Trust | None, calls: Quota) -> None:
+        """Callers are told apart by their nodes, or by their addresses where nobody is authenticated (None)."""
+        self._trust, self._calls = trust, calls
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Wraps the handler of a call that begins."""
@@ -48,28 +58,47 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if handler is None:
             return None
 
-        async def unary(request: Any, context: Any) -> Any:
-            await self._check(context)
-            return await handler.unary_unary(request, context)
+        async def unary(requests: Any, context: Any) -> Any:
+            with await self._entered(context):
+                return await handler.unary_unary(await _only(requests, context), context)
 
-        async def generator(request: Any, context: Any) -> Any:
-            await self._check(context)
-            async for answer in handler.unary_stream(request, context):
-                yield answer
+        async def generator(requests: Any, context: Any) -> Any:
+            with await self._entered(context):
+                async for answer in handler.unary_stream(await _only(requests, context), context):
+                    yield answer
 
-        async def writer(request: Any, context: Any) -> Any:
-            await self._check(context)
-            await handler.unary_stream(request, context)
+        async def writer(requests: Any, context: Any) -> Any:
+            with await self._entered(context):
+                await handler.unary_stream(await _only(requests, context), context)
 
         assert not handler.request_streaming  # no service between daemons takes a stream
         coding = handler.request_deserializer, handler.response_serializer
         if handler.response_streaming:
             yields = inspect.isasyncgenfunction(handler.unary_stream)
-            return grpc.unary_stream_rpc_method_handler(generator if yields else writer, *coding)
-        return grpc.unary_unary_rpc_method_handler(unary, *coding)
+            return grpc.stream_stream_rpc_method_handler(generator if yields else writer, *coding)
+        return grpc.stream_unary_rpc_method_handler(unary, *coding)
 
-    async def _check(self, context: Any) -> None:
+    async def _entered(self, context: Any) -> contextlib.ExitStack:
+        """Counts one more call of the caller, as long as the context."""
         try:
-            caller_node(context, self._trust)
-        except PermissionDenied as error:
+            counted = contextlib.ExitStack()
+            counted.enter_context(self._calls.taken(caller_node(context, self._trust) or _address(context)))
+        except Refused as error:
             await abort(context, error)
+        return counted
+
+
+async def _only(requests: Any, context: Any) -> Any:
+    """The one request of a call, which has to come soon."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            async for request in requests:
+                return request
+    except TimeoutError:
+        await abort(context, DeadlineExceeded(f"the request did not come within {REQUEST_SECONDS:g} s"))
+    await abort(context, InvalidArgument("the call ended without a request"))
+
+
+def _address(context: Any) -> str:
+    """As gRPC writes it, without the port."""
+    return str(context.peer()).rpartition(":")[0]

@@ -36,6 +36,38 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
+# The same, as fast as told and for as long as told: each connection is held until the daemon or two seconds end it.
+FLOOD = """
+import collections, resource, select, socket, sys, time
+address, port, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held, begun, opened = collections.deque(), time.monotonic(), 0
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    now = time.monotonic()
+    while opened < (now - begun) * rate:
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.connect_ex((address, port))
+        held.append((now, connection))
+        opened += 1
+        if opened == 2 * rate:
+            print("held", flush=True)
+    while held and now - held[0][0] > 2:
+        held.popleft()[1].close()
+"""
+
+
+@contextlib.contextmanager
+def few_descriptors(allowed: int) -> Iterator[None]:
+    """This process, and so the daemons in it, may open no more than so many files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
 
 @contextlib.contextmanager
 def descriptors(wanted: int) -> Iterator[int]:
@@ -50,9 +82,9 @@ def descriptors(wanted: int) -> Iterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def held_open(daemon: Daemon, count: int) -> AsyncIterator[None]:
+async def held_open(daemon: Daemon, count: int, script: str = STRANGERS) -> AsyncIterator[None]:
     """So many half-open connections to a daemon."""
-    arguments = ["-c", STRANGERS, daemon.config.bind, str(daemon.grpc_port), str(count)]
+    arguments = ["-c", script, daemon.config.bind, str(daemon.grpc_port), str(count)]
     strangers = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
     try:
         assert strangers.stdout is not None and await strangers.stdout.readline() == b"held\n"
@@ -73,4 +105,15 @@ async def test_join__while_strangers_hold_connections_half_open(house: House, co
             began = time.monotonic()
             await house.job(daemons)
             print(f"{count} half-open connections: two daemons joined in {time.monotonic() - began:.3f} s")
+            assert wired(daemons)
+
+
+async def test_join__where_strangers_could_take_all_descriptors(house: House) -> None:
+    """A daemon that somebody starts by hand has 1024 of them, and this flood holds more than that at any time."""
+    authority = Authority()
+    with few_descriptors(1024):
+        daemons = [await house.daemon(f"n{i}", tls=papers(house.folder, f"n{i}", authority).environment)
+                   for i in range(2)]  # fmt: skip
+        async with held_open(daemons[0], 800, FLOOD):
+            await house.job(daemons)
             assert wired(daemons)
