@@ -48,9 +48,10 @@ def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.A
     """The status every so many seconds, with the events since the last time. Raises InvalidArgument for a job that is
     not here, and as `get_config`; ends only so."""
     request = admin_pb2.AdminServiceWatchRequest(interval_ms=round(interval_s * 1000), job=job)
+    who = proof(socket, STATUS_TIMEOUT_S)
     with channel_to(socket) as channel:
         try:
-            yield from admin_pb2_grpc.AdminServiceStub(channel).Watch(request)
+            yield from admin_pb2_grpc.AdminServiceStub(channel).Watch(request, metadata=who)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise InvalidArgument("--job", job, f"a job on this host ({error.details()})") from None

@@ -60,10 +60,11 @@ def get_events(
 ) -> Iterator[admin_pb2.HostEvent]:
     """What has happened in that time, oldest first; with |follow| it goes on as more happens. Raises as `get_ops`."""
     request = admin_pb2.GetEventsRequest(job=job, since_ns=since_ns, until_ns=until_ns, follow=follow)
+    who = proof(socket, OPS_TIMEOUT_S) if follow else ()
     with channel_to(socket, _ANSWER_BYTES_MAX) as channel:
         try:
             stream = admin_pb2_grpc.AdminServiceStub(channel).GetEvents(
-                request, timeout=None if follow else OPS_TIMEOUT_S
+                request, timeout=None if follow else OPS_TIMEOUT_S, metadata=who
             )
             for answer in stream:
                 yield from answer.events

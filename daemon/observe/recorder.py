@@ -38,7 +38,7 @@ class Recorder:
         self._lives: dict[int, JobRecord] = {}
         """Those that run, by the number of the life."""
         self._past: OrderedDict[int, JobRecord] = OrderedDict()
-        self._left_minutes: deque[tuple[Life, Minute]] = deque(maxlen=LEFT_MINUTES_MAX)
+        self._left_minutes: deque[tuple[Life, Minute]] = deque()
 
     # ---- ops as they end ----
 
@@ -55,6 +55,9 @@ class Recorder:
         if life is None or self._lives.pop(life.number, None) is None:
             return
         self._left_minutes.extend((life, minute) for minute in record.take_minutes())
+        while len(self._left_minutes) > LEFT_MINUTES_MAX:
+            ((most, _),) = Counter(each.uid for each, _ in self._left_minutes).most_common(1)
+            self._left_minutes.remove(next(left for left in self._left_minutes if left[0].uid == most))
         self._past[life.number] = record
         if len(self._past) > ENDED_MAX:
             owners = {number: each.life.uid for number, each in self._past.items() if each.life is not None}

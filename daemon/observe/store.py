@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,10 @@ CREATE INDEX minutes_by_time ON minutes (start_ns);
 CREATE TABLE events (at_ns INTEGER, kind TEXT, job TEXT, text TEXT, level TEXT);
 CREATE INDEX events_by_time ON events (at_ns);
 """
+_LIVES_BY_JOB = "CREATE INDEX IF NOT EXISTS lives_by_job ON lives (job, began_ns)"
+# Of an event whose job nobody knows, as of what is the daemon's own: NULL.
+_OWNER_OF_MINUTE = "(SELECT uid FROM lives WHERE lives.life = minutes.life)"
+_OWNER_OF_EVENT = "(SELECT uid FROM lives WHERE lives.job = events.job ORDER BY began_ns DESC LIMIT 1)"
 _TABLES = ("lives", "minutes", "events")
 
 
@@ -105,8 +110,10 @@ class Store:
             db.execute(f"PRAGMA max_page_count = {self._pages_max}")
             db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             if version == 0:
-                db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-            elif version != VERSION:
+                db.executescript(f"BEGIN; {_SCHEMA} {_LIVES_BY_JOB}; PRAGMA user_version = {VERSION}; COMMIT;")
+            elif version == VERSION:
+                db.execute(_LIVES_BY_JOB)
+            else:
                 raise sqlite3.DatabaseError(f"version {version} of the history; this release writes {VERSION}")
         except BaseException:
             db.close()
@@ -203,17 +210,20 @@ class Store:
             )
 
     def _make_room(self) -> bool:
-        """Forgets the oldest quarter. False if there is nothing."""
-        cuts: list[int] = []
-        for table, column in (("minutes", "start_ns"), ("events", "at_ns")):
-            (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
-            if count:
-                row = self._db.execute(
-                    f"SELECT {column} FROM {table} ORDER BY {column} LIMIT 1 OFFSET ?", (count // 4,)
-                ).fetchone()
-                self._db.execute(f"DELETE FROM {table} WHERE {column} <= ?", row)
-                cuts.append(row[0])
-        return bool(cuts)
+        """Forgets a quarter: the oldest of those users who have most, so that nobody washes away what others have.
+        False if there is nothing."""
+        gone = False
+        for table, time, owner in (("minutes", "start_ns", _OWNER_OF_MINUTE), ("events", "at_ns", _OWNER_OF_EVENT)):
+            counts = dict(self._db.execute(f"SELECT {owner} AS owner, count(*) FROM {table} GROUP BY owner"))
+            for uid, many in _surplus(counts, sum(counts.values()) // 4 + 1).items():
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE rowid IN"
+                    f" (SELECT rowid FROM {table} WHERE {owner} IS ? ORDER BY {time}, rowid LIMIT ?)",
+                    (uid, many),
+                )
+                gone = True
+        self._db.execute("DELETE FROM lives WHERE life NOT IN (SELECT life FROM minutes)")
+        return gone
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -225,3 +235,12 @@ class Store:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+
+def _surplus(counts: Mapping[int | None, int], wanted: int) -> dict[int | None, int]:
+    """How many of whose go, `wanted` in all or a few more: from those who have most, down to the same number each."""
+    most = max(counts.values(), default=0)
+    # The level, turned round so that it grows: the number that goes grows with it.
+    cut = bisect_left(range(most + 1), wanted, key=lambda cut: sum(max(0, n - most + cut) for n in counts.values()))
+    level = max(0, most - cut)
+    return {owner: count - level for owner, count in counts.items() if count > level}

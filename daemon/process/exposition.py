@@ -3,16 +3,19 @@
 
 It is off unless `metrics` names where: a port of loopback, or a unix socket. On a port it answers only to who asks for
 a name of loopback (`Host:`), so that no page in somebody's browser can read it under another name. A few askers are
-served at once; one that is slow is hung up on.
+served at once, one answer each. Any user of the host may knock at a port, so who has not said what he wants makes room
+for the next, the oldest first, and nobody has more than a few seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from typing import Any
 from ultima.daemon.base.errors import StartFailed
 
 AT_ONCE = 8
-CLIENT_SECONDS = 5.0
+CLIENT_SECONDS = 5.0  # for all of one connection
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -32,6 +35,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Tcp | _Unix
 
     def do_GET(self) -> None:
+        self.server.has_asked(self.request)
         if self.server.names and (self.headers.get("Host") or "").rpartition(":")[0] not in self.server.names:
             self._answer(421, b"this is for loopback alone\n")
         elif self.path.partition("?")[0] != "/metrics":
@@ -46,6 +50,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
@@ -62,23 +67,78 @@ class _Bounded(socketserver.ThreadingMixIn):
     text: Callable[[], bytes]
 
     def __init__(self, *arguments: Any) -> None:
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._lock = threading.Lock()
+        self._served: dict[Any, float] = {}
+        """Connections and when each began, the oldest first."""
+        self._asking: dict[Any, None] = {}
+        """Of these, the ones that have not asked yet."""
         super().__init__(*arguments)
 
+    def has_asked(self, request: Any) -> None:
+        """What is wanted on a connection is known."""
+        with self._lock:
+            self._asking.pop(request, None)
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
+        with self._lock:
+            full = len(self._served) >= AT_ONCE
+            oldest = next(iter(self._asking), None) if full else None
+            refused = full and oldest is None
+            if oldest is not None:
+                self._end(oldest)
+            if not refused:
+                self._served[request] = time.monotonic()
+                self._asking[request] = None
+        if refused:
             self.shutdown_request(request)  # type: ignore[attr-defined]
-            return
-        super().process_request(request, client_address)
+        else:
+            super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            with self._lock:
+                self._forget(request)
+
+    def service_actions(self) -> None:
+        """Between two connections, and a few times a second: ends those whose time is over."""
+        with self._lock:
+            began = time.monotonic() - CLIENT_SECONDS
+            for request in [request for request, since in self._served.items() if since < began]:
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Its thread hears of it, and closes the connection."""
+        self._forget(request)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, request: Any) -> None:
+        self._served.pop(request, None)
+        self._asking.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: the asker went away."""
+
+
+class _Shared:
+    """One text for all who ask at the same time: it is never older than a question, and is made by one thread."""
+
+    def __init__(self, text: Callable[[], bytes]) -> None:
+        self._make = text
+        self._making = threading.Lock()
+        self._begun, self._text = 0.0, b""
+
+    def text(self) -> bytes:
+        """Raises TimeoutError."""
+        asked = time.monotonic()
+        with self._making:
+            if self._begun < asked or not self._text:
+                begun = time.monotonic()
+                self._text = self._make()
+                self._begun = begun
+            return self._text
 
 
 class _Tcp(_Bounded, socketserver.TCPServer):
@@ -105,7 +165,7 @@ class Exposition:
             self._server = self._listening(where)
         except OSError as error:
             raise StartFailed(f"metrics = {where!r}: {error.strerror}") from None
-        self._server.text = text
+        self._server.text = _Shared(text).text
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True)
         self._thread.start()
 

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from ultima.daemon.base.errors import InvalidArgument, NotFound, Refused, ResourceExhausted, abort, translated
+from ultima.daemon.base.errors import InvalidArgument, NotFound, Refused, abort, translated
+from ultima.daemon.base.quota import Quota
 from ultima.daemon.hosts.host import Host, Place
 from ultima.daemon.observe.events import HostEvent
 from ultima.daemon.observe.keeper import Keeper
@@ -18,6 +20,7 @@ from ultima.v1 import admin_pb2, admin_pb2_grpc, peer_pb2, records_pb2
 
 EVENTS_MAX, EVENTS_EACH = 20_000, 500
 MINUTES_MAX = 20_000
+FOLLOWERS_MAX = 32
 FOREVER_NS = 2**63 - 1
 READ_SECONDS = 5.0  # for another host to tell what it has recorded
 
@@ -30,6 +33,7 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
     def __init__(self, keeper: Keeper, recorder: Recorder, tokens: Tokens, read_ops: ReadOps) -> None:
         """`read_ops` asks the daemon at a place."""
         self._keeper, self._recorder, self._tokens, self._read_ops = keeper, recorder, tokens, read_ops
+        self._followers = Quota("followers of events", FOLLOWERS_MAX, FOLLOWERS_MAX // 4)
 
     @translated
     async def GetOps(self, request: admin_pb2.GetOpsRequest, context: Any) -> admin_pb2.GetOpsResponse:
@@ -54,20 +58,22 @@ class HistoryCalls(admin_pb2_grpc.AdminServiceServicer):
     ) -> AsyncIterator[admin_pb2.GetEventsResponse]:
         """See admin.proto."""
         try:
-            since, until = bounds(request.since_ns, request.until_ns)
-            await self._check_known(request.job)
-            last = self._recorder.events.last
-            past = await self._keeper.ask(lambda store: store.events(request.job, since, until, EVENTS_MAX))
-            for at in range(0, len(past), EVENTS_EACH):
-                yield admin_pb2.GetEventsResponse(events=[event_message(each) for each in past[at : at + EVENTS_EACH]])
-            if not request.follow:
-                return
-            async for news in self._recorder.events.follow(last):
-                found = [event_message(event) for event in news if request.job in ("", event.job)]
-                if found:
-                    yield admin_pb2.GetEventsResponse(events=found)
-        except BlockingIOError as error:
-            await abort(context, ResourceExhausted(str(error)))
+            with contextlib.ExitStack() as following:
+                if request.follow:
+                    following.enter_context(self._followers.taken(f"uid {self._tokens.caller(context)}"))
+                since, until = bounds(request.since_ns, request.until_ns)
+                await self._check_known(request.job)
+                last = self._recorder.events.last
+                past = await self._keeper.ask(lambda store: store.events(request.job, since, until, EVENTS_MAX))
+                for at in range(0, len(past), EVENTS_EACH):
+                    told = [event_message(each) for each in past[at : at + EVENTS_EACH]]
+                    yield admin_pb2.GetEventsResponse(events=told)
+                if not request.follow:
+                    return
+                async for news in self._recorder.events.follow(last):
+                    found = [event_message(event) for event in news if request.job in ("", event.job)]
+                    if found:
+                        yield admin_pb2.GetEventsResponse(events=found)
         except Refused as error:
             await abort(context, error)
 

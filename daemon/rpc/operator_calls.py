@@ -16,10 +16,10 @@ from ultima.daemon.base.errors import (
     InvalidArgument,
     PermissionDenied,
     Refused,
-    ResourceExhausted,
     abort,
     translated,
 )
+from ultima.daemon.base.quota import Quota
 from ultima.daemon.base.waiting import spawn
 from ultima.daemon.observe.keeper import Keeper
 from ultima.daemon.observe.metrics import Facts
@@ -52,7 +52,7 @@ class OperatorCalls(HistoryCalls):
         """`facts` is what the metrics show now; `page` a fresh address of the status page, empty if there is none."""
         super().__init__(keeper, recorder, tokens, read_ops)
         self._config, self._facts, self._page = config, facts, page
-        self._watchers = 0
+        self._watches = Quota("watches", WATCHERS_MAX, WATCHERS_MAX // 4)
         self._level_back: asyncio.Task[None] | None = None
 
     def status(self, job: str) -> admin_pb2.GetStatusResponse:
@@ -115,10 +115,7 @@ class OperatorCalls(HistoryCalls):
             if not INTERVAL_MS_MIN <= request.interval_ms <= INTERVAL_MS_MAX:
                 allowed = f"{INTERVAL_MS_MIN} to {INTERVAL_MS_MAX}"
                 raise InvalidArgument(f"interval_ms = {request.interval_ms}: allowed: {allowed}")
-            if self._watchers >= WATCHERS_MAX:
-                raise ResourceExhausted(f"{WATCHERS_MAX} watch this daemon already")
-            self._watchers += 1
-            try:
+            with self._watches.taken(f"uid {self._tokens.caller(context)}"):
                 last = max(self._recorder.events.last - 20, 0)
                 while True:
                     news = self._recorder.events.after(last)
@@ -127,8 +124,6 @@ class OperatorCalls(HistoryCalls):
                         status=self.status(request.job), events=[event_message(event) for event in news]
                     )
                     await asyncio.sleep(request.interval_ms / 1e3)
-            finally:
-                self._watchers -= 1
         except Refused as error:
             await abort(context, error)
 

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from ultima.daemon.web.guard import SESSION_SECONDS, Guard
 
 CONNECTIONS_MAX = 32
 HELLO_SECONDS = 10.0  # for the first request of a connection
+KEEP_SECONDS = 5.0  # until the next request of a connection
 WRITE_SECONDS = 10.0  # for a picture to leave
 NONCE = "{{nonce}}"
 ASK = "run `ultima web` on this host: it prints an address that opens the page once\n"
@@ -40,8 +42,8 @@ class Site:
         self._where, self._feed, self._guard = where, feed, guard
         self._path = Path(where.removeprefix("unix:")) if where.startswith("unix:") else None
         self._page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-        self._silent: set[web.RequestHandler] = set()
-        """Connections that have asked for nothing yet."""
+        self._strange: dict[web.RequestHandler, None] = {}
+        """Connections that have not shown yet that they may look, the oldest first."""
         self.port = 0
         """Of TCP."""
 
@@ -62,7 +64,8 @@ class Site:
         app.router.add_get("/feed", self._pictures, allow_head=False)
         app.router.add_get("/ready", self._ready, allow_head=False)
         app.on_response_prepare.append(_headers)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5, logger=log)
+        times: dict[str, Any] = {"shutdown_timeout": 0.5, "keepalive_timeout": KEEP_SECONDS}
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=log, **times)
         await self._runner.setup()
         try:
             listener = self._listener()
@@ -106,22 +109,35 @@ class Site:
         return listener
 
     def _connection(self) -> asyncio.BaseProtocol:
-        """What answers a new connection. Beyond the bound it is hung up on, as is one that never asks for anything."""
+        """What answers a new connection. Where there are too many, the oldest that has not shown that it may look makes
+        room; as is one that never does, it is hung up on."""
         server = self._runner.server
-        if server is None or len(server.connections) >= CONNECTIONS_MAX:
+        if server is None:
             return _HungUp()
+        if len(server.connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._strange), None)
+            if oldest is None:
+                return _HungUp()
+            self._end(oldest)
         protocol = server()
-        self._silent.add(protocol)
-        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._reap, protocol)
+        self._strange[protocol] = None
+        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._end, protocol)
         return protocol
 
-    def _reap(self, protocol: web.RequestHandler) -> None:
-        if protocol in self._silent and isinstance(protocol.transport, asyncio.Transport):
-            protocol.transport.abort()
-        self._silent.discard(protocol)
+    def _end(self, protocol: web.RequestHandler) -> None:
+        """Hangs up on a connection if it still has not shown that it may look."""
+        if protocol in self._strange:
+            del self._strange[protocol]
+            if isinstance(protocol.transport, asyncio.Transport):
+                protocol.transport.abort()
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._silent.discard(request.protocol)
+        answer = await self._answer(request, handler)
+        if answer.status >= 400:
+            answer.force_close()
+        return answer
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         headers = request.headers
         refused = self._guard.refusal(
             request.method, headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")
@@ -133,6 +149,7 @@ class Site:
             return self._entered(request.query["token"])
         if not self._guard.known(request.cookies.get(self._cookie)):
             return web.Response(status=401, text=ASK)
+        self._strange.pop(request.protocol, None)
         return await handler(request)
 
     def _entered(self, token: str) -> web.Response:

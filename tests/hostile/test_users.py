@@ -65,6 +65,41 @@ async def refused(call: Any, code: grpc.StatusCode, *words: str) -> None:
         assert word in str(caught.value.details())
 
 
+async def streams_of(stub: Any, name: str, daemon: Daemon, uid: int | None, count: int) -> list[Any]:
+    """So many open streams of a user, each of which has told something."""
+    opened = []
+    for _ in range(count):
+        who = await proof(daemon.config.attach_socket, uid)
+        if name == "Watch":
+            call = stub.Watch(admin_pb2.AdminServiceWatchRequest(interval_ms=200), metadata=who)
+        else:
+            call = stub.GetEvents(admin_pb2.GetEventsRequest(follow=True), metadata=who)
+        await asyncio.wait_for(call.read(), HOSTS_SECONDS)
+        opened.append(call)
+    return opened
+
+
+@pytest.mark.parametrize(("name", "most"), [("Watch", 4), ("GetEvents", 8)])
+async def test_streams__one_user_leaves_room(daemon: Daemon, name: str, most: int) -> None:
+    async with local_channel(daemon.config.socket) as channel:
+        stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
+        opened = await streams_of(stub, name, daemon, OWNER, most)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await streams_of(stub, name, daemon, OWNER, 1)
+        assert caught.value.code() is CODE.RESOURCE_EXHAUSTED and f"uid {OWNER} has {most}" in str(caught.value)
+        opened += await streams_of(stub, name, daemon, OTHER, 1)
+        opened.pop(0).cancel()
+        for _ in range(100):  # what was taken is given back, as soon as the daemon hears of the hang-up
+            try:
+                opened += await streams_of(stub, name, daemon, OWNER, 1)
+                break
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.05)
+        assert len(opened) == most + 1
+        for call in opened:
+            call.cancel()
+
+
 FOREIGN = (f"job 'job' belongs to uid {OWNER}", f"this is uid {OTHER}", "use that user, or root")
 
 

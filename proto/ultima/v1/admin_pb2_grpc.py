@@ -138,7 +138,8 @@ class AdminServiceServicer:
 
     def GetEvents(self, request, context):
         """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
-        up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+        up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
+        INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,7 +174,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The status again and again, with the events since the last time, until the caller hangs up.
+        """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
+        is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

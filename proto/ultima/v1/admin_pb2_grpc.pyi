@@ -54,7 +54,8 @@ class AdminServiceStub:
     """
     GetEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]
     """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
-    up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+    up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
+    INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
     """
     GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
@@ -65,7 +66,9 @@ class AdminServiceStub:
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]
-    """The status again and again, with the events since the last time, until the caller hangs up."""
+    """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
+    is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
+    """
     Examine: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
@@ -100,7 +103,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]  # type: ignore[assignment]
     """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
-    up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+    up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
+    INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
     """
     GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
@@ -111,7 +115,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
-    """The status again and again, with the events since the last time, until the caller hangs up."""
+    """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
+    is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
+    """
     Examine: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]  # type: ignore[assignment]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
@@ -173,7 +179,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.GetEventsResponse], _abc.AsyncIterator[_admin_pb2.GetEventsResponse]]:
         """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
-        up. Of the jobs of all users, as GetStatus. INVALID_ARGUMENT: the times are in the wrong order.
+        up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
+        INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
         """
 
     @_abc_1.abstractmethod
@@ -214,7 +221,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.AdminServiceWatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.AdminServiceWatchResponse], _abc.AsyncIterator[_admin_pb2.AdminServiceWatchResponse]]:
-        """The status again and again, with the events since the last time, until the caller hangs up."""
+        """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
+        is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
+        """
 
     @_abc_1.abstractmethod
     def Examine(

@@ -2,6 +2,7 @@
 """The metrics: their names, labels and number, and that Prometheus's own tool has nothing to say about them."""
 
 import asyncio
+import contextlib
 import http.client
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from ultima.daemon.base.errors import StartupError
 from ultima.daemon.engine.engine import PeerStats, Status
 from ultima.daemon.observe.metrics_text import OTHER, PEERS_MAX, SERIES_MAX, render
 from ultima.daemon.observe.totals import Totals
+from ultima.daemon.process import exposition
+from ultima.daemon.process.exposition import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -117,14 +120,44 @@ async def test_exposition__on_a_unix_socket_that_goes_with_the_daemon(house: Hou
     assert not path.exists()
 
 
-async def test_exposition__askers_who_say_nothing_hold_nobody_up(house: House) -> None:
+async def test_exposition__askers_who_do_not_finish_make_room(house: House) -> None:
+    """Any user of the host may knock, with many connections and a word now and then. Prometheus is answered."""
     daemon = await house.daemon(metrics="127.0.0.1:0")
     assert daemon.exposition is not None
     port = daemon.exposition.port
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
-    assert (await asyncio.to_thread(ask, port))[0] == 200
-    for each in silent:
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * AT_ONCE)]
+    for number in range(6):
+        for each in slow:
+            with contextlib.suppress(OSError):
+                each.send(b"GET /metrics HTTP/1.1\r\n" if not number else b"X: y\r\n")
+        assert (await asyncio.to_thread(ask, port))[0] == 200
+    for each in slow:
         each.close()
+
+
+async def test_exposition__a_connection_has_one_answer_and_a_few_seconds(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exposition, "CLIENT_SECONDS", 0.5)
+    daemon = await house.daemon(metrics="127.0.0.1:0")
+    assert daemon.exposition is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.exposition.port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost:1\r\n\r\n" * 2)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.count(b"HTTP/1.1 200 ") == 1 and b"Connection: close" in answer
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.exposition.port)
+    ended = asyncio.ensure_future(reader.read())
+    with contextlib.suppress(ConnectionError):  # a word in each read's time, and never a whole request
+        for _ in range(100):
+            writer.write(b"GET /metrics HTTP/1.1\r\n" if _ == 0 else b"X: y\r\n")
+            await writer.drain()
+            await asyncio.wait({ended}, timeout=0.1)
+            if ended.done():
+                break
+    assert ended.done()
+    await asyncio.gather(ended, return_exceptions=True)
+    writer.close()
 
 
 async def test_exposition__a_port_that_is_taken_or_not_of_loopback(house: House) -> None:

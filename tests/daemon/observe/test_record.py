@@ -6,8 +6,6 @@ import re
 import tracemalloc
 from pathlib import Path
 
-import pytest
-
 from tests.daemon.observe.test_recorder import raw_receipt
 from ultima.daemon.engine.engine import NOBODY as NO_HOST
 from ultima.daemon.engine.engine import Event, EventKind, Status
@@ -230,15 +228,3 @@ async def test_events__followers_get_each_event_once() -> None:
         events.note("a", text)
     assert [event.text for event in await anext(stream)] == ["one", "two"]
     await stream.aclose()
-
-
-async def test_events__only_so_many_may_follow() -> None:
-    events = EventLog()
-    events.note("a", "before")
-    streams = [events.follow(0) for _ in range(33)]
-    for stream in streams[:32]:
-        await anext(stream)
-    with pytest.raises(BlockingIOError, match="32 follow"):
-        await anext(streams[32])
-    for stream in streams:
-        await stream.aclose()

@@ -5,6 +5,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ultima.daemon.observe.events import HostEvent
 from ultima.daemon.observe.keeper import FLUSH_SECONDS, Keeper
 from ultima.daemon.observe.record import JobRecord
 from ultima.daemon.observe.recorder import Recorder, life_row
-from ultima.daemon.observe.store import AGE_MAX_NS, BYTES_MAX, FILE, PAGES_MAX, Batch, MinuteRow, Store
+from ultima.daemon.observe.store import AGE_MAX_NS, BYTES_MAX, FILE, PAGES_MAX, Batch, MinuteRow, Store, _surplus
 from ultima.v1 import admin_pb2
 
 FOREVER = 2**62
@@ -52,6 +53,35 @@ def test_store__what_is_too_old_goes(tmp_path: Path) -> None:
     store.prune(now)
     assert [row.start_ns for _, row in store.minutes("", 0, FOREVER, 10)] == [new]
     assert [event.at_ns for event in store.events("", 0, FOREVER, 10)] == [new]
+
+
+def test_surplus__from_those_who_have_most() -> None:
+    for counts, wanted, gone in (
+        ({}, 1, {}),
+        ({1: 3}, 1, {1: 1}),
+        ({1: 10, 2: 4}, 5, {1: 5}),
+        ({1: 10, 2: 8, None: 1}, 6, {1: 4, 2: 2}),
+        ({1: 2, 2: 2}, 9, {1: 2, 2: 2}),
+    ):
+        assert _surplus(counts, wanted) == gone, (counts, wanted)
+
+
+def test_store__one_user_does_not_wash_away_what_others_have(tmp_path: Path) -> None:
+    store = Store(tmp_path, pages_max=64)
+    mine = replace(life_row(a_life()), life=1, job="mine", uid=1000)
+    events = [HostEvent(0, at, "kind", "mine", "it happened", "info") for at in range(1, 6)]
+    store.write(Batch([mine], minutes_of(1, 5), events))
+    for number in range(2, 3000):
+        theirs = replace(mine, life=number, job=f"short-{number}", uid=2000, began_ns=number)
+        at = (10 + number) * 60 * 10**9
+        minute = MinuteRow(number, at, b"m" * 100, b"", b"")
+        store.write(Batch([theirs], [minute], [HostEvent(0, at, "kind", theirs.job, "x" * 50, "info")]))
+        if number % 500 == 0:
+            store.prune(0)
+    assert len(store.minutes("mine", 0, FOREVER, 10)) == 5
+    assert len(store.events("mine", 0, FOREVER, 10)) == 5
+    lives = {life.life for life, _ in store.minutes("", 0, FOREVER, 10_000)}
+    assert 2999 in lives and 2 not in lives and store._db.execute("SELECT count(*) FROM lives").fetchone()[0] < 2500
 
 
 def test_store__stays_within_its_bytes_and_the_newest_stay(tmp_path: Path) -> None:

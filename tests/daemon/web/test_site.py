@@ -212,16 +212,33 @@ async def test_connections__are_bounded_and_must_speak(house: House, monkeypatch
     monkeypatch.setattr(site, "CONNECTIONS_MAX", 4)
     daemon = await house.daemon(web="127.0.0.1:0")
     assert daemon.site is not None
-    lines = [await asyncio.open_connection("127.0.0.1", daemon.site.port) for _ in range(4)]
-    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.site.port)
-    with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 5) == b"", "a fifth is hung up on"
-    for line, _ in lines:
-        with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(line.read(), 5) == b"", "who says nothing is hung up on"
     async with browser(daemon) as session, session.get("/") as answer:
         assert answer.status == 200
-    for _, each in [*lines, (reader, writer)]:
+        lines = [await asyncio.open_connection("127.0.0.1", daemon.site.port) for _ in range(8)]
+        async with session.get("/ready") as ready:  # the line of who may look is not the one that makes room
+            assert ready.status == 200
+        for line, _ in lines:
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(line.read(), 5) == b"", "who says nothing is hung up on"
+    for _, each in lines:
+        each.close()
+
+
+async def test_connections__strangers_who_ask_once_and_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is told how to get in, and hung up on: whoever may look finds room."""
+    monkeypatch.setattr(site, "CONNECTIONS_MAX", 4)
+    daemon = await house.daemon(web="127.0.0.1:0")
+    assert daemon.site is not None
+    for _ in range(8):
+        reader, writer = await asyncio.open_connection("127.0.0.1", daemon.site.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 401 ") and b"Connection: close" in answer
+        writer.close()
+    stay = [await asyncio.open_connection("127.0.0.1", daemon.site.port) for _ in range(8)]
+    async with browser(daemon) as session, session.get("/") as page:
+        assert page.status == 200
+    for _, each in stay:
         each.close()
 
 
