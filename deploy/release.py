@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import tomllib
@@ -26,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "deploy/requirements.lock"
 SUMS = "SHA256SUMS"
+SIGNATURE = f"{SUMS}.sig"
 NAMESPACE = "ultima-release"
 SIGNER = "releases@ultima"
 
@@ -72,25 +74,28 @@ def bill(dist: Path) -> Path:
 
 
 def sums_of(dist: Path) -> str:
-    """SHA256SUMS: a line for each file but itself and its signature."""
-    files = sorted(path for path in dist.iterdir() if path.is_file() and not path.name.startswith(SUMS))
+    """SHA256SUMS: a line for each file but itself and its signature. Raises Refused for what is no plain file."""
+    files = sorted(path for path in dist.iterdir() if path.name not in (SUMS, SIGNATURE))
+    for path in files:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise Refused(f"{path}: is a folder, a link or no file at all: a release holds plain files alone")
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 
 def sign(dist: Path, key: Path) -> None:
     """Writes SHA256SUMS and its signature."""
     (dist / SUMS).write_text(sums_of(dist))
-    (dist / f"{SUMS}.sig").unlink(missing_ok=True)
+    (dist / SIGNATURE).unlink(missing_ok=True)
     run("ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(dist / SUMS))
 
 
 def verify(dist: Path, signers: Path) -> None:
     """Raises Refused unless one of `signers` has signed just these files."""
-    for name in (SUMS, f"{SUMS}.sig"):
+    for name in (SUMS, SIGNATURE):
         if not (dist / name).is_file():
             raise Refused(f"{dist / name}: is missing")
     signed = (dist / SUMS).read_bytes()
-    flags = ("-f", str(signers), "-I", SIGNER, "-n", NAMESPACE, "-s", str(dist / f"{SUMS}.sig"))
+    flags = ("-f", str(signers), "-I", SIGNER, "-n", NAMESPACE, "-s", str(dist / SIGNATURE))
     run("ssh-keygen", "-Y", "verify", *flags, stdin=signed)
     if signed.decode() != sums_of(dist):
         there, named = set(sums_of(dist).splitlines()), set(signed.decode().splitlines())

@@ -88,6 +88,25 @@ def test_verify__refuses_what_was_changed_added_or_removed(dist: Path, key: Path
         release.verify(dist, signers)
 
 
+def test_verify__refuses_names_like_its_own_and_what_is_no_file(dist: Path, key: Path) -> None:
+    signers = signers_of(key)
+    wheel = dist / "SHA256SUMS-1.0-py3-none-any.whl"  # pip would install it
+    wheel.write_bytes(b"")
+    with pytest.raises(release.Refused, match=r"differs from what was signed: SHA256SUMS-1\.0"):
+        release.verify(dist, signers)
+    wheel.unlink()
+    (dist / "more").mkdir()
+    with pytest.raises(release.Refused, match="more: is a folder, a link"):
+        release.verify(dist, signers)
+    (dist / "more").rmdir()
+    for target in ("nowhere", "ultima-0.1.0.tar.gz"):
+        (dist / "link").symlink_to(target)
+        with pytest.raises(release.Refused, match="link: is a folder, a link"):
+            release.verify(dist, signers)
+        (dist / "link").unlink()
+    release.verify(dist, signers)
+
+
 def test_verify__refuses_another_key_and_a_signature_for_something_else(dist: Path, key: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
+from ultima.cli.files import new_file
 
 
 def bugreport(
@@ -35,12 +36,13 @@ def bugreport(
         raise InvalidArgument("FILE", str(file), "a name that ends in .tar.gz")
     parts, failed = gathered(socket_named(socket))
     try:
-        with tarfile.open(file, "w:gz") as archive:
+        with new_file(file) as to, tarfile.open(fileobj=to, mode="w:gz") as archive:
             for name, text in parts.items():
                 entry = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{name}")
                 entry.size, entry.mtime, entry.mode = len(text), int(time.time()), 0o600
                 archive.addfile(entry, io.BytesIO(text))
-        file.chmod(0o600)
+    except FileExistsError:
+        raise InvalidArgument("FILE", str(file), "a file that is not there yet: none is replaced") from None
     except OSError as error:
         raise InvalidArgument("FILE", str(file), f"a file that can be written ({error.strerror})") from None
     if as_json:

@@ -13,6 +13,7 @@ import typer
 
 from ultima.cli.common import SCHEMA, AsJson, Socket, print_json, say, socket_named
 from ultima.cli.events import between
+from ultima.cli.files import write_all
 
 if TYPE_CHECKING:
     from ultima.v1 import records_pb2
@@ -63,9 +64,8 @@ def dump(
 
 def write(folder: Path, formats: list[str], lives: list[records_pb2.JobLife]) -> list[str]:
     """Writes the files of these formats and returns their names. Raises InvalidArgument for a folder that cannot be
-    written."""
+    written, or where others may write."""
     from ultima.admin.flight import chrome_trace, flight_records, life_facts
-    from ultima.base.errors import InvalidArgument
 
     files: dict[str, Callable[[], bytes]] = {}
     if "fr" in formats:
@@ -74,12 +74,7 @@ def write(folder: Path, formats: list[str], lives: list[records_pb2.JobLife]) ->
         files["ultima.trace.json"] = lambda: _json(chrome_trace(lives))
     if "json" in formats:
         files["ultima.json"] = lambda: _json({"schema": SCHEMA, "lives": [life_facts(life) for life in lives]})
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_bytes(content())
-    except OSError as error:
-        raise InvalidArgument("DIR", str(folder), f"a folder that can be written ({error.strerror})") from None
+    write_all(folder, files)
     return list(files)
 
 

@@ -20,12 +20,13 @@ import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli.common import say
+from ultima.cli.files import new_file
 from ultima.v1.limits import BUCKET_BYTES_MAX
 
 if TYPE_CHECKING:
     import ultima
     from ultima import Job
-    from ultima.cli.perf_bench import Plan
+from ultima.cli.perf_bench import Plan
 
 SIZE_ALLOWED = f"bytes from 1 to {BUCKET_BYTES_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -242,7 +243,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """Whole or not at all: a reader never sees half a file."""
     part = path.with_name(f"{path.name}.part")
     try:
-        part.write_text(json.dumps(content, indent=1) + "\n")
+        part.unlink(missing_ok=True)
+        with new_file(part, mode=0o666) as file:
+            file.write(f"{json.dumps(content, indent=1)}\n".encode())
         part.replace(path)
     except OSError as error:
         raise InvalidArgument("-J", str(path), f"a file that can be written ({error.strerror})") from None
