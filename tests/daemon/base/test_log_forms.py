@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ultima.daemon.base.log_forms import Form, chosen, fields, formatter
+from ultima.daemon.base.log_forms import Form, chosen, fields, fields_of, formatter
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,6 +54,41 @@ def test_json__has_the_time_and_each_field() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d{4}", told.pop("time"))
     assert told == {"level": "warning", "logger": "ultimad.jobs", "event": "host up", "job": "a", "host": "1",
                     "left_out": "3"}  # fmt: skip
+
+
+FORGED = "x level=critical logger=ultimad.attach uid=0 reason=root: all"
+
+
+def a_record(message: str, *arguments: object) -> logging.LogRecord:
+    return logging.LogRecord("ultimad.jobs", logging.WARNING, "x.py", 1, message, arguments, None)
+
+
+def test_fields_of__no_value_adds_a_key() -> None:
+    row = a_record("job %d refused job=%s uid=%d 100%% reason=%s: %s", 7, FORGED, 65002, "no room", "a=b")
+    told = {"event": "job 7 refused", "job": FORGED, "uid": "65002 100%", "reason": "no room: a=b"}
+    own = {"level": "warning", "logger": "ultimad.jobs"}
+    line = json.loads(formatter("json").format(row))
+    assert line.pop("time").startswith("20") and line == own | told
+    assert formatter("logfmt").format(row) == (
+        f'<4>level=warning logger=ultimad.jobs event="job 7 refused" job="{FORGED}" uid="65002 100%" '
+        'reason="no room: a=b"'
+    )
+    row = a_record("path changed job=%s host=%d: %s", FORGED, 1, "they go uid=0")
+    assert fields_of(row) == {"event": "path changed", "job": FORGED, "host": "1", "text": "they go uid=0"}
+
+
+def test_lines__a_value_that_looks_like_keys_is_quoted() -> None:
+    row = a_record("path changed job=%s host=%d: %s", FORGED, 1, "in pieces")
+    line = formatter("lines").format(row)
+    assert line.endswith(f'WARNING ultimad.jobs path changed job="{FORGED}" host=1: in pieces')
+    assert formatter("lines").format(a_record("host up job=%s", "a b")).endswith("host up job=a b")
+
+
+def test_parts__level_logger_and_time_are_the_records_own() -> None:
+    row = a_record("strange level=critical logger=root time=0")  # of a library, whose text is all there is
+    line = json.loads(formatter("json").format(row))
+    assert (line["level"], line["logger"]) == ("warning", "ultimad.jobs") and line["time"].startswith("20")
+    assert formatter("logfmt").format(row).startswith("<4>level=warning logger=ultimad.jobs event=strange time=0")
 
 
 def test_traceback__stays_in_one_line() -> None:
