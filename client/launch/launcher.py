@@ -218,7 +218,12 @@ class PrivateDaemon:
         command += ["--bind", self.bind] if self.bind else []
         command += ["--insecure"] if self.bind and self._insecure else []
         try:
-            self._process = start(command, self._daemon_environment())
+            secret = self._secret_pipe()
+            try:
+                self._process = start(command, self._daemon_environment(secret), secret)
+            finally:
+                for fd in secret:
+                    os.close(fd)
             limit = time.monotonic() + DAEMON_START_S
             while not answers(Path(self.socket)):
                 number = self._signals.next(0.02)
@@ -235,14 +240,25 @@ class PrivateDaemon:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
 
-    def _daemon_environment(self) -> Mapping[str, str]:
-        """With the job's secret, it is all that the daemon goes by: what files say of certificates is for others."""
+    def _secret_pipe(self) -> tuple[int, ...]:
+        """The end of a pipe from which the daemon reads the job's secret, if it needs one: it is in no file, which
+        would stay when this process is killed."""
         if not self.bind or not self._secret:
+            return ()
+        reading, writing = os.pipe()
+        os.write(writing, self._secret.hex().encode("ascii"))
+        os.close(writing)
+        return (reading,)
+
+    def _daemon_environment(self, secret: tuple[int, ...]) -> Mapping[str, str]:
+        """With the job's secret, it is all that the daemon goes by: what files say of certificates is for others."""
+        if not secret:
             return self._environment
-        file = self._folder / "job.secret"
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as to:
-            to.write(self._secret.hex())
-        ours = {"ULTIMAD_TLS_JOB_SECRET": str(file), "ULTIMAD_TLS_NODE": self._node, "ULTIMAD_INSECURE": "false"}
+        ours = {
+            "ULTIMAD_TLS_JOB_SECRET": f"/proc/self/fd/{secret[0]}",
+            "ULTIMAD_TLS_NODE": self._node,
+            "ULTIMAD_INSECURE": "false",
+        }
         theirs = {f"ULTIMAD_TLS_{name}": "" for name in ("CERTIFICATE", "KEY", "AUTHORITY")}
         kept = {name: value for name, value in self._environment.items() if name not in SECRET_VARIABLES}
         return {**kept, **theirs, **ours}
@@ -331,11 +347,19 @@ class Ranks:
         return process.wait()
 
 
-def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Starts |command| with our output and no input, in a process group of its own. Raises LaunchFailed."""
+def start(
+    command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts |command| with our output, no input and those descriptors, in a process group of its own. Raises
+    LaunchFailed."""
     try:
         return subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.DEVNULL, process_group=0, preexec_fn=dies_with_parent()
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=dies_with_parent(),
+            pass_fds=descriptors,
         )
     except OSError as error:
         raise LaunchFailed(f"{command[0]!r} cannot be started: {error.strerror}") from None

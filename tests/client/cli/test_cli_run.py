@@ -16,11 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.nursery import COMMANDS, Process, nursery_of
+from ultima.admin.calls import get_status
 from ultima.base.errors import InvalidArgument
 from ultima.cli import main, run
 from ultima.demo.cluster import Cluster
 from ultima.launch import launcher
-from ultima.launch.launcher import Plan, Signals, rank_environment
+from ultima.launch.launcher import Plan, PrivateDaemon, Signals, rank_environment
+from ultima.launch.processes import free_port
 
 runner = CliRunner()
 # Shell that says it is up and then waits, ready for a trap: the shortest rank that there is.
@@ -255,6 +257,20 @@ def test_signals__interrupt_nothing_and_come_in_order() -> None:
     assert found == [signal.SIGINT, signal.SIGUSR1, None] and woken is None
     after: dict[Any, Any] = {number: signal.getsignal(number) for number in before}
     assert after == before
+
+
+def test_secret__is_in_no_file_and_in_no_environment() -> None:
+    """A run that is killed clears nothing away, so there is nothing to clear."""
+    secret = "5e" * 32
+    plan = Plan(["true"], nodes=2, node_rank=0, master="127.0.0.1")
+    environment = {**without_daemon(), "ULTIMA_JOB_SECRET": secret, "ULTIMA_PORT": str(free_port())}
+    with Signals() as signals, PrivateDaemon(plan, environment, signals) as daemon:
+        assert get_status(daemon.socket).security.mode == "job secret"
+        folder, process = Path(daemon.socket).parent, daemon._process
+        assert process is not None
+        held = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+        shown = [Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("environ", "cmdline")]
+    assert held and not [text for text in held + shown if secret.encode() in text or bytes.fromhex(secret) in text]
 
 
 def test_interrupt__while_the_daemon_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
