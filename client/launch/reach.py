@@ -50,6 +50,32 @@ def daemon_reach(socket_path: str) -> Reach:
     return Reach(join_address(address, status.grpc_port), status.incarnation)
 
 
+def own_address(reach: str) -> str:
+    """Where the other ranks reach a socket of this process: at the address in |reach|, its daemon's "address:port" or
+    "", if this process has that one; else at its own address on the way to MASTER_ADDR. "" where neither is known.
+
+    Never what this host's name resolves to: Debian gives that 127.0.1.1, and other hosts do not know it.
+    """
+    address = reach.rpartition(":")[0].strip("[]")
+    if address and _is_ours(address):
+        return address
+    master = os.environ.get("MASTER_ADDR")
+    try:
+        return address_towards(master) if master else ""
+    except OSError:
+        return ""
+
+
+def _is_ours(address: str) -> bool:
+    family, kind, protocol, _, target = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        try:
+            probe.bind(target)
+        except OSError:
+            return False
+    return True
+
+
 def address_towards(host: str) -> str:
     """This host's own address on the way to another one: a datagram socket is connected, nothing is sent."""
     family, kind, protocol, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]

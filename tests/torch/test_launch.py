@@ -93,7 +93,7 @@ def on_both(lab: Lab, commands: list[list[str]], environments: list[Mapping[str,
     """Runs a command on each of two hosts, as two people would; returns what each printed."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     children = [
-        host.popen(command, {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", **environment}, **pipes)
+        host.popen(command, {"OMP_NUM_THREADS": "1", **environment}, **pipes)
         for host, command, environment in zip(lab.hosts, commands, environments, strict=True)
     ]
     outputs = [child.communicate(timeout=120)[0] for child in children]
@@ -145,6 +145,31 @@ def test_ultima_run__on_two_hosts_without_daemons(lab: Lab, gloo_loss: float) ->
     assert f"a private one serves this run on {lab.host(1).address}" in second
     assert "rank 1 of 2" in second
     assert loss_of(first) == pytest.approx(gloo_loss, rel=0.02)
+
+
+NAMED = 'file=$1 name=$2; shift 2; mount --bind "$file" /etc/hosts; hostname "$name"; exec "$@"'
+
+
+@pytest.mark.check
+@pytest.mark.root
+def test_ultima_run__on_hosts_whose_own_names_lead_nowhere(lab: Lab, tmp_path: Path) -> None:
+    """One maps its name to 127.0.1.1, as Debian does; the other has the longest of names, and nobody knows it. Gloo
+    listens where the daemons know that the host is, for the collectives that are its.
+    """
+    script, commands = tmp_path / "reduce.py", []
+    script.write_text(
+        "import datetime, torch, torch.distributed as dist, ultima.torch\n"
+        "dist.init_process_group('ultima', timeout=datetime.timedelta(seconds=40))\n"
+        "one = torch.ones(3); dist.all_reduce(one); dist.reduce(one, 1)\n"
+        "print(dist.get_rank(), one.tolist()); dist.destroy_process_group()\n"
+    )
+    for index, name in enumerate(("debian", "n" * 64)):
+        file = tmp_path / f"hosts{index}"
+        file.write_text("127.0.0.1 localhost\n" + "127.0.1.1 debian\n" * (not index))
+        flags = ["--nnodes", "2", "--node-rank", str(index), "--master", f"{lab.host(0).address}:29517", "--insecure"]
+        enter = ["unshare", "--mount", "--uts", "sh", "-ec", NAMED, "-", str(file), name]
+        commands.append([*enter, *RUN, *flags, "--", sys.executable, str(script)])
+    assert "1 [4.0, 4.0, 4.0]" in on_both(lab, commands, [{}, {}])[1]
 
 
 @pytest.mark.check

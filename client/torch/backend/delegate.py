@@ -12,6 +12,7 @@ and to take it from a dying interpreter aborts the process (seen with torch's ow
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroupGloo, Store, Work
 
 from ultima.base.errors import ClosedHandle
+
+GLOO_THREADS = 2  # for each device, as torch has it
 
 # What torch calls on the group, and what the inner group calls it.
 DELEGATED = {
@@ -56,8 +59,17 @@ class DelegatingProcessGroup(dist.ProcessGroup):
 
     _inner: ProcessGroupGloo | None = None
 
-    def _start_gloo(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        self._inner = ProcessGroupGloo(store, rank, size, timeout)
+    def _start_gloo(self, store: Store, rank: int, size: int, timeout: timedelta, address: str = "") -> None:
+        """Meets Gloo on the other ranks, which reach this one at |address|. GLOO_SOCKET_IFNAME goes first; with
+        neither Gloo looks for what this host's name resolves to.
+        """
+        if address and not os.environ.get("GLOO_SOCKET_IFNAME"):
+            options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stubs lack it
+            options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+            options._timeout, options._threads = timeout, GLOO_THREADS
+            self._inner = ProcessGroupGloo(store, rank, size, options)
+        else:
+            self._inner = ProcessGroupGloo(store, rank, size, timeout)
         for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, None)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)

@@ -31,6 +31,7 @@ from torch._C._distributed_c10d import AllreduceCoalescedOptions, AllreduceOptio
 import ultima
 from ultima.base.durations import DURATION_MAX_S, NO_DEADLINE, Duration, deadline_s
 from ultima.base.errors import ClosedHandle, InvalidArgument, UltimaError
+from ultima.launch.reach import own_address
 from ultima.session.attachment import ENGINE_SHARE
 from ultima.settings.config import DEFAULT_SOCKET, mode_named, socket_path
 from ultima.torch.backend import coo
@@ -125,12 +126,14 @@ class UltimaProcessGroup(NativeProcessGroup):
         self._order = Order(self._finishers.offer)
         self._line = Line()
         self._job: ultima.Job | None = None
+        reach = ""
         if size > 1:
             # Before Gloo: it would wait for a rank that cannot reach its daemon, and could not say why.
             meeting, self._job = self._join(store, rank, size, group_name)
             # Gloo would believe the addresses that an earlier life of these ranks left in the store.
             store = PrefixStore(meeting.number, store)
-        self._start_gloo(store, rank, size, timeout)
+            reach = meeting.rank_addresses[rank] if meeting.rank_addresses else ""
+        self._start_gloo(store, rank, size, timeout, own_address(reach))
         _opened(self)
 
     def _join(self, store: Store, rank: int, size: int, group_name: str) -> tuple[Meeting, ultima.Job]:

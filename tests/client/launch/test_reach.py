@@ -9,7 +9,7 @@ import pytest
 from ultima.admin import calls
 from ultima.base.errors import DaemonUnavailable
 from ultima.launch import reach
-from ultima.launch.reach import Reach, address_towards, daemon_reach
+from ultima.launch.reach import Reach, address_towards, daemon_reach, own_address
 from ultima.v1 import admin_pb2
 
 
@@ -33,6 +33,26 @@ def test_address_towards__this_host_as_others_see_it() -> None:
     assert address_towards("127.0.0.1") == "127.0.0.1"
     if socket.has_ipv6:
         assert address_towards("::1") == "::1"
+
+
+@pytest.mark.parametrize(
+    ("reach", "master", "own"),
+    [
+        ("127.0.0.1:29520", "", "127.0.0.1"),
+        ("[::1]:29520", "", "::1"),
+        ("", "127.0.0.1", "127.0.0.1"),
+        ("", "", ""),
+        ("192.0.2.7:29520", "127.0.0.1", "127.0.0.1"),  # the daemon is in another network than this process
+        ("192.0.2.7:29520", "", ""),
+        ("", "no such name", ""),
+    ],
+)
+def test_own_address__never_asks_what_this_host_is_called(
+    monkeypatch: pytest.MonkeyPatch, reach: str, master: str, own: str
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", master)
+    monkeypatch.setattr(socket, "gethostname", lambda: pytest.fail("it asked"))
+    assert own_address(reach) == own
 
 
 def test_daemon_reach__its_own_word(told: dict[str, Any]) -> None:
