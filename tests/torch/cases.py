@@ -298,6 +298,25 @@ def unhurried() -> dict[str, Any]:
     return {"measured": last.t_b_s is not None, "seconds": last.deadline_s}
 
 
+def retimed() -> dict[str, Any]:
+    """Another timeout for a group, by either of torch's ways: what its ops have then, lossy and reliable, and Gloo's."""
+    group, found = dist.new_group([0, 1]), []
+    for seconds in (7, 9):
+        limit = timedelta(seconds=seconds)
+        if seconds == 7:
+            dist.distributed_c10d._set_pg_timeout(limit, group)
+        else:
+            group.set_timeout(limit)
+        dist.all_reduce(torch.ones(10), group=group)
+        dist.all_reduce(torch.ones(10, dtype=torch.int64), group=group)
+        dist.barrier(group=group)
+        told = [receipt.deadline_s for receipt in ultima.torch.last_receipts(3, group)]
+        gloo = group._get_backend(torch.device("cpu"))
+        found.append({"seconds": told, "group": group.timeout_s, "gloo": gloo.options._timeout.total_seconds()})
+    dist.destroy_process_group(group)
+    return {"found": found}
+
+
 def desync() -> dict[str, Any]:
     """Another count on one rank, in a group of its own: an error that says so on both."""
     group = dist.new_group([0, 1])
@@ -331,6 +350,7 @@ SHARED: tuple[Callable[[], dict[str, Any]], ...] = (
     ddp,
     receipts,
     unhurried,
+    retimed,
     desync,
 )
 

@@ -13,6 +13,7 @@ and to take it from a dying interpreter aborts the process (seen with torch's ow
 from __future__ import annotations
 
 import os
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -52,12 +53,28 @@ DELEGATED = {
 PEER_TO_PEER = frozenset({"recv", "recv_anysource", "send"})
 
 
+class _Gloo(ProcessGroupGloo):
+    """Gloo's group, as |owner| has it. Torch's `_set_pg_timeout` tells this one alone, and it passes that on."""
+
+    def __init__(self, owner: DelegatingProcessGroup, *args: Any) -> None:
+        super().__init__(*args)
+        self._owner = weakref.ref(owner)  # the owner's end is to be Gloo's, too
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        super()._set_default_timeout(timeout)
+        owner = self._owner()
+        if owner is not None:
+            owner._timeout = timeout
+
+
 class DelegatingProcessGroup(dist.ProcessGroup):
     """A process group whose collectives are those of `_gloo`, until a subclass has its own. Arguments and results are
     torch's, whatever form of the overloaded method was called. After `_end_gloo` they raise ClosedHandle.
     """
 
     _inner: ProcessGroupGloo | None = None
+    _timeout: timedelta
+    """How patient this group is."""
 
     def _start_gloo(self, store: Store, rank: int, size: int, timeout: timedelta, address: str = "") -> None:
         """Meets Gloo on the other ranks, which reach this one at |address|. GLOO_SOCKET_IFNAME goes first; with
@@ -67,9 +84,9 @@ class DelegatingProcessGroup(dist.ProcessGroup):
             options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stubs lack it
             options._devices = [ProcessGroupGloo.create_device(hostname=address)]
             options._timeout, options._threads = timeout, GLOO_THREADS
-            self._inner = ProcessGroupGloo(store, rank, size, options)
+            self._inner = _Gloo(self, store, rank, size, options)
         else:
-            self._inner = ProcessGroupGloo(store, rank, size, timeout)
+            self._inner = _Gloo(self, store, rank, size, timeout)
         for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, None)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)

@@ -170,8 +170,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         return _seconds(self._timeout)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self._timeout = timeout
-        self._gloo.set_timeout(timeout)
+        self._gloo._set_default_timeout(timeout)
 
     def allreduce(
         self,

@@ -116,6 +116,13 @@ def test_deadline__is_the_groups_timeout_and_not_what_was_measured(shared: list[
         assert 18 < found["seconds"] <= 20
 
 
+def test_deadline__is_what_the_groups_timeout_was_set_to(shared: list[Outcome]) -> None:
+    for outcome in shared:
+        for limit, found in zip((7, 9), outcome.case("retimed")["found"], strict=True):
+            assert (found["group"], found["gloo"]) == (limit, limit)
+            assert all(limit - 2 < seconds < limit * 1.1 for seconds in found["seconds"])
+
+
 def test_desync__names_field_and_values_on_both_ranks(shared: list[Outcome]) -> None:
     for rank, outcome in enumerate(shared):
         found = outcome.case("desync")
