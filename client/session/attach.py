@@ -55,6 +55,8 @@ RPC_GRACE_S = 0.04
 RETRY_FIRST_S = 0.01
 RETRY_MOST_S = 0.2
 NOTES_LOOK_S = 0.5
+# Not the module's own generator, which is the program's.
+_jitter = random.SystemRandom()
 
 # Answers that may change by themselves: the daemon is starting, or has not noticed yet that our old session is gone.
 _TRANSIENT_ERRNOS = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE}
@@ -87,7 +89,7 @@ class DaemonConnector:
                 left = (min(until_ns, patience_ns) - time.monotonic_ns()) / 1e9
                 if left <= 0:
                     raise answer.error from answer.__cause__
-                time.sleep(min(left, pause * random.uniform(0.8, 1.2)))
+                time.sleep(min(left, pause * _jitter.uniform(0.8, 1.2)))
                 pause = min(2 * pause, RETRY_MOST_S)
 
     def _attach_once(self, settings: Settings, until_ns: int) -> Attachment:

@@ -203,7 +203,25 @@ def coordinates() -> dict[str, Any]:
     return {"right": errors, "average": average, "empty": empty._nnz(), "ops": took, "told": told}
 
 
-SHARED: tuple[Callable[[], dict[str, Any]], ...] = (ddp, learns, fsdp, pickled, embedding, coordinates)
+def defaults() -> dict[str, Any]:
+    """A model in bfloat16, where the program's default element type is that, or a wider one."""
+    found, given = {}, [data(RANK, step).bfloat16() for step in range(2)]
+    for default in (torch.float32, torch.bfloat16, torch.float64):
+        net = network(torch.bfloat16)
+        state = SparseState(ratio=RATIO, start_step=0, dense_below=BELOW)
+        torch.set_default_dtype(default)
+        try:
+            model = DistributedDataParallel(net)
+            model.register_comm_hook(state, sparse_hook)
+            for step in range(2):
+                loss_of(model, given[step]).backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found[str(default)] = flat(parameter.grad.float() for parameter in net.parameters())
+    return found
+
+
+SHARED: tuple[Callable[[], dict[str, Any]], ...] = (ddp, learns, fsdp, pickled, embedding, coordinates, defaults)
 
 
 def shared() -> dict[str, Any]:

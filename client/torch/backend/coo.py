@@ -92,7 +92,7 @@ def _check(facts: npt.NDArray[np.int64], told: npt.NDArray[np.int64]) -> None:
 
 def _flat_places(tensor: torch.Tensor) -> torch.Tensor:
     """Of a coalesced tensor: the number of each of its rows in the order of the table, ascending."""
-    places = torch.zeros(tensor.indices().shape[1], dtype=torch.int64)
+    places = torch.zeros(tensor.indices().shape[1], dtype=torch.int64, device="cpu")
     for indices, size in zip(tensor.indices(), tensor.shape, strict=False):
         places = places * size + indices
     return places
@@ -101,7 +101,7 @@ def _flat_places(tensor: torch.Tensor) -> torch.Tensor:
 def _unpacked(data: Bytes, count: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     shape = (count, *like.shape[1:])
     if not data.size:
-        return torch.empty(0, dtype=torch.int64), like.new_empty(shape)
+        return torch.empty(0, dtype=torch.int64, device="cpu"), like.new_empty(shape)
     places, values = (np.array(half) for half in np.split(data, [_PLACE_BYTES * count]))
     return torch.from_numpy(places.view(np.int64)), torch.from_numpy(values).view(like.dtype).view(shape)
 

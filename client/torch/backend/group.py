@@ -240,7 +240,7 @@ class UltimaProcessGroup(NativeProcessGroup):
             out = flat(target)
         else:
             check_written(target)
-            out = torch.empty(target.numel())
+            out = torch.empty(target.numel(), dtype=torch.float32, device="cpu")
             copies.append((target, out.view(target.shape)))
         limit = self._deadline(timedelta(0), True) if deadline is None else deadline_s(deadline, "deadline")
         if NATIVE not in job.collectives:

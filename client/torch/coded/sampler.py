@@ -67,4 +67,7 @@ class CodedSampler:
             if step is not None:
                 torch.manual_seed(self.plan.seed(step, part))
             for _, start, stop, coefficient in batches:
-                yield torch.arange(start, stop) if chosen is None else chosen[start:stop], coefficient
+                mine = (
+                    torch.arange(start, stop, dtype=torch.int64, device="cpu") if chosen is None else chosen[start:stop]
+                )
+                yield mine, coefficient

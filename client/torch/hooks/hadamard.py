@@ -82,8 +82,8 @@ def _parts(bucket: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _keys(number: int, part: int, groups: int) -> torch.Tensor:
-    places = torch.arange(groups, dtype=torch.int64)
-    return _mix((places + (part << 32)) ^ int(_mix(torch.tensor(number))))
+    places = torch.arange(groups, dtype=torch.int64, device="cpu")
+    return _mix((places + (part << 32)) ^ int(_mix(torch.tensor(number, dtype=torch.int64, device="cpu"))))
 
 
 def _half_scale(rows: int, more: int) -> float:

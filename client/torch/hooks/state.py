@@ -283,7 +283,7 @@ class HookState:
         told = [float(mine.insufficient)]
         for key, count in mine.counts.items():
             told += *count, *self._facts(key)
-        sums = torch.tensor(told, dtype=torch.float64)
+        sums = torch.tensor(told, dtype=torch.float64, device="cpu")
         self.group.allreduce_with(sums, "sum", mode="reliable", deadline=self.group.timeout_s).wait()
         insufficient, *numbers = sums.tolist()
         each = len(numbers) // len(mine.counts)

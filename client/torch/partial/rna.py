@@ -101,7 +101,7 @@ class RNA(WrappedOptimizer):
         try:
             if hierarchy and rounds.base is not None:
                 count = sum(parameter.numel() for parameter in rounds.parameters)
-                self._model = torch.empty(count)
+                self._model = torch.empty(count, dtype=torch.float32, device="cpu")
                 self._hierarchy = Hierarchy(
                     rounds.base, count, options=rounds.options, period=hier_period, window=window, name=rounds.name
                 )

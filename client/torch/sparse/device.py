@@ -27,8 +27,8 @@ class DeviceFeedback:
 
     def __init__(self, size: int, device: torch.device, rules: Feedback) -> None:
         self._size, self._rules = size, rules
-        self._kept = torch.zeros(size, device=device)
-        self._velocity = torch.zeros(size, device=device) if rules.momentum else None
+        self._kept = torch.zeros(size, dtype=torch.float32, device=device)
+        self._velocity = torch.zeros_like(self._kept) if rules.momentum else None
         self._step = 0
 
     @property

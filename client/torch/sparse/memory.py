@@ -216,7 +216,7 @@ def _all_of(memory: Any, gradient: torch.Tensor) -> tuple[Any, Any]:
         return np.arange(memory.size, dtype=np.uint32), memory.take_all(gradient.numpy())
     taken = torch.empty_like(gradient)
     memory.take_all(gradient, taken)
-    return torch.arange(memory.size, device=gradient.device), taken
+    return torch.arange(memory.size, dtype=torch.int64, device=gradient.device), taken
 
 
 def _joined(runs: list[Any], kind: Any) -> Any:

@@ -2,6 +2,7 @@
 """Attaching to sockets that answer wrongly, late or never. What a good daemon does is for tests/e2e."""
 
 import os
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,11 @@ def test_close__daemon_that_does_not_answer(tmp_path: Path) -> None:
             job.close("200ms")
         assert time.monotonic() - start >= 0.15, "it did not even ask"
         assert len(server.leaves) == 1
+
+
+def test_connect__leaves_the_random_numbers_of_the_program_alone(tmp_path: Path) -> None:
+    """However often it tries, which depends on when the daemon starts: a run with a seed can be repeated."""
+    before = random.getstate()
+    with pytest.raises(ultima.DaemonUnavailable):
+        ultima.connect("j", 0, 1, str(tmp_path / "none.sock"), timeout=0.1)
+    assert random.getstate() == before

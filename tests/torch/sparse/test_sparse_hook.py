@@ -64,3 +64,10 @@ def test_all_reduce__sparse_tensors(sparse: list[Outcome]) -> None:
         assert found["average"] == [0, 3, 0, 0, 4.5, 0] and found["empty"] == 0
         assert found["ops"] == 12, "of the 13 one has no entries anywhere, which the first exchange shows"
         assert f"rank {1 - rank}" in found["told"] and "shape[0]" in found["told"]
+
+
+def test_sparse_hook__is_the_same_whatever_the_default_element_type(sparse: list[Outcome]) -> None:
+    first, second = (outcome.case("defaults") for outcome in sparse)
+    assert first == second and len(first) == 3
+    one, *others = first.values()
+    assert any(one) and all(other == one for other in others)
