@@ -299,7 +299,7 @@ def unhurried() -> dict[str, Any]:
 
 
 def retimed() -> dict[str, Any]:
-    """Another timeout for a group, by either of torch's ways: what its ops have then, lossy and reliable, and Gloo's."""
+    """Another timeout for a group, in each of torch's two ways: what its ops have then, lossy and reliable."""
     group, found = dist.new_group([0, 1]), []
     for seconds in (7, 9):
         limit = timedelta(seconds=seconds)
