@@ -135,22 +135,24 @@ static void ut_early_wait__share_of_t_c(void)
 static void ut_stage1_cut__leaves_stage_2_its_time(void)
 {
     static const struct {
-        unsigned length, t_c[2], cut;
+        unsigned length, t_c[2], cut, gather;
     } rows[] = {
-        /* 1: not known */ {1000, {0, 0}, 500},
-        /* 2 */ {1000, {0, 100}, 500},
-        /* 3 */ {1000, {100, 0}, 500},
-        /* 4: stage 2 keeps its 200 and a quarter */ {1000, {200, 200}, 750},
-        /* 5: overlapped stages: half of both */ {1000, {360, 40}, 750},
-        /* 6: a long second stage */ {1000, {100, 400}, 500},
-        /* 7: just enough for both */ {500, {200, 200}, 250},
-        /* 8: too tight: in proportion */ {300, {200, 200}, 150},
-        /* 9 */ {250, {100, 300}, 100},
-        /* 10 */ {0, {100, 300}, 0},
+        /* 1: not known */ {1000, {0, 0}, 500, 250},
+        /* 2 */ {1000, {0, 100}, 500, 250},
+        /* 3 */ {1000, {100, 0}, 500, 250},
+        /* 4: stage 2 keeps its 200 and a quarter */ {1000, {200, 200}, 750, 500},
+        /* 5: overlapped stages: half of both */ {1000, {360, 40}, 750, 375},
+        /* 6: a long second stage */ {1000, {100, 400}, 500, 250},
+        /* 7: just enough for both */ {500, {200, 200}, 250, 125},
+        /* 8: too tight: in proportion */ {300, {200, 200}, 150, 75},
+        /* 9 */ {250, {100, 300}, 100, 50},
+        /* 10 */ {0, {100, 300}, 0, 0},
+        /* 11: nearly all */ {10000, {40, 40}, 9950, 9900},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ut_ns t_c[2] = {rows[i].t_c[0] * UT_MS, rows[i].t_c[1] * UT_MS};
         CHECK_EQ(ut_stage1_cut(rows[i].length * UT_MS, t_c), rows[i].cut * UT_MS);
+        CHECK_EQ(ut_gather_cut(rows[i].length * UT_MS, t_c), rows[i].gather * UT_MS);
     }
     ut_ns t_c[2] = {UT_SECOND, UT_SECOND};
     CHECK_EQ(ut_stage1_cut(UT_NEVER - 1, t_c), UT_NEVER - 1 - UT_SECOND / 4 * 5);

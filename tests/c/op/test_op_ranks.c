@@ -9,6 +9,9 @@
 
 enum { DST = BUFFER };
 
+static unsigned flags;
+static ut_ns time_given = UT_SECOND;
+
 static void call(uint32_t h, uint32_t place, uint8_t mode)
 {
     struct trainer *t = &trainers[h][place];
@@ -17,6 +20,8 @@ static void call(uint32_t h, uint32_t place, uint8_t mode)
         at[i] = (double)(1u << (PLACES * h + place));
     ut_submission s = words(0, 0);
     s.redop = UT_SUM;
+    s.flags = (uint8_t)flags;
+    s.deadline_ns = now + time_given;
     s.mode = mode;
     s.dst = DST;
     submit(h, place, s);
@@ -169,6 +174,62 @@ static void hosts__that_are_gone_have_taken_all_their_ranks(void)
     end();
 }
 
+/* One rank of host 0 calls |late| after all others. */
+static void call_late(uint32_t hosts_, ut_ns late)
+{
+    for (uint32_t h = 0; h < hosts_; h++)
+        for (uint32_t p = 0; p < 2; p++)
+            if (h || !p)
+                call(h, p, UT_BOUNDED);
+    run(late);
+    call(0, 1, UT_BOUNDED);
+    run(100 * UT_MS);
+    for (uint32_t h = 0; h < hosts_; h++)
+        for (uint32_t p = 0; p < 2; p++)
+            CHECK_EQ(receipt_at(h, p).status, UT_COMPLETE);
+}
+
+static void late__ranks_of_a_host_that_is_alone_have_all_of_the_time(void)
+{
+    begin(1, 2, (ut_job_options){0});
+    call_late(1, 990 * UT_MS);
+    end();
+}
+
+/* A quarter of it while nothing is known of how long such an op takes. */
+static void late__ranks_of_several_hosts_have_what_the_network_does_not_need(void)
+{
+    begin(2, 2, (ut_job_options){0});
+    call_late(2, 240 * UT_MS);
+    for (unsigned i = 0; i < 25; i++)
+        call_late(2, 0);
+    call_late(2, 900 * UT_MS);
+    end();
+}
+
+/* The op's time is counted from the last call, of whichever host that is. */
+static void late__ranks_where_nobody_named_a_deadline(void)
+{
+    begin(2, 2, (ut_job_options){0});
+    flags = UT_SUBMIT_ADAPTIVE;
+    time_given = 30 * UT_SECOND;
+    for (unsigned i = 0; i < 25; i++)
+        call_late(2, 0);
+    call_late(2, 25 * UT_SECOND);
+    call(0, 0, UT_BOUNDED); /* and here the other host calls last */
+    run(5 * UT_SECOND);
+    call(0, 1, UT_BOUNDED);
+    run(500 * UT_MS);
+    for (uint32_t p = 0; p < 2; p++)
+        call(1, p, UT_BOUNDED);
+    run(100 * UT_MS);
+    for (uint32_t p = 0; p < 2; p++)
+        CHECK_EQ(receipt_at(0, p).status, UT_COMPLETE);
+    flags = 0;
+    time_given = UT_SECOND;
+    end();
+}
+
 static void places__are_taken_once(void)
 {
     begin_without(1, 1, 2, (ut_job_options){0});
@@ -194,6 +255,9 @@ int main(int argc, char **argv)
     RUN(one_host__a_rank_that_called_and_left);
     RUN(hosts__tell_each_other_which_of_their_ranks_are_in);
     RUN(hosts__that_are_gone_have_taken_all_their_ranks);
+    RUN(late__ranks_of_a_host_that_is_alone_have_all_of_the_time);
+    RUN(late__ranks_of_several_hosts_have_what_the_network_does_not_need);
+    RUN(late__ranks_where_nobody_named_a_deadline);
     RUN(places__are_taken_once);
     return check_end();
 }

@@ -94,15 +94,32 @@ ut_ns ut_early_wait(ut_ns t_c, uint32_t percent)
     return UT_MAX2(t_c / 100 * percent, (ut_ns)UT_TIMEOUT_UNIT_US * UT_US);
 }
 
-ut_ns ut_stage1_cut(ut_ns length, const ut_ns t_c[2])
+/* What each stage is expected to need at most; false where that is not known. Stages overlap, so that one alone may
+ * seem to need less than it does. */
+static bool needs(const ut_ns t_c[2], ut_ns ret[2])
 {
     if (t_c[0] == 0 || t_c[1] == 0)
-        return length / 2;
+        return false;
     ut_ns half = t_c[0] / 2 + t_c[1] / 2;
-    ut_ns first = UT_MAX2(t_c[0], half) / 4 * 5, second = UT_MAX2(t_c[1], half) / 4 * 5;
-    if (length / 2 >= first / 2 + second / 2)
-        return length - UT_MIN2(second, length);
-    return (ut_ns)((double)length * (double)first / (double)(first + second));
+    for (unsigned stage = 0; stage < 2; stage++)
+        ret[stage] = UT_MAX2(t_c[stage], half) / 4 * 5;
+    return true;
+}
+
+ut_ns ut_stage1_cut(ut_ns length, const ut_ns t_c[2])
+{
+    ut_ns need[2];
+    if (!needs(t_c, need))
+        return length / 2;
+    if (length / 2 >= need[0] / 2 + need[1] / 2)
+        return length - UT_MIN2(need[1], length);
+    return (ut_ns)((double)length * (double)need[0] / (double)(need[0] + need[1]));
+}
+
+ut_ns ut_gather_cut(ut_ns length, const ut_ns t_c[2])
+{
+    ut_ns need[2], cut = ut_stage1_cut(length, t_c);
+    return needs(t_c, need) && need[0] < cut / 2 ? cut - need[0] : cut / 2;
 }
 
 ut_ns ut_adaptive_deadline(ut_ns t_b)

@@ -53,6 +53,9 @@ ut_ns ut_early_wait(ut_ns t_c, uint32_t percent);
  * overlap. If |length| is too short for both stages, each gets its share. t_c[i] is 0 if it is not known; then stage 1
  * has half. */
 ut_ns ut_stage1_cut(ut_ns length, const ut_ns t_c[2]);
+/* How much of that time a host may wait for its own ranks to call, before it begins stage 1: all that both stages are
+ * not expected to need, but at least half of stage 1's share; that is a quarter of all while nothing is known. */
+ut_ns ut_gather_cut(ut_ns length, const ut_ns t_c[2]);
 
 /* The deadline, counted from its start, of an op whose caller named none. Each stage may take four times t_B, which 95
  * % of them stay below. A second is left for trouble that has nothing to do with the op's size: lost probes (200 ms

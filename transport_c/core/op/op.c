@@ -139,9 +139,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     ut_op_time_call(j, op, s, op->local.calls == 1);
     if (!ut_op_agrees_here(j, op, s, now))
         return;
-    if (op->time.latest != UT_NEVER && op->what.mode != UT_RELIABLE)
-        op->time.gather_until =
-            op->time.start + (op->time.latest > op->time.start ? (op->time.latest - op->time.start) / 4 : 0);
+    ut_op_time_gather(j, op);
     if (j->host->sessions_due(j->host->context, j->number, op->seq) == 0)
         ut_op_open(j, op, now);
     if (now >= op->time.deadline)

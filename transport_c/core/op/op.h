@@ -117,6 +117,7 @@ void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst);
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */
 /* A local rank's call: what it says of the deadline. */
 void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool first);
+void ut_op_time_gather(const ut_job *j, ut_op *op); /* and so, how long the others of this host are waited for */
 void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now);
 /* Another host was heard to have called the op, which runs here; or, not |called|, it has gone. */
 void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now);
@@ -158,8 +159,7 @@ uint8_t ut_job_incast_own(const ut_job *j);
 uint8_t ut_job_incast(const ut_job *j);
 /* An op has ended here: the dynamic factor follows what it lacked. */
 void ut_op_incast_learn(ut_job *j, const ut_op *op);
-/* Gives full credit to those whose turn it is. */
-void ut_job_incast_tick(ut_job *j, ut_ns now);
+void ut_job_incast_tick(ut_job *j, ut_ns now); /* gives full credit to those whose turn it is */
 ut_ns ut_job_incast_next_wake(const ut_job *j);
 
 /* op_credit.c */

@@ -30,12 +30,28 @@ void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool fi
         op->time.deadline = UT_MIN2(op->time.latest, op->time.start + ut_adaptive_deadline(op->time.learnt.t_b));
 }
 
+/* What stages are expected to take; 0 where that is not known. */
+static void usual(const ut_op *op, ut_ns ret[2])
+{
+    for (unsigned stage = 0; stage < 2; stage++)
+        ret[stage] = op->time.learnt.t_c[stage] == UT_NEVER ? 0 : op->time.learnt.t_c[stage];
+}
+
+void ut_op_time_gather(const ut_job *j, ut_op *op)
+{
+    ut_ns t_c[2], length = op->time.latest > op->time.start ? op->time.latest - op->time.start : 0;
+    if (op->time.latest == UT_NEVER || op->what.mode == UT_RELIABLE)
+        return;
+    usual(op, t_c);
+    /* A host that is alone has no stages to wait for once its ranks have called. */
+    op->time.gather_until = op->time.start + (j->config.hosts == 1 ? length : ut_gather_cut(length, t_c));
+}
+
 /* When stage 1 gives up on what is missing, of the time that is left from |start| on. */
 static void cut_from(ut_op *op, ut_ns start)
 {
     ut_ns t_c[2];
-    for (unsigned stage = 0; stage < 2; stage++)
-        t_c[stage] = op->time.learnt.t_c[stage] == UT_NEVER ? 0 : op->time.learnt.t_c[stage];
+    usual(op, t_c);
     op->time.cut = UT_NEVER;
     if (op->time.deadline != UT_NEVER && op->what.mode != UT_RELIABLE)
         op->time.cut = start + ut_stage1_cut(op->time.deadline > start ? op->time.deadline - start : 0, t_c);
@@ -105,7 +121,10 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     share_bounds(j);
     op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
     start_clock(j, op, now);
-    cut_from(op, op->time.start);
+    if (op->time.adaptive)
+        put_off(op, now);
+    else
+        cut_from(op, op->time.start);
 }
 
 /* Of everybody from whom the stage expects something, the tail was seen. */
