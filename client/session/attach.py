@@ -176,6 +176,7 @@ def _exchange(lifeline: socket.socket, path: str, arena_bytes: int, until_ns: in
     request = {"v": PROTOCOL_VERSION, "arena_bytes": arena_bytes, "pid": os.getpid()}
     try:
         lifeline.settimeout(_left_s(until_ns))
+        asked_ns = time.monotonic_ns()
         lifeline.send(json.dumps(request).encode())
         data, fds, flags, _ = socket.recv_fds(lifeline, REPLY_MAX_BYTES, FDS_MAX, socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
@@ -187,7 +188,9 @@ def _exchange(lifeline: socket.socket, path: str, arena_bytes: int, until_ns: in
             raise _TryAgain(DaemonUnavailable(f"the daemon at {path} hung up while attaching"))
         if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
             raise ProtocolError(f"the daemon at {path} sent more than this client takes")
-        return _checked_reply(data, fds, path), fds
+        reply = _checked_reply(data, fds, path)
+        _check_clock(reply, asked_ns, time.monotonic_ns(), path)
+        return reply, fds
     except BaseException:
         for fd in fds:
             os.close(fd)
@@ -210,6 +213,22 @@ def _checked_reply(data: bytes, fds: list[int], path: str) -> dict[str, Any]:
     if len(fds) != needed or not isinstance(reply.get("ticket"), str):
         raise ProtocolError(f"the daemon at {path} sent {len(fds)} descriptors; {needed} and a ticket are needed")
     return reply
+
+
+def _check_clock(reply: dict[str, Any], asked_ns: int, answered_ns: int, path: str) -> None:
+    """Raises DaemonUnavailable where the daemon's CLOCK_MONOTONIC is another than ours: deadlines are times of that
+    clock, so every op would be late at once, or never. Its word was made between our question and its answer. A daemon
+    of an older release does not tell.
+    """
+    theirs = reply.get("monotonic_ns")
+    if not isinstance(theirs, int) or asked_ns <= theirs <= answered_ns:
+        return
+    apart_s = (theirs - (asked_ns if theirs < asked_ns else answered_ns)) * 1e-9
+    raise DaemonUnavailable(
+        f"the clock of the daemon at {path} is {abs(apart_s):.3f} s {'ahead of' if apart_s > 0 else 'behind'} this "
+        "process's (CLOCK_MONOTONIC), so no deadline would hold: the two run in different time namespaces, as after "
+        "`unshare --time` or a restore by CRIU. Run both in one"
+    )
 
 
 def _attach_error(code: str, message: str) -> Exception:

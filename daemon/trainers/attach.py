@@ -42,6 +42,7 @@ import pwd
 import secrets
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -329,6 +330,7 @@ class AttachServer:
             "submission_bytes": first.submissions.size,
             "completion_bytes": first.completions.size,
             "version": self._version,
+            "monotonic_ns": time.monotonic_ns(),  # deadlines are times of this clock: the trainer's must be the same
         }
         socket.send_fds(connection, [json.dumps(reply).encode()], trainer.given.descriptors())
         trainer.given.sent()

@@ -4,6 +4,8 @@
 Nothing here looks at a clock. What an op had to its deadline, and what that came from, is read off its receipt.
 """
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -150,3 +152,28 @@ def test_deadline_10_years__works_as_any_other(four: Hosts, mode: str) -> None:
         assert jobs[1].allreduce(theirs, "sum", mode=mode, deadline=TEN_YEARS).complete
         assert handle.wait().complete, "it has waited, and did not end early"
         assert (mine == 3.0).all() and (theirs == 3.0).all()
+
+
+APART = """
+import sys, ultima
+try:
+    ultima.connect("apart", 0, 1, sys.argv[1], timeout=20)
+except ultima.DaemonUnavailable as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(100, "behind"), (-1, "ahead of")])
+def test_time_namespace__a_trainer_with_another_clock_is_refused(
+    daemons: Callable[[int], Hosts], seconds: int, words: str
+) -> None:
+    """Deadlines are times of CLOCK_MONOTONIC, which a namespace of time sets apart: no op could be in time."""
+    apart = ["unshare", "--time", "--monotonic", str(seconds), "--fork"]
+    try:
+        subprocess.run([*apart, "true"], check=True, capture_output=True, timeout=20)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no namespace of time can be made here: {error}")
+    (host,) = daemons(1)
+    command = [*apart, sys.executable, "-c", APART, str(host.socket)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert words in said and "time namespaces" in said

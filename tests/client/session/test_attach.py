@@ -53,6 +53,8 @@ WRONG: list[tuple[str, Say, type[Exception], str]] = [
     ("smaller than said", welcome(short_of=8), ultima.ProtocolError, "too small"),
     ("other version", welcome(v=5), ultima.ProtocolError, "version 4"),
     ("no ticket", welcome(ticket=None), ultima.ProtocolError, "ticket"),
+    ("a clock ahead", welcome(monotonic_ns=2**62), ultima.DaemonUnavailable, "s ahead of this process's"),
+    ("a clock behind", welcome(monotonic_ns=1), ultima.DaemonUnavailable, "s behind this process's"),
     ("no arena", welcome(arena_bytes=0), ultima.ProtocolError, "arena_bytes = 0"),
     ("rings of another release", welcome(submission_bytes=64), ultima.ProtocolError, "different releases"),
     ("not json", lambda line: send(line, b"\xff{"), ultima.ProtocolError, "version 4"),
