@@ -472,6 +472,9 @@ int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_absent(ut_driver *driver, uint32_t job, uint32_t host);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
+int ut_driver_peer_await(ut_driver *driver, uint32_t job, uint32_t host, uint32_t on);
+int ut_driver_job_hold(ut_driver *driver, uint32_t job);
+int ut_driver_job_place(ut_driver *driver, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);
 void *ut_driver_region_map(int fd, uint64_t bytes);
 int ut_driver_region_unmap(void *region, uint64_t bytes, int discard);
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,

@@ -125,6 +125,10 @@ int ut_driver_peers_blocked(ut_driver *driver, uint32_t job, uint64_t mask);
 int ut_driver_peer_stats(ut_driver *driver, uint32_t job, uint32_t host, ut_peer_stats *ret);
 int ut_driver_next_op_seq(ut_driver *driver, uint32_t job, uint64_t *ret);
 int ut_driver_receipt(ut_driver *driver, uint32_t job, uint32_t back, ut_receipt *ret);
+/* See ut_engine_peer_await, ut_engine_job_hold and ut_engine_job_place. */
+int ut_driver_peer_await(ut_driver *driver, uint32_t job, uint32_t host, uint32_t on);
+int ut_driver_job_hold(ut_driver *driver, uint32_t job);
+int ut_driver_job_place(ut_driver *driver, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);
 
 /* Maps |bytes| of a memfd for reading and writing, shared. NULL and errno on failure (EINVAL: zero bytes, or more than
  * the file has, which would be a SIGBUS later). This is no part of session_add because memory is made at attach time,

@@ -4,6 +4,7 @@
  */
 #include "core/base/mix.h"
 #include "core/face/engine_impl.h"
+#include "core/op/op_pause.h"
 #include "core/wire/pieces.h"
 
 #include "kernels/kernels.h"
@@ -220,7 +221,7 @@ void ut_engine_job_remove(ut_engine *e, uint32_t job, ut_ns now)
         return;
     e->job[job] = NULL; /* first: a failing op must not take new submissions */
     for (unsigned k = 0; k < UT_OPS_MAX; k++)
-        if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING)
+        if (j->op[k].state != UT_OP_FREE && j->op[k].state != UT_OP_LINGERING && !ut_op_is_held(&j->op[k]))
             ut_op_fail(j, &j->op[k], UT_ERR_CLOSED, now);
     if (j->partial)
         ut_gifts_close(j, now);
@@ -287,6 +288,8 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
         ut_op_host_absent(e->job[job], host, now); /* what it had of open ops went with its other life */
     ut_conn_connect(c, data, feedback, cid, now);
     ut_claims_hurry(&e->job[job]->claims[host]);
+    ut_op_host_back(e->job[job], host, now);
+    e->job[job]->awaited &= ~ut_bit(host);
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
                 config->hosts - 1, e->config.receive_buffer / 2);
@@ -305,6 +308,38 @@ void ut_engine_peer_absent(ut_engine *e, uint32_t job, uint32_t host, ut_ns now)
     members_changed(e->job[job]);
     ut_op_host_absent(e->job[job], host, now);
     e->stats.progress++;
+}
+
+int ut_engine_peer_await(ut_engine *e, uint32_t job, uint32_t host, bool on, ut_ns now)
+{
+    const ut_conn *c = conn_of(e, job, host);
+    if (!c)
+        return UT_ERR_UNKNOWN;
+    ut_job *j = e->job[job];
+    j->awaited = on && !j->partial ? j->awaited | ut_bit(host) : j->awaited & ~ut_bit(host);
+    if (!on && c->state != UT_CONN_UP)
+        ut_op_host_absent(j, host, now);
+    e->stats.progress++;
+    return UT_OK;
+}
+
+int ut_engine_job_hold(ut_engine *e, uint32_t job, ut_ns now)
+{
+    ut_job *j = job_of(e, job);
+    if (!j)
+        return UT_ERR_UNKNOWN;
+    ut_job_hold(j, j->partial == NULL, now);
+    return UT_OK;
+}
+
+int ut_engine_job_place(const ut_engine *e, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled)
+{
+    const ut_job *j = job_of(e, job);
+    if (!j)
+        return UT_ERR_UNKNOWN;
+    *ret_floor = j->rx_floor;
+    *ret_unsettled = ut_job_unsettled(j);
+    return UT_OK;
 }
 
 int ut_engine_peer_stats(const ut_engine *e, uint32_t job, uint32_t host, ut_peer_stats *ret)

@@ -97,6 +97,15 @@ int ut_engine_peer_connect(ut_engine *engine, uint32_t job, uint32_t host, const
 void ut_engine_peers_blocked(ut_engine *engine, uint32_t job, uint64_t mask);
 /* |host| is known to be gone, or to begin anew: open ops stop waiting for it at once. */
 void ut_engine_peer_absent(ut_engine *engine, uint32_t job, uint32_t host, ut_ns now);
+/* |host| has said that it goes and comes back. While it is awaited, reliable ops go on waiting for it although it is
+ * absent, and go on when it is connected anew, which ends the waiting. Not |on|: it did not come in time, and is gone.
+ * Other ops, and those of partial jobs, do not wait. */
+int ut_engine_peer_await(ut_engine *engine, uint32_t job, uint32_t host, bool on, ut_ns now);
+/* This host goes itself: it opens no op of the job more. */
+int ut_engine_job_hold(ut_engine *engine, uint32_t job, ut_ns now);
+/* |ret_floor|: op_seq below which every op has ended here. |ret_unsettled|: ops, but for those that a hold keeps from
+ * opening, of which this host or a peer lacks something. */
+int ut_engine_job_place(const ut_engine *engine, uint32_t job, uint64_t *ret_floor, uint32_t *ret_unsettled);
 int ut_engine_peer_stats(const ut_engine *engine, uint32_t job, uint32_t host, ut_peer_stats *ret);
 /* Copies the receipt of the |back|-th newest op that ended here, 0 for the newest; UT_RECEIPTS_KEPT of them are kept.
  * Rows of `peer` beyond `hosts` are unspecified. UT_ERR_UNKNOWN if there is no such receipt. */

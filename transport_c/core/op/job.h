@@ -31,11 +31,14 @@ struct ut_job {
     uint32_t number;
     const ut_host *host;
     ut_job_config config;
-    ut_frame frame;               /* sizes of the job's datagrams */
-    uint32_t payload;             /* bytes of payload in a full data packet */
-    uint32_t world;               /* ranks of the job */
-    uint64_t next_open;           /* op_seq below which every op has been opened here */
-    bool op_ended;                /* since the last turn */
+    ut_frame frame;     /* sizes of the job's datagrams */
+    uint32_t payload;   /* bytes of payload in a full data packet */
+    uint32_t world;     /* ranks of the job */
+    uint64_t next_open; /* op_seq below which every op has been opened here */
+    bool op_ended;      /* since the last turn */
+    uint64_t awaited;   /* mask of the hosts that have said that they go and come back: op_pause.c */
+    bool held;          /* this host goes itself: since `held_at` it opens no op more */
+    ut_ns held_at;
     uint64_t rx_floor;            /* op_seq below which every op has ended here */
     uint64_t heard[UT_HOSTS_MAX]; /* by host: the newest op_seq that it spoke of, in any of its lives, plus one */
     ut_timing timing;
@@ -110,6 +113,10 @@ uint64_t ut_job_lost(const ut_job *j);
 /* Nothing that this host sent was taken for lost lately. Then whoever has got all of a transfer need not say so at
  * once: the answer goes with the data that comes back, and nobody wakes up for it. */
 bool ut_job_is_calm(const ut_job *j, ut_ns now);
+/* op_pause.c: this host is about to go; if |opens_none|, it opens no op from now on, whatever its ranks call. */
+void ut_job_hold(ut_job *j, bool opens_none, ut_ns now);
+/* Ops that were begun before, and of which this host or a peer still lacks something. */
+uint32_t ut_job_unsettled(const ut_job *j);
 /* Lets a feedback go to every peer at |at| or earlier. */
 void ut_job_speak(ut_job *j, ut_ns at);
 void ut_job_raise_rx_floor(ut_job *j);

@@ -3,8 +3,15 @@
  * The life of an op: calls, and what time and death do to it. It opens in op_open.c and ends in op_end.c.
  */
 #include "core/op/op.h"
+#include "core/op/op_pause.h"
 
 /* ---- gathering the ranks of this host ---- */
+
+/* No rank of this host that is still to call it has not, and the host is not about to go. */
+static bool may_open(const ut_job *j, const ut_op *op)
+{
+    return !op->local.held && j->host->sessions_due(j->host->context, j->number, op->seq) == 0;
+}
 
 /* A host that is four ops ahead must not take from a slower one what that one still has to get. It is patient for a
  * quarter of the time that the new op has; with ops that ended short, or failed, there is little to be patient for. */
@@ -61,6 +68,7 @@ ut_op *ut_op_gather(ut_job *j, const ut_submission *s, ut_ns now)
     op->plan.owners = j->view.all;
     op->plan.view_tag = op->plan.owns_nothing = 0;
     op->local.calls = op->local.weight = op->local.places = 0;
+    op->local.held = j->held;
     op->memory.travels_encoded = false;
     op->codec = &ut_codec_none;
     op->account.failed = 0;
@@ -140,7 +148,7 @@ void ut_op_call(ut_job *j, uint32_t session, const ut_submission *s, const uint8
     if (!ut_op_agrees_here(j, op, s, now))
         return;
     ut_op_time_gather(j, op);
-    if (j->host->sessions_due(j->host->context, j->number, op->seq) == 0)
+    if (may_open(j, op))
         ut_op_open(j, op, now);
     if (now >= op->time.deadline)
         ut_op_tick(j, op, now); /* it came too late for anything */
@@ -162,7 +170,7 @@ void ut_op_skip(ut_job *j, uint64_t seq, ut_ns now)
 {
     ut_op *op = ut_job_op(j, seq);
     if (op->seq == seq && op->state == UT_OP_GATHERING) {
-        if (j->host->sessions_due(j->host->context, j->number, seq) == 0)
+        if (may_open(j, op))
             ut_op_open(j, op, now); /* it waited for this rank alone */
         return;
     }
@@ -205,7 +213,7 @@ void ut_op_session_gone(ut_job *j, uint32_t session, ut_ns now)
             ut_job_raise_rx_floor(j);
             ut_job_speak(j, now);
             j->host->room(j->host->context);
-        } else if (op->state == UT_OP_GATHERING && j->host->sessions_due(j->host->context, j->number, op->seq) == 0) {
+        } else if (op->state == UT_OP_GATHERING && may_open(j, op)) {
             ut_op_open(j, op, now);
         } else if (was_in && op->state == UT_OP_OPENING) {
             ut_op_open(j, op, now); /* once more, without it */
@@ -219,7 +227,7 @@ void ut_op_host_absent(ut_job *j, uint32_t host, ut_ns now)
 {
     for (unsigned k = 0; k < UT_OPS_MAX; k++) {
         ut_op *op = &j->op[k];
-        if (!ut_op_sends(op))
+        if (!ut_op_sends(op) || ut_op_awaits(j, op, host))
             continue;
         for (uint32_t i = 0; i < op->plan.schedule.steps; i++) {
             ut_transfer *t = &op->plan.transfer[i];

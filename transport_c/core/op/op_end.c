@@ -5,6 +5,7 @@
  */
 #include "core/base/plant.h"
 #include "core/op/op.h"
+#include "core/op/op_pause.h"
 
 static void end_op(ut_job *j, ut_op *op, ut_ns now);
 
@@ -93,7 +94,7 @@ static void end_stage2(ut_job *j, ut_op *op, unsigned how, ut_ns now)
 static bool masks_known(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
-        if (ut_op_waits_for_masks(op, h) && ut_job_host_is_up(j, h))
+        if (ut_op_waits_for_masks(op, h) && ut_op_counts_on(j, op, h))
             return false;
     return true;
 }
@@ -114,7 +115,7 @@ static bool records_matched(const ut_job *j, const ut_op *op)
 {
     for (uint32_t h = 0; h < j->config.hosts; h++)
         /* A host that closed the op without a word is not waited for, nor one whose contribution was given up. */
-        if (h != j->config.self && ut_job_host_is_up(j, h) &&
+        if (h != j->config.self && ut_op_counts_on(j, op, h) &&
             !((op->peers.record_matched | op->peers.tx_done) & ut_bit(h)) && !was_given_up(op, h))
             return false;
     return true;
@@ -129,7 +130,7 @@ static bool has_sent(const ut_job *j, const ut_op *op)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->plan.schedule.lasting; i++) {
         const ut_step *s = &op->plan.schedule.step[i];
         if (s->kind == UT_STEP_SEND && s->stage == 1 && !ut_transfer_over(&op->plan.transfer[i]) &&
-            ut_job_host_is_up(j, s->peer))
+            ut_op_counts_on(j, op, s->peer))
             return false;
     }
     return true;

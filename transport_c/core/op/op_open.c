@@ -5,6 +5,7 @@
  */
 #include "core/fold/blocks.h"
 #include "core/op/op.h"
+#include "core/op/op_pause.h"
 
 #include "kernels/kernels.h"
 
@@ -37,7 +38,7 @@ static void place_transfers(ut_job *j, ut_op *op)
         *first = i;
         assert(free_words <= end);
         ut_transfer_init(&op->plan.transfer[i], s->bytes, j->payload, bits, again);
-        if (!ut_job_host_is_up(j, s->peer)) {
+        if (!ut_op_counts_on(j, op, s->peer)) {
             op->plan.transfer[i].closed = 1;
             op->plan.transfer[i].why = op->plan.transfer[i].slots ? UT_MISSING_ABSENT : UT_MISSING_NOTHING;
         }
