@@ -69,6 +69,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
     from ultima.daemon.process.address import wait_for_address
     from ultima.daemon.process.reload import reload
     from ultima.daemon.process.server import Daemon
+    from ultima.daemon.process.tidy import settle_down
 
     def read() -> DaemonConfig:
         return memory_max.fitted(load(flags, os.environ), memory_max.memory_max())
@@ -88,6 +89,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
         return
     daemon = Daemon(config, open_engine or NativeEngine, version())
     await daemon.start()
+    settle_down()
 
     def hang_up() -> None:
         daemon.config = reload(daemon.config, read)

@@ -44,6 +44,7 @@ from ultima.daemon.process.exposition import Exposition
 from ultima.daemon.process.gauges import LOOK_SECONDS, Gauges
 from ultima.daemon.process.news import Fresh, News
 from ultima.daemon.process.runtime_dir import RuntimeDir
+from ultima.daemon.process.tidy import Tidy
 from ultima.daemon.rpc.admin_service import AdminService
 from ultima.daemon.rpc.examine import Examiner
 from ultima.daemon.rpc.operator_calls import rendered
@@ -166,6 +167,8 @@ class Daemon:
         self.gauges = Gauges(config, self.engine, self.jobs, self.keeper, self.version, self.trust)
         self.initiators = Initiators(self.jobs.all, self.engine, lambda: self._peers, config.limits)
         changes.listen(self.initiators.review)
+        tidy = Tidy()
+        changes.listen(tidy.note)
         self.news = News(self.engine, self.jobs, self.initiators)
         self.jobs.settle = self.news.settle
         self.tokens = Tokens()
@@ -257,6 +260,7 @@ class Daemon:
         self.news.listen()
         self._tasks.append(spawn(self._doorkeeper().run(), "doors"))
         self._tasks.append(spawn(self._tick(), "tick"))
+        self._tasks.append(spawn(tidy.run(), "tidy"))
         if config.bind:
             self._tasks.append(spawn(self.hearing.run(), "hearing"))
         if self.trust is not None:
