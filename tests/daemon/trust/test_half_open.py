@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers who begin to connect and never go on: they cost the daemon a descriptor for two seconds, and no join."""
+"""Strangers who begin to connect and never go on: they cost the daemon a descriptor for four seconds, and no join."""
 
 from __future__ import annotations
 
