@@ -44,6 +44,22 @@ def set_log_level(socket: str, level: str, seconds: float = 0.0) -> str:
     return answer.before
 
 
+def drain(socket: str) -> admin_pb2.DrainResponse:
+    """Has the daemon announce that it goes, end its open ops, and end. Raises UltimaError if this user may not, and as
+    `get_config`."""
+    who = proof(socket, STATUS_TIMEOUT_S)
+    with channel_to(socket) as channel:
+        try:
+            answer: admin_pb2.DrainResponse = admin_pb2_grpc.AdminServiceStub(channel).Drain(
+                admin_pb2.DrainRequest(), timeout=STATUS_TIMEOUT_S, metadata=who
+            )
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                raise UltimaError(str(error.details())) from None
+            raise failure(socket, error, STATUS_TIMEOUT_S) from None
+    return answer
+
+
 def watch(socket: str, interval_s: float, job: str = "") -> Iterator[admin_pb2.AdminServiceWatchResponse]:
     """The status every so many seconds, with the events since the last time. Raises InvalidArgument for a job that is
     not here, and as `get_config`; ends only so."""

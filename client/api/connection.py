@@ -14,9 +14,10 @@ import numpy as np
 
 from ultima.base.buffers import AnyArray, dtype_named
 from ultima.base.durations import DURATION_MAX_S, Duration, deadline_s
-from ultima.base.errors import DaemonLost, InvalidArgument, ResourceExhausted
+from ultima.base.errors import DaemonError, DaemonLost, InvalidArgument, JoinTimeout, ResourceExhausted
 from ultima.base.words import NEVER
 from ultima.session.attachment import ENGINE_SHARE, GRACE_NS, Connector
+from ultima.session.op import Op
 from ultima.session.session import Session, SessionState
 from ultima.settings.config import Settings
 
@@ -38,7 +39,8 @@ class Connection:
         self._closed = threading.Event()
         now = time.monotonic_ns()
         until = now + int(settings.timeout_s * 1e9)
-        self.session = Session(connector.attach(settings, until, now + START_PATIENCE_NS))
+        self._follow = self.ready if settings.reconnect else None
+        self.session = Session(connector.attach(settings, until, now + START_PATIENCE_NS), self._follow)
 
     @property
     def closed(self) -> bool:
@@ -71,7 +73,9 @@ class Connection:
             )
         try:
             if self.session.state is SessionState.LOST:
-                fresh = Session(self.connector.attach(self.settings, until, until))
+                away = self.session.away
+                said = {} if away is None or away.resume is None else {"next_op_seq": away.resume}
+                fresh = Session(self.connector.attach(self.settings, until, until, **said), self._follow)
                 fresh.take_over(self.session)
                 if self._closed.is_set():
                     fresh.close(LEAVE_TIMEOUT_S)
@@ -80,6 +84,27 @@ class Connection:
             return self.session
         finally:
             self._rejoining.release()
+
+    def begin(self, op: Op) -> Session:
+        """Starts an op, and returns the session that has it. Raises as `ready` and `Session.start`.
+
+        While a daemon that was told to stop is not back, a bounded op whose time is over ends as for a rank that calls
+        too late.
+        """
+        while True:
+            try:
+                session = self.ready(op.expires_ns)
+            except (DaemonError, JoinTimeout):
+                if not self._closed.is_set() and self.session.answer(op):
+                    return self.session
+                raise
+            try:
+                session.start(op)
+            except DaemonLost:
+                if session.away is None:
+                    raise
+            else:
+                return session
 
     def times(self, now: int, deadline: Duration | None) -> tuple[int, int]:
         """By when the engine is to be done, and by when a caller is to return: NEVER and ns of CLOCK_MONOTONIC.

@@ -23,11 +23,17 @@ class Handle:
     As a context manager it waits at the end of the block.
     """
 
-    __slots__ = ("_op", "_session")
+    __slots__ = ("_op", "_submitted_in")
 
     def __init__(self, session: Session, op: Op) -> None:
-        self._session = session
+        self._submitted_in = session
         self._op = op
+
+    @property
+    def _session(self) -> Session:
+        """That has the op now: a later one, if its daemon was told to stop and came back."""
+        session: Session = self._op.owner or self._submitted_in
+        return session
 
     @property
     def op_seq(self) -> int:

@@ -303,9 +303,7 @@ class Job(Collectives, SparseReduce):
     def _launch(self, request: Op) -> Handle:
         name = COLLECTIVE_BY_CODE[request.layout.collective]
         self._check_full("allreduce_async" if name == "allreduce" else name)
-        session = self._connection.ready(request.expires_ns)
-        session.start(request)
-        return Handle(session, request)
+        return Handle(self._connection.begin(request), request)
 
     def beside(
         self,

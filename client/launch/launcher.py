@@ -219,8 +219,10 @@ class PrivateDaemon:
         command += ["--insecure"] if self.bind and self._insecure else []
         try:
             secret = self._secret_pipe()
+            # It ends with its run, and nobody starts it again.
+            ending = {"ULTIMAD_LIMITS_DRAIN_WINDOW_SECONDS": "0"}
             try:
-                self._process = start(command, self._daemon_environment(secret), secret)
+                self._process = start(command, {**self._daemon_environment(secret), **ending}, secret)
             finally:
                 for fd in secret:
                     os.close(fd)

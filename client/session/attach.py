@@ -74,7 +74,7 @@ def _check_coded(settings: Settings) -> None:
 class DaemonConnector:
     """Connector for `ultimad`."""
 
-    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         """See Connector.attach."""
         if settings.options.get("policy") == POLICY_CODED:
             _check_coded(settings)
@@ -82,7 +82,7 @@ class DaemonConnector:
         answer: _TryAgain | None = None
         while True:
             try:
-                return self._attach_once(settings, until_ns)
+                return self._attach_once(settings, until_ns, next_op_seq)
             except _TryAgain as again:
                 # The last try has little time. What an earlier one was told says more than that this one heard nothing.
                 answer = answer if answer is not None and isinstance(again, _NoAnswer) else again
@@ -92,7 +92,7 @@ class DaemonConnector:
                 time.sleep(min(left, pause * _jitter.uniform(0.8, 1.2)))
                 pause = min(2 * pause, RETRY_MOST_S)
 
-    def _attach_once(self, settings: Settings, until_ns: int) -> Attachment:
+    def _attach_once(self, settings: Settings, until_ns: int, next_op_seq: int | None) -> Attachment:
         path = attach_path(settings.socket)
         with contextlib.ExitStack() as undo:
             lifeline = undo.enter_context(_connect(path, until_ns))
@@ -101,7 +101,7 @@ class DaemonConnector:
                 undo.callback(os.close, fd)
             arena, pairs = _map(reply, fds)
             lifeline.setblocking(False)
-            answer = _join(settings, str(reply["ticket"]), until_ns, lifeline)
+            answer = _join(settings, str(reply["ticket"]), until_ns, lifeline, next_op_seq)
             if not 1 <= answer.lanes <= len(pairs):
                 raise ProtocolError(f"the daemon says that the job has {answer.lanes} lanes; its own are {len(pairs)}")
             if answer.portions not in (0, 1, answer.lanes):
@@ -269,7 +269,7 @@ def _channel(path: str) -> grpc.Channel:
     return grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options=[("grpc.enable_http_proxy", 0)])
 
 
-def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socket) -> Any:
+def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socket, next_op_seq: int | None) -> Any:
     """Waits for all ranks of the job; what the daemon has to say meanwhile is told."""
     request = trainer_pb2.JoinJobRequest(
         ticket=ticket,
@@ -282,6 +282,7 @@ def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socke
         rate_bytes_per_s=settings.rate_bytes_per_s,
         options=job_options.message(settings.options),
         secret=settings.secret,
+        next_op_seq=next_op_seq,
     )
     with _channel(settings.socket) as channel:
         try:
@@ -300,7 +301,7 @@ def _tell_until(call: Any, lifeline: socket.socket) -> None:
     call.add_done_callback(lambda _: done.set())
     try:
         while not done.wait(NOTES_LOOK_S):
-            tell(hear(lifeline)[0])
+            tell(hear(lifeline).notes)
     except BaseException:
         call.cancel()
         raise

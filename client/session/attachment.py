@@ -138,10 +138,11 @@ class Attachment:
 class Connector(Protocol):
     """Makes attachments."""
 
-    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         """Attaches and joins by `until_ns`; keeps trying until `patience_ns` while there is no daemon.
 
-        Both are CLOCK_MONOTONIC nanoseconds. Raises DaemonUnavailable, ProtocolError, JoinTimeout, JoinRefused, Desync,
+        Both are CLOCK_MONOTONIC nanoseconds. `next_op_seq`: of a rank that comes back because its daemon was told to
+        stop, the op that it calls next. Raises DaemonUnavailable, ProtocolError, JoinTimeout, JoinRefused, Desync,
         InvalidArgument or ResourceExhausted.
         """
         ...

@@ -11,25 +11,42 @@ import json
 import socket
 import warnings
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ultima.base.warning import UltimaWarning
 
 NOTE_BYTES_MAX = 4096
+BACK_S_MAX = 600.0  # the largest limits.drain_window_seconds of any daemon
 
 
-def hear(line: socket.socket) -> tuple[list[str], bool]:
-    """All notes that have come, and whether the daemon's end is closed. A timeout of |line| would be waited for."""
+class Heard(NamedTuple):
+    """What has come on a life line."""
+
+    notes: list[str]
+    """For people."""
+    ended: bool
+    """The daemon's end is closed."""
+    back_within_s: float
+    """Above 0: the daemon was told to stop, and is to be back so soon."""
+
+
+def hear(line: socket.socket) -> Heard:
+    """All that has come. A timeout of |line| would be waited for."""
     notes: list[str] = []
+    back_within_s = 0.0
     try:
         while data := line.recv(NOTE_BYTES_MAX, socket.MSG_DONTWAIT):
-            text = _text(data)
-            if text:
+            said = _said(data)
+            text, back = said.get("text"), said.get("back_within_ms")
+            if isinstance(text, str) and text:
                 notes.append(text)
+            if isinstance(back, int) and back > 0:
+                back_within_s = min(back / 1e3, BACK_S_MAX)
     except BlockingIOError:
-        return notes, False
+        return Heard(notes, False, back_within_s)
     except OSError:
         pass
-    return notes, True
+    return Heard(notes, True, back_within_s)
 
 
 def tell(notes: Sequence[str]) -> None:
@@ -38,14 +55,13 @@ def tell(notes: Sequence[str]) -> None:
         warnings.warn(note, UltimaWarning, stacklevel=3)
 
 
-def _text(data: bytes) -> str:
-    """The text of a note; nothing for what is none, such as a byte that only rings."""
+def _said(data: bytes) -> dict[str, Any]:
+    """A note; nothing for what is none, such as a byte that only rings."""
     try:
         note = json.loads(data)
     except (ValueError, RecursionError):
-        return ""
-    text = note.get("text") if isinstance(note, dict) else None
-    return text if isinstance(text, str) else ""
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def ended(line: socket.socket) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class OpState(Enum):
     COPYING = auto()
     """Some thread is copying the result out."""
     DONE = auto()
+    BACK = auto()
+    """The daemon went before it had ended: the next session asks for it again (away.py). Then it is FLYING."""
 
 
 class Layout(NamedTuple):
@@ -88,6 +90,7 @@ class Op:
         "block",
         "copies",
         "count",
+        "cut",
         "deadline_ns",
         "dst",
         "expires_ns",
@@ -98,6 +101,7 @@ class Op:
         "layout",
         "mode",
         "nbytes",
+        "owner",
         "portions",
         "receipt",
         "redop",
@@ -159,6 +163,10 @@ class Op:
         self.copies = False
         """The result lies in it, and must be copied to `target`."""
         self.state = OpState.FLYING
+        self.cut = False
+        """The engine had begun it when its daemon went."""
+        self.owner: Any = None
+        """The session that it is submitted in."""
         self.abandoned = False
         """The caller was told that it failed: whatever still comes must not reach his array."""
         self.receipt: Receipt | None = None
@@ -320,6 +328,20 @@ class Op:
         self.receipt = None
         self.block = None
         self.state = OpState.DONE
+
+    @property
+    def spoilt(self) -> bool:
+        """The engine may have written over what was given, so it cannot be given again."""
+        given, written = address_of(self.source), address_of(self.target)
+        apart = given >= written + self.target.nbytes or written >= given + self.source.nbytes
+        return self.cut and self.block is None and self.nbytes > 0 and not apart
+
+    def hand_back(self) -> None:
+        """The daemon went before it had ended: it is as it was before it was submitted, but for its number."""
+        self.block = None
+        self.cut = self.copies = False
+        self.src = self.dst = 0
+        self.state = OpState.BACK
 
     def copy_out(self) -> None:
         """Brings the result from the staging memory into the caller's array."""

@@ -32,8 +32,9 @@ from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolE
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE
 from ultima.session.arena import Block
 from ultima.session.attachment import Attachment, SlotWords
+from ultima.session.away import Following
 from ultima.session.lanes import Lanes
-from ultima.session.notes import ended, hear, tell
+from ultima.session.notes import ended, tell
 from ultima.session.op import Op, OpState, busy, failure_of, unresponsive
 from ultima.session.waiters import Waiters
 
@@ -49,10 +50,12 @@ class SessionState(Enum):
     FORKED = auto()
 
 
-class Session:
+class Session(Following):
     """An attachment in use."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Attachment, follow: Callable[[int], object] | None = None) -> None:
+        """`follow`: see `Following`."""
+        super().__init__(follow)
         self._attachment = attachment
         self._rings = attachment.rings
         self.arena = attachment.arena
@@ -74,13 +77,9 @@ class Session:
         # Of submissions. In a job with a policy these are no ops, and only begin at the number of the next one.
         self._next_seq = attachment.next_op_seq
         self._partial = self.options.get("policy", "none") != "none"
-        # Ops that the other ranks did without this one, and that it has yet to call: see `take_over`.
-        self._behind = 0
         self._unheard = False
         self._told: SlotWords | None = None
         """What the rings told at the end of the session."""
-        self._notes: list[str] = []
-        """From the daemon, for people, until somebody without a lock can tell them."""
         self._flying: dict[int, Op] = {}
         self._lanes = Lanes(len(attachment.submit_fds), attachment.portions, len(attachment.hosts))
         # Ended, with a result that still lies in staging memory.
@@ -118,7 +117,9 @@ class Session:
         The other ranks may have gone on meanwhile. What this rank calls next is then not what they call next, and to
         number it so would add up different buckets: it is answered alone until the calls are level again.
         """
-        if before._unheard and not self._partial:
+        if before.away is not None:
+            self._adopt(before.away, self._next_seq)
+        elif before._unheard and not self._partial:
             self._behind = max(0, self._next_seq - (before._next_seq - before._behind))
 
     # Submitting
@@ -135,6 +136,7 @@ class Session:
         if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
+            op.owner = self
             op.portions = self._lanes.portions_of(op)
             skipped = -(self._next_seq - self._behind) % op.portions
             op.seq = self._next_seq - self._behind + skipped
@@ -230,15 +232,19 @@ class Session:
         with self._lock:
             if op.state is OpState.FLYING:
                 ended = self._wait(lambda: op.state is not OpState.FLYING, min(until_ns, op.expires_ns))
-                if not ended:
+                if not ended and op.owner in (None, self):
                     if time.monotonic_ns() < op.expires_ns:
                         return False
                     self._abandon(op, unresponsive(op))
+        if op.state is OpState.BACK or op.owner not in (None, self):
+            return self._wait_for_next(op, until_ns)
         self.copy_out(op)
         return True
 
     def poll(self, op: Op) -> bool:
         """True if the op has ended; looks, but does not wait."""
+        if op.state is OpState.BACK:
+            return self._look_for_next(op)
         if op.state is OpState.FLYING:
             with self._lock:
                 if self.state is SessionState.OPEN:
@@ -323,12 +329,6 @@ class Session:
         notes, self._notes = self._notes, []
         tell(notes)
 
-    def _hung_up(self) -> bool:
-        """Whether the daemon's end of the life line is closed; notes that came before are kept."""
-        notes, ended = hear(self._attachment.lifeline)
-        self._notes += notes
-        return ended
-
     def _take_in(self, events: list[tuple[int, int]]) -> None:
         hung_up = False
         for fd, _ in events:
@@ -339,6 +339,7 @@ class Session:
 
     def _drain(self) -> None:
         """Under the lock: takes in every completion that is there."""
+        going = False
         while (completion := self._rings.take()) is not None:
             op = self._flying.get(completion.number)
             if op is not None and completion.early:
@@ -349,6 +350,10 @@ class Session:
             if op is None:
                 self._lose("session", f"the daemon completed op {completion.number}, which is not outstanding")
                 return
+            if completion.error == ERR_CLOSED and self._leaves_word():
+                self._flying[completion.number] = op
+                op.cut = going = True
+                continue
             self._lanes.ended(op)
             op.end(completion, self.hosts, self.rank)
             if completion.error == ERR_CLOSED:
@@ -359,6 +364,8 @@ class Session:
                 self._lose("session", f"the daemon did not expect number {op.seq}")
             if op.state is OpState.ENDED:
                 self._ended.append(op)
+        if going:
+            self._lose("closing", "the daemon was told to stop")
 
     # Ending
 
@@ -422,6 +429,8 @@ class Session:
         """Under the lock: ends the session for everybody."""
         self.state = state
         self._told = self._rings.words()
+        if state is SessionState.LOST and self._leaves_word():
+            self._leave(self._flying, self._next_seq - self._behind)
         for op in self._flying.values():
             if op.abandoned:
                 op.block = None

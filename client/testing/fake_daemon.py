@@ -185,7 +185,7 @@ class FakeDaemon:
 
     # For the client: a Connector
 
-    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         """See `ultima.session.attachment.Connector`."""
         self._wait_until_it_answers(until_ns, patience_ns)
         if settings.world_size != self.world_size:

@@ -169,6 +169,12 @@ class Limits(_Section):
     ticket_seconds: Seconds = Field(30.0, gt=0, le=3600, description="from attaching to joining a job")
     join_seconds: Seconds = Field(300.0, gt=0, le=86400, description="for joining, whatever the caller says")
     drain_seconds: Seconds = Field(5.0, ge=0, le=600, description="for open ops when the daemon is told to stop")
+    drain_window_seconds: Seconds = Field(
+        10.0,
+        ge=0,
+        le=600,
+        description="for which others wait for a daemon that was told to stop to be back; 0: not at all",
+    )
     probe_seconds: Seconds = Field(
         2.0, ge=0.05, le=60, description="for the ranks drawn to start an op, before others are"
     )

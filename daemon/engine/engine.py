@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ultima.daemon.base.errors import ENGINE_ERRORS, InvalidArgument, StartFailed, StartupError, from_engine
 from ultima.daemon.base.options import DEFAULTS, Options
+from ultima.daemon.engine.pauses import NativePauses, Pauses
 from ultima.daemon.engine.seal import Seal
 from ultima.daemon.engine.sealed import Sealed
 from ultima.daemon.engine.structs import NEVER as NEVER
@@ -192,7 +193,7 @@ class SessionMemory:
     """Of the rank among those of its job on this host."""
 
 
-class Engine(Protocol):
+class Engine(Pauses, Protocol):
     """One engine: its jobs, their hosts, and the sessions of trainers. Errors are raised as `errors.Refused`."""
 
     @property
@@ -284,7 +285,7 @@ class Engine(Protocol):
         """Stops the engine's thread and closes its sockets."""
 
 
-class NativeEngine:
+class NativeEngine(NativePauses):
     """The UDP driver: one engine thread, two sockets. See `Engine` for what each method does."""
 
     _driver: Any  # declared here, because one instance reads another's
@@ -407,8 +408,7 @@ class NativeEngine:
         self._checked(self._lib.ut_driver_peer_absent(self._driver, job, host), "peer_absent")
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
-        mask = sum(1 << host for host in set(hosts))
-        self._checked(self._lib.ut_driver_peers_blocked(self._driver, job, mask), "peers_blocked")
+        self._checked(self._lib.ut_driver_peers_blocked(self._driver, job, sum(1 << h for h in set(hosts))), "blocked")
 
     def send_strange(self, feedback: bool, address: str, port: int, size: int, count: int) -> int:
         result = self._lib.ut_driver_send_strange(self._driver, int(feedback), address.encode(), port, size, count)

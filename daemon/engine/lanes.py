@@ -34,6 +34,7 @@ from ultima.daemon.engine.engine import (
     SessionMemory,
     Snapshot,
 )
+from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.portions import Portions, portion_of
 from ultima.daemon.engine.records import to_proto
 from ultima.daemon.engine.seal import Seal
@@ -190,6 +191,23 @@ class Lanes:
         """Ops stop waiting for `host`."""
         for engine, number in self._each(job):
             engine.peer_absent(number, host)
+
+    def peer_await(self, job: int, host: int, on: bool) -> None:
+        """See `Pauses.peer_await`."""
+        for engine, number in self._each(job):
+            engine.peer_await(number, host, on)
+
+    def job_hold(self, job: int) -> None:
+        """See `Pauses.job_hold`."""
+        for engine, number in self._each(job):
+            engine.job_hold(number)
+
+    def job_place(self, job: int) -> Reached:
+        """The oldest op of a job that has not ended here in all lanes, and what is unsettled in any."""
+        lanes = self._each(job)
+        each = [engine.job_place(number) for engine, number in lanes]
+        floor = min(global_seq(place.floor, lane, len(lanes)) for lane, place in enumerate(each))
+        return Reached(floor, sum(place.unsettled for place in each))
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
         """Which hosts are to blame for that UDP does not get through, for the receipts."""

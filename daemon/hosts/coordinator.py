@@ -375,6 +375,8 @@ class Coordinator:
             hosts=hosts,
             states=[State.CONNECTING] * len(hosts),
             formed_at=asyncio.get_running_loop().time(),
+            # Ranks whose daemons all forgot the job have come this far; who is behind them was left out of some ops.
+            next_op_seq=max(registration.next_op_seq for registration in registrations),
             options_asked=options,
             options=options,
             lanes=job_lanes,

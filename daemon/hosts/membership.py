@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ultima.daemon.base.cpus import CPUS_MAX
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument
 from ultima.daemon.base.options import check_job, from_proto
-from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, WINDOW, shown, whole
+from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, UINT64_MAX, shown, whole
 from ultima.daemon.hosts.host import Host, Membership, State
 from ultima.v1 import peer_pb2, types_pb2
 from ultima.v1.limits import (
@@ -110,7 +110,7 @@ def membership(
         bucket_bytes_max=whole("bucket_bytes_max", message.bucket_bytes_max, 1, BUCKET_BYTES_MAX),
         hosts=members,
         states=tuple(State(one.state) if one.state else State.CONNECTING for one in message.hosts),
-        next_op_seq=whole("next_op_seq", message.next_op_seq, 0, OP_SEQ_MAX if under_way else WINDOW),
+        next_op_seq=whole("next_op_seq", message.next_op_seq, 0, OP_SEQ_MAX),
         under_way=under_way,
         options_asked=asked,
         options=options,

@@ -34,6 +34,8 @@ class Registration:
     """The user of the rank, on its daemon's word."""
     secret: bytes = b""
     """The job's, which the rank's daemon has shown to know; empty if the job has none."""
+    next_op_seq: int = 0
+    """The op that the rank calls next, if it was in this job before."""
 
     @property
     def title(self) -> Title:

@@ -22,6 +22,7 @@ from ultima.daemon.hosts.host import Host, Membership, Place, State
 from ultima.daemon.hosts.peers import Peers
 from ultima.daemon.hosts.registration import Title, Voucher
 from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.returning import Returning
 from ultima.daemon.jobs.watchers import Watchers
 from ultima.daemon.trust import job_secret
 from ultima.v1 import peer_pb2, types_pb2
@@ -54,6 +55,7 @@ class Fellows:
         self._closing = False
         self.violations: Counter[str] = Counter()
         """How often packets broke the protocol, by the address of the host in whose name they came."""
+        self.returning = Returning(engine)
         self.on_unheard: Callable[[Job, peer_pb2.WatchResponse], None] = lambda job, news: None
         """Is told what another host of a job found not to get through."""
 
@@ -156,6 +158,7 @@ class Fellows:
             connection_ids=cids,
             incarnation=job.incarnation,
             next_op_seq=self._engine.next_op_seq(job.number),
+            oldest_op_seq=self._engine.job_place(job.number).floor,
             options=in_force.to_proto(),
             proof=job_secret.answer(job.secret, request.proof, *proved) if job.secret else None,
             seal=job.links.seal_offered(caller.index) if cids else None,
@@ -196,7 +199,10 @@ class Fellows:
         if link.host.incarnation != news.incarnation or link.host.place != place:
             return  # of a life that is over, or that has not called us yet
         self.on_unheard(job, news)
+        self.returning.announced(job, link, news.back_within_ms)
         if state is State.ABSENT:
+            if not news.back_within_ms:
+                self.returning.left(job, link)
             self._host_absent(job, news.host_index, "all its trainers have left or died")
         elif state is State.UP:
             link.leaving = not news.ranks
@@ -285,6 +291,6 @@ class Fellows:
     def _host_absent(self, job: Job, index: int, why: str) -> None:
         assert job.links is not None
         try:
-            job.links.absent(index, why)
+            job.links.absent(index, self.returning.went(job, job.links[index]) or why)
         except Refused as error:
             log.error("engine refused job=%s host=%d reason=%s", job.name, index, error)

@@ -45,6 +45,8 @@ class JoinSpec:
     options: Options = DEFAULTS
     secret: bytes = b""
     """Of the job; empty if it has none."""
+    next_op_seq: int | None = None
+    """Of a rank that comes back because its daemon was told to stop: the op that it calls next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Job:
     """What does not get through over UDP, by the host that found it out."""
     ailment: admin_pb2.Ailment | None = None
     """What that comes to."""
+    back_within_s: float = 0.0
+    """Above 0: this daemon was told to stop, and for so long the other hosts are to wait for the ranks here."""
     waiting_for: str = ""
     """Whom it waits for while it forms, in words."""
     began: float = field(default_factory=time.monotonic)
@@ -256,6 +260,7 @@ class Job:
             state=state,
             ranks=sorted(self.sessions),
             incarnation=self.incarnation,
+            back_within_ms=round(self.back_within_s * 1e3),
             unheard=[peer_pb2.Unheard(**each._asdict()) for each in sorted(self.unheard.get(self.own.index, ()))],
         )
 

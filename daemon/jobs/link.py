@@ -30,6 +30,12 @@ class Link:
     """Why the path is not up, for people."""
     leaving: bool = False
     """Its trainers have all left in good order: it will not take part in further ops, and needs nothing any more."""
+    back_within_s: float = 0.0
+    """Above 0: its daemon was told to stop, and reliable ops wait for the host for so long once it is gone."""
+    giving_up: asyncio.TimerHandle | None = None
+    """It is gone, and this is when it is waited for no longer."""
+    oldest_op_seq: int = 0
+    """The oldest op that had not ended there when it last answered."""
     caller: asyncio.Task[None] | None = None
     doubter: asyncio.Task[None] | None = None
     violations: int = 0
@@ -62,6 +68,12 @@ class Link:
     def quarantine(self, now: float) -> float:
         """Seconds for which it still has no path; 0: it may have one."""
         return max(self.quarantined_until - now, 0.0)
+
+    def stop_waiting(self) -> None:
+        """It is back, or was never to go."""
+        if self.giving_up is not None:
+            self.giving_up.cancel()
+        self.back_within_s, self.giving_up = 0.0, None
 
     def stop_renewing(self) -> None:
         """The path is no more, and with it its secrets."""

@@ -92,6 +92,13 @@ class Links:
         """The op that comes next, as far as this host and the other ones say."""
         return self._standing.next_op_seq(self._engine.next_op_seq(self._number))
 
+    def takes_part_from(self, op_seq: int) -> int:
+        """The op with which a rank that comes back, and would call `op_seq` next, takes part again: what is older has
+        ended on all hosts that are up."""
+        here = max(self._engine.next_op_seq(self._number), self.next_op_seq)
+        open_there = [link.oldest_op_seq for link in self._links.values() if link.up()]
+        return max(op_seq, min([here, *open_there]))
+
     def __contains__(self, index: int) -> bool:
         return index in self._links
 
@@ -268,6 +275,7 @@ class Links:
             link.stop_calling()
             link.stop_doubting()
             link.stop_renewing()
+            link.stop_waiting()
 
     def _check_quarantine(self, link: Link) -> None:
         """Raises Unavailable while a host has to wait because of what it sent."""
@@ -318,6 +326,7 @@ class Links:
         self._engine.peer_connect(self._number, host.index, host.address, host.lanes, tx_cids, tx_seal)
         link.host, link.rx_cids, link.tx_cids, link.state, link.why = host, rx_cids, tx_cids, State.UP, ""
         link.leaving = False
+        link.stop_waiting()
         link.came_up.set()
         self._begin_renewing(link)
         log.info("host up job=%s host=%d address=%s", self._job, host.index, host.address)
@@ -446,5 +455,6 @@ class Links:
         if self._secret and not job_secret.answers(self._secret, response.proof, request.proof, *proved):
             raise PermissionDenied(f"job {self._job!r}: {link.host.name} does not know its secret")
         self._standing.hear(link.host.index, whole("next_op_seq", response.next_op_seq, 0, OP_SEQ_MAX))
+        link.oldest_op_seq = whole("oldest_op_seq", response.oldest_op_seq, 0, OP_SEQ_MAX)
         self._in_force.hear(from_proto(response.options))
         return response

@@ -20,6 +20,7 @@ from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.base.options import InForce, Options
+from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import Changes, numbers, spawn
 from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.engine.seal import Sealing
@@ -247,7 +248,7 @@ class JobTable:
         left = self._left.get(job.title, 0)
         if spec.rendezvous is None:
             who = (spec.rank, spec.world_size, host, spec.bucket_bytes_max, left, spec.options)
-            new = Registration(job.name, *who, uid=job.uid, secret=spec.secret)
+            new = Registration(job.name, *who, uid=job.uid, secret=spec.secret, next_op_seq=spec.next_op_seq or 0)
             try:
                 return await self._coordinator.register(new, deadline)
             except DeadlineExceeded as error:
@@ -260,6 +261,7 @@ class JobTable:
             left_generation=left,
             options=spec.options.to_proto(),
             uid=job.uid,
+            next_op_seq=spec.next_op_seq or 0,
         )
         assert self._peers is not None
         return await self._peers.register(spec.rendezvous, request, spec.secret, deadline)
@@ -295,6 +297,7 @@ class JobTable:
         """Gives the job its place in the engine, and starts to connect; `undo` is told how to take that back."""
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s, sealed=bool(self._node))
+        config = replace(config, first_op_seq=self._first_op_seq(job, membership))
         memory_bytes = self._engine.job_bytes(config, membership.lanes)
         self._budget.take_engine(job.uid, job.account, memory_bytes, membership.bucket_bytes_max)
         undo.callback(self._budget.give_back_engine, job.uid, job.account, memory_bytes)
@@ -338,6 +341,16 @@ class JobTable:
         rejoin = membership.under_way
         absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
         job.links.begin(rejoin, absent - {own.index} if rejoin else set())
+        if rejoin and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
+            for index in absent - {own.index}:
+                self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
+
+    @staticmethod
+    def _first_op_seq(job: Job, membership: Membership) -> int:
+        """Where the engine begins: not beyond an op in which the others may still wait for a rank that comes back."""
+        said = [joiner.spec.next_op_seq for joiner in job.joining.values() if joiner.spec.next_op_seq is not None]
+        near = [op_seq for op_seq in said if op_seq >= membership.next_op_seq - WINDOW]
+        return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
 
     def _tune(self, job: Job, options: Options) -> None:
         self._engine.job_tune(job.number, options.seeded(job.generation))
@@ -362,8 +375,10 @@ class JobTable:
         if job.membership.under_way or rank in job.seen:
             # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
             next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
+            if (said := job.joining[rank].spec.next_op_seq) is not None:
+                next_op_seq = job.links.takes_part_from(said)
             # Not between two portions of an op: the first one has a multiple of their number.
-            next_op_seq += -next_op_seq % job.membership.portions
+            next_op_seq += -next_op_seq % job.membership.portions if next_op_seq != said else 0
         self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
@@ -448,15 +463,38 @@ class JobTable:
         """Takes nobody in any more, and ends all jobs."""
         self._closing = True
         for job in self.all():
+            if job.back_within_s and job.ready:
+                self._part(job)
+                continue
             for rank in list(job.sessions):
                 self._drop_session(job, rank, in_good_order=False)
             if not job.over:
                 self._dissolve(job)
         self.fellows.close()
 
-    def refuse_joins(self) -> None:
-        """Takes nobody in any more; who is in stays."""
+    def go(self, back_within_s: float) -> None:
+        """The daemon was told to stop. Takes nobody in any more, and begins no op; who is in stays, and others hear for
+        how long they are to wait for the ranks here."""
         self._closing = True
+        for job in [job for job in self.all() if job.ready and job.sessions and back_within_s]:
+            job.back_within_s = back_within_s
+            self._engine.job_hold(job.number)
+            self._announce(job)
+
+    def settled(self) -> bool:
+        """Every op that was begun before `go` has ended, and nobody needs anything of it any more."""
+        return not any(self._engine.job_place(job.number).unsettled for job in self.all() if job.number >= 0)
+
+    def _part(self, job: Job) -> None:
+        """The daemon goes, and the ranks of a job are to come back. The engine ends the job with a word to them alone:
+        for other hosts an op that was under way goes on."""
+        for session in job.sessions.values():
+            session.trainer.part(job.back_within_s)
+        self._dissolve(job)
+        while job.sessions:
+            session = job.sessions.popitem()[1]
+            del self._at[session.trainer]
+            self._budget.give_back_job(job.name, session.trainer.size)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = spawn(work, name)

@@ -87,7 +87,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
         await wait_for_address(config.bind, config.port, stop)
     if stop.is_set():
         return
-    daemon = Daemon(config, open_engine or NativeEngine, version())
+    daemon = Daemon(config, open_engine or NativeEngine, version(), stop.set)
     await daemon.start()
     settle_down()
 
@@ -97,6 +97,7 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await stop.wait()
     logging.getLogger("ultimad").info("draining")
+    daemon.ask_to_stop = lambda: None  # it is about to
     stop.clear()
     drain, again = asyncio.ensure_future(daemon.drain()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({drain, again}, return_when=asyncio.FIRST_COMPLETED)

@@ -120,8 +120,15 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]
 class Daemon:
     """All parts of one daemon, from start to stop."""
 
-    def __init__(self, config: DaemonConfig, open_engine: Callable[[EngineConfig], Engine], version: str) -> None:
-        self.config, self.version = config, version
+    def __init__(
+        self,
+        config: DaemonConfig,
+        open_engine: Callable[[EngineConfig], Engine],
+        version: str,
+        ask_to_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`ask_to_stop` has whoever runs the daemon drain and stop it."""
+        self.config, self.version, self.ask_to_stop = config, version, ask_to_stop
         self.incarnation = fresh_number()
         self.grpc_port = 0
         self._open_engine = open_engine
@@ -177,6 +184,7 @@ class Daemon:
         )
         self.hearing = Hearing(self.jobs.all, self.engine, lambda: self._peers, self._watchers, self._note_ailment)
         self.jobs.fellows.on_unheard = self.hearing.told
+        self.jobs.fellows.returning.note = self._note
         self._tuning = Tuning(self.jobs, lambda: self._peers)
         self.health = Health()
 
@@ -223,6 +231,7 @@ class Daemon:
                 self.gauges.facts,
                 Examiner(config, self.engine, self.jobs, lambda: self._peers, self.version),
                 lambda: self.site.address() if self.site is not None else "",
+                lambda: self.ask_to_stop(),
             ),
             self._local,
         )
@@ -299,15 +308,17 @@ class Daemon:
         return int(self._remote.add_secure_port(where, self.trust.server_credentials()))
 
     async def drain(self) -> None:
-        """Takes nobody in any more, and gives the ops that are open now the time they still have."""
+        """Says that it goes, takes nobody in any more, begins no op, and gives those that are open some time to end."""
         self._note("daemon_stopping", "the daemon was told to stop")
         sdnotify.notify("STOPPING=1")
         await self.health.enter_graceful_shutdown()
-        self.jobs.refuse_joins()
+        limits, loop = self.config.limits, asyncio.get_running_loop()
+        began_ns, until = self.engine.now(), loop.time() + limits.drain_seconds
+        self.jobs.go(limits.drain_window_seconds)
         await self.attach.stop_accepting()
-        loop = asyncio.get_running_loop()
-        began_ns, until = self.engine.now(), loop.time() + self.config.limits.drain_seconds
-        while loop.time() < until and self.engine.stats()["oldest_open_ns"] <= began_ns:
+        while loop.time() < until:
+            if self.engine.stats()["oldest_open_ns"] > began_ns and self.jobs.settled():
+                break
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:

@@ -64,8 +64,9 @@ class AdminService(OperatorCalls):
         facts: Callable[[], Facts],
         examiner: Examiner,
         page: Callable[[], str],
+        ask_to_stop: Callable[[], None],
     ) -> None:
-        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts, page)
+        super().__init__(config, keeper, jobs.recorder, tokens, read_ops, facts, page, ask_to_stop)
         self._config, self._engine, self._jobs, self._tuning = config, engine, jobs, tuning
         self._tokens = tokens
         self._version, self._incarnation, self._grpc_port = version, incarnation, grpc_port

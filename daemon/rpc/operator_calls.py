@@ -48,10 +48,12 @@ class OperatorCalls(HistoryCalls):
         read_ops: ReadOps,
         facts: Callable[[], Facts],
         page: Callable[[], str],
+        ask_to_stop: Callable[[], None],
     ) -> None:
-        """`facts` is what the metrics show now; `page` a fresh address of the status page, empty if there is none."""
+        """`facts` is what the metrics show now; `page` a fresh address of the status page, empty if there is none;
+        `ask_to_stop` has the daemon drain and end."""
         super().__init__(keeper, recorder, tokens, read_ops)
-        self._config, self._facts, self._page = config, facts, page
+        self._config, self._facts, self._page, self._ask_to_stop = config, facts, page, ask_to_stop
         self._watches = Quota("watches", WATCHERS_MAX, WATCHERS_MAX // 4)
         self._level_back: asyncio.Task[None] | None = None
 
@@ -106,6 +108,21 @@ class OperatorCalls(HistoryCalls):
         if request.for_ms:
             self._level_back = spawn(self._back(request.for_ms / 1e3), "log level")
         return admin_pb2.SetLogLevelResponse(before=before)
+
+    @translated
+    async def Drain(self, request: admin_pb2.DrainRequest, context: Any) -> admin_pb2.DrainResponse:
+        """See admin.proto."""
+        uid = self._tokens.caller(context)
+        if uid not in (0, os.geteuid()):
+            raise PermissionDenied(f"uid {uid} may not: allowed: root and the daemon's own user")
+        log.info("drain uid=%d", uid)
+        self._ask_to_stop()
+        limits = self._config.limits
+        return admin_pb2.DrainResponse(
+            pid=os.getpid(),
+            drain_ms=round(limits.drain_seconds * 1e3),
+            window_ms=round(limits.drain_window_seconds * 1e3),
+        )
 
     async def Watch(
         self, request: admin_pb2.AdminServiceWatchRequest, context: Any

@@ -22,7 +22,7 @@ from ultima.daemon.base.errors import (
 )
 from ultima.daemon.base.options import check_job, from_proto
 from ultima.daemon.base.quota import SHARE, Quota
-from ultima.daemon.base.ranges import INT64_MAX, whole
+from ultima.daemon.base.ranges import INT64_MAX, OP_SEQ_MAX, whole
 from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.coordinator import Coordinator
@@ -105,6 +105,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             options=options,
             source=address_of_peer(context.peer()),
             uid=request.uid,
+            next_op_seq=whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX),
         )
         deadline = inner_deadline(context, self._limits.join_seconds)
         secret = await self._jobs.fellows.check_secret(request, host, deadline)

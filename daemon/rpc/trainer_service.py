@@ -10,6 +10,7 @@ from typing import Any
 from ultima.daemon.base.config import BUCKET_BYTES_UNSAID, DaemonConfig, Limits
 from ultima.daemon.base.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, translated
 from ultima.daemon.base.options import check_job, from_proto
+from ultima.daemon.base.ranges import OP_SEQ_MAX, whole
 from ultima.daemon.hosts.meeting import Meeting, Where
 from ultima.daemon.hosts.membership import job_name
 from ultima.daemon.jobs.job import JoinSpec
@@ -49,6 +50,8 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         )
     if request.rate_bytes_per_s < 0:
         raise InvalidArgument(f"rate_bytes_per_s = {request.rate_bytes_per_s}: allowed: 0 or more")
+    if request.HasField("next_op_seq"):
+        whole("next_op_seq", request.next_op_seq, 0, OP_SEQ_MAX)
     if len(request.secret) not in (0, SECRET_BYTES):
         raise InvalidArgument(f"secret: {len(request.secret)} bytes: allowed: {SECRET_BYTES}, or none")
     options = replace(from_proto(request.options), policy_from=0, revision=0)  # what only daemons say
@@ -63,6 +66,7 @@ def checked(request: trainer_pb2.JoinJobRequest, limits: Limits, where: Where, a
         rate_bytes_per_s=request.rate_bytes_per_s,
         options=options,
         secret=request.secret,
+        next_op_seq=request.next_op_seq if request.HasField("next_op_seq") else None,
     )
 
 

@@ -22,6 +22,11 @@ Later the daemon may send notes for people on the life line, such as that UDP is
 
     daemon  -> trainer  {"note": "udp blocked", "text": "..."}
 
+A daemon that was told to stop says so before it hangs up, and for how long it is worth waiting for the next one. What
+the trainer has asked for and got no result of, it asks the next one for:
+
+    daemon  -> trainer  {"back_within_ms": 10000}
+
 Two bells, for nobody polls. The trainer adds to `submit` after each submission; the daemon only listens, for to read or
 write a file whose flags a trainer can change is to wait for him. The daemon sends a byte on `complete` when there are
 completions, unless it is full of bytes not heard yet; a byte says no more than that it is time to look. What a trainer
@@ -107,6 +112,13 @@ class Trainer:
             self.told.add(text)
             with contextlib.suppress(OSError):
                 self.connection.send(json.dumps({"note": name, "text": text}).encode(), socket.MSG_DONTWAIT)
+
+    def part(self, back_within_s: float) -> None:
+        """Says that the daemon goes, and for how long it is to be waited for: the last word before it hangs up."""
+        with contextlib.suppress(OSError):
+            self.connection.send(
+                json.dumps({"back_within_ms": round(back_within_s * 1e3)}).encode(), socket.MSG_DONTWAIT
+            )
 
     def expire_after(self, seconds: float) -> None:
         """Hangs up on a trainer that is in no job unless it joins one within `seconds`."""

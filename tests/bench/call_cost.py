@@ -92,7 +92,7 @@ class Player:
         """CPU time that was the player's, in all sessions."""
         return sum(rings.played_ns for rings in self.rings)
 
-    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         rings = Answering()
         self.rings.append(rings)
         lifeline, self._other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

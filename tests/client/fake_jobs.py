@@ -28,13 +28,13 @@ class FakeJobs:
         settings = config.resolve({}, job="base", rank=rank, world_size=self.world_size, **{"arena": "8M", **options})
         return Job(settings, self)
 
-    def attach(self, settings: Settings, until_ns: int, patience_ns: int) -> Attachment:
+    def attach(self, settings: Settings, until_ns: int, patience_ns: int, next_op_seq: int | None = None) -> Attachment:
         with self._lock:
             if settings.job not in self.daemons:
                 self.daemons[settings.job] = FakeDaemon(settings.world_size)
                 self._prepare(settings.job, self.daemons[settings.job])
                 self._all_here[settings.job] = threading.Barrier(settings.world_size)
-        attached = self.daemons[settings.job].attach(settings, until_ns, patience_ns)
+        attached = self.daemons[settings.job].attach(settings, until_ns, patience_ns, next_op_seq)
         # As a real one does: nobody is let in before all are there, or the late ones would miss ops.
         self._all_here[settings.job].wait(20)
         return attached

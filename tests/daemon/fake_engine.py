@@ -37,6 +37,7 @@ from ultima.daemon.engine.engine import (
     Snapshot,
     Status,
 )
+from ultima.daemon.engine.pauses import Reached
 from ultima.daemon.engine.seal import Seal
 from ultima.v1 import records_pb2
 from ultima.v1.limits import (
@@ -87,6 +88,12 @@ class FakeJob:
     """An op is under way."""
     activated: list[int] = field(default_factory=list)
     """Ops that this host started."""
+    awaited: set[int] = field(default_factory=set)
+    """Hosts that go and come back."""
+    held: bool = False
+    unsettled: int = 0
+    floor: int | None = None
+    """The oldest op that has not ended; None: all have."""
     blocked: set[int] = field(default_factory=set)
     """Hosts to blame for that UDP does not get through."""
 
@@ -239,6 +246,17 @@ class FakeEngine:
         path = self.path(job, host)
         path.up = False
         path.absences += 1
+
+    def peer_await(self, job: int, host: int, on: bool) -> None:
+        self.path(job, host)
+        (self.jobs[job].awaited.add if on else self.jobs[job].awaited.discard)(host)
+
+    def job_hold(self, job: int) -> None:
+        self._job(job).held = True
+
+    def job_place(self, job: int) -> Reached:
+        fake = self._job(job)
+        return Reached(fake.next_op_seq if fake.floor is None else fake.floor, fake.unsettled)
 
     def peers_blocked(self, job: int, hosts: Iterable[int]) -> None:
         self._job(job).blocked = set(hosts)

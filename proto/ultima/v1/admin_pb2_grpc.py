@@ -80,6 +80,11 @@ class AdminServiceStub:
                 request_serializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
                 response_deserializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/ultima.v1.AdminService/Drain',
+                request_serializer=ultima_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=ultima_dot_v1_dot_admin__pb2.DrainResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/ultima.v1.AdminService/Watch',
                 request_serializer=ultima_dot_v1_dot_admin__pb2.AdminServiceWatchRequest.SerializeToString,
@@ -173,6 +178,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
+        wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
+        nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
         is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
@@ -246,6 +260,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetLogLevel,
                     request_deserializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.FromString,
                     response_serializer=ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=ultima_dot_v1_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=ultima_dot_v1_dot_admin__pb2.DrainResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -506,6 +525,33 @@ class AdminService:
             '/ultima.v1.AdminService/SetLogLevel',
             ultima_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
             ultima_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ultima.v1.AdminService/Drain',
+            ultima_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+            ultima_dot_v1_dot_admin__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

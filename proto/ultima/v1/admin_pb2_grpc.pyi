@@ -65,6 +65,11 @@ class AdminServiceStub:
     """All options in force, and where each comes from."""
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+    Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]
+    """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
+    wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
+    nothing.
+    """
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]
     """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
     is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
@@ -114,6 +119,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """All options in force, and where each comes from."""
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+    Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]  # type: ignore[assignment]
+    """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
+    wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
+    nothing.
+    """
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
     """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
     is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
@@ -214,6 +224,17 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SetLogLevelResponse, _abc.Awaitable[_admin_pb2.SetLogLevelResponse]]:
         """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _admin_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DrainResponse, _abc.Awaitable[_admin_pb2.DrainResponse]]:
+        """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
+        wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
+        nothing.
+        """
 
     @_abc_1.abstractmethod
     def Watch(

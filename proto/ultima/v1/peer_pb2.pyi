@@ -36,6 +36,7 @@ class RegisterRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     world_size: _builtins.int
     bucket_bytes_max: _builtins.int
@@ -47,6 +48,10 @@ class RegisterRequest(_message.Message):
     uid: _builtins.int
     """The user of the caller's trainers, on the caller's word. Among daemons with certificates a job without a secret
     belongs to the user who came first, on all hosts.
+    """
+    next_op_seq: _builtins.int
+    """The op that the rank calls next, if it has called ops of this job before: a job that all its daemons have forgotten
+    goes on with the highest of these numbers.
     """
     @_builtins.property
     def host(self) -> _types_pb2.Host:
@@ -71,10 +76,11 @@ class RegisterRequest(_message.Message):
         options: _types_pb2.JobOptions | None = ...,
         proof: _types_pb2.JobProof | None = ...,
         uid: _builtins.int = ...,
+        next_op_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -305,9 +311,14 @@ class ConnectResponse(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     SEAL_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
+    OLDEST_OP_SEQ_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     next_op_seq: _builtins.int
     """Where the job stands on the called host: the number of the next op."""
+    oldest_op_seq: _builtins.int
+    """The oldest op that has not ended on the called host; next_op_seq or less. A host that comes back takes part from
+    there on.
+    """
     @_builtins.property
     def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The ids that the caller must put on packets to the called host, one per lane. There are none in the answer to a
@@ -333,10 +344,11 @@ class ConnectResponse(_message.Message):
         options: _types_pb2.JobOptions | None = ...,
         seal: _types_pb2.SealOffer | None = ...,
         proof: _types_pb2.JobProof | None = ...,
+        oldest_op_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -381,6 +393,7 @@ class WatchResponse(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     UNHEARD_FIELD_NUMBER: _builtins.int
+    BACK_WITHIN_MS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
     daemons share, and one for each change.
@@ -391,6 +404,10 @@ class WatchResponse(_message.Message):
     state: _types_pb2.HostState.ValueType
     incarnation: _builtins.int
     """The number of the life of that host."""
+    back_within_ms: _builtins.int
+    """Above 0: the sender's daemon was told to stop, and its ranks come back when it is started again. For so long, in
+    milliseconds from when it is gone, reliable ops wait for the host.
+    """
     @_builtins.property
     def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ranks that are alive on the host. If there are none while the host is up, all have left in good order, and the host
@@ -411,10 +428,11 @@ class WatchResponse(_message.Message):
         ranks: _abc.Iterable[_builtins.int] | None = ...,
         incarnation: _builtins.int = ...,
         unheard: _abc.Iterable[Global___Unheard] | None = ...,
+        back_within_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

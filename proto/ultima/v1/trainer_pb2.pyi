@@ -36,6 +36,7 @@ class JoinJobRequest(_message.Message):
     RATE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
     ticket: _builtins.str
     """A ticket from the attach socket; good for one call."""
     job: _builtins.str
@@ -57,6 +58,10 @@ class JoinJobRequest(_message.Message):
     secret: _builtins.bytes
     """The job's secret, 32 bytes, the same on all ranks; empty for none. FAILED_PRECONDITION: the daemon speaks to its
     peers without authentication, where a secret would protect nothing.
+    """
+    next_op_seq: _builtins.int
+    """Of a rank that comes back because its daemon was told to stop: the op that it calls next. It takes part in that op if
+    the other ranks still wait for it there.
     """
     @_builtins.property
     def rank_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -81,12 +86,15 @@ class JoinJobRequest(_message.Message):
         rate_bytes_per_s: _builtins.int = ...,
         options: _types_pb2.JobOptions | None = ...,
         secret: _builtins.bytes = ...,
+        next_op_seq: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__next_op_seq: _TypeAlias = _typing.Literal["next_op_seq"]  # noqa: Y015
+    _WhichOneofArgType__next_op_seq: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_op_seq) -> _WhichOneofReturnType__next_op_seq | None: ...
 
 Global___JoinJobRequest: _TypeAlias = JoinJobRequest  # noqa: Y015
 

@@ -179,6 +179,9 @@ async def test_stop__ends_with_0_and_leaves_no_sockets(house: House, number: int
     trainer = await house.trainer(child)
     await trainer.join()
     assert await child.kill(number) == 0
+    assert json.loads(trainer.connection.recv(4096)) == {"back_within_ms": 10_000}, (
+        "it says for how long to wait for it"
+    )
     assert await trainer.line_is_dead()
     assert sorted(path.name for path in (house.folder / "d").iterdir()) == ["ultimad.lock"]
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts whose daemon was told to stop, and that are to come back.
+
+Such a daemon says so on its watch streams before it goes, and for how long it wants to be waited for (`Links` has the
+paths). Until it is gone nothing changes. From then on bounded ops go on without its host, and reliable ones wait: the
+engine keeps what they have, and goes on when the host is connected anew. When the time is over the host is gone, as
+any other that went without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ultima.daemon.base.errors import Refused
+from ultima.daemon.base.waiting import numbers
+from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs.link import Link
+
+log = logging.getLogger("ultimad.returning")
+
+WINDOW_SECONDS_MAX = 600.0  # the largest limits.drain_window_seconds of any daemon
+
+Note = Callable[[str, str, str, str], None]
+
+
+class Returning:
+    """Who of the other hosts of this daemon's jobs is waited for."""
+
+    def __init__(self, engine: Lanes) -> None:
+        self._engine = engine
+        self.note: Note = lambda kind, text, job, level: None
+        """Records an event: its kind, text, job and level."""
+
+    def announced(self, job: Job, link: Link, back_within_ms: int) -> None:
+        """The daemon of a host that is up says that it goes, or (0) nothing of the kind."""
+        seconds = min(max(back_within_ms, 0) / 1e3, WINDOW_SECONDS_MAX)
+        if seconds and not link.back_within_s and link.up():
+            text = f"{link.host.name} of job {job.name}: its daemon was told to stop, to be back in {seconds:g} s"
+            log.info("host goes job=%s host=%d back_within=%g", job.name, link.host.index, seconds)
+            self.note("host_goes", text, job.name, "info")
+            self._await(job, link, True)
+            link.back_within_s = seconds
+
+    def expected(self, job: Job, link: Link, seconds: float) -> None:
+        """This host comes back itself, and finds that one away: it may have been stopped at the same time."""
+        if seconds and not link.back_within_s:
+            self._await(job, link, True)
+            link.back_within_s = seconds
+            self.went(job, link)
+
+    def went(self, job: Job, link: Link) -> str:
+        """A host is gone: why, for people. From now on the time runs in which it is to be back."""
+        if not link.back_within_s:
+            return ""
+        if link.giving_up is None:
+            after = asyncio.get_running_loop().call_later
+            link.giving_up = after(link.back_within_s, self._give_up, job, link)
+        return f"its daemon was told to stop; reliable ops wait for it, for {link.back_within_s:g} s at most"
+
+    def left(self, job: Job, link: Link) -> None:
+        """Its ranks will not come back: it is waited for no longer."""
+        if link.back_within_s:
+            link.stop_waiting()
+            self._await(job, link, False)
+
+    def _give_up(self, job: Job, link: Link) -> None:
+        if not job.over:
+            seconds = link.back_within_s
+            link.why = f"its daemon was told to stop, and was not back within {seconds:g} s"
+            text = (
+                f"{link.host.name} of job {job.name} (ranks {numbers(link.host.ranks)}): {link.why}; reliable ops "
+                "cannot go on without it"
+            )
+            log.warning("host does not return job=%s host=%d within=%g", job.name, link.host.index, seconds)
+            self.note("host_gone", text, job.name, "warning")
+            for session in job.sessions.values():  # before their ops fail of it
+                session.trainer.tell("host gone", text)
+        self.left(job, link)
+
+    def _await(self, job: Job, link: Link, on: bool) -> None:
+        if job.over:
+            return
+        try:
+            self._engine.peer_await(job.number, link.host.index, on)
+        except Refused as error:
+            log.error("engine refused job=%s host=%d reason=%s", job.name, link.host.index, error)
