@@ -20,6 +20,8 @@ from ultima.base.receipt import (
     size_text,
 )
 
+SLOW = 3  # times what is usual; t_B, which 19 of 20 stages stay below, is often twice that
+
 _STATUS = {
     Status.COMPLETE: "complete: every element holds every rank",
     Status.PARTIAL: "partial: usable, but not every rank is in every element",
@@ -153,9 +155,35 @@ def _stage(receipt: Receipt, stage: int) -> str:
     if receipt.stage_ends[stage] is not StageEnd.NONE:
         text += f", {_ms(receipt.stage_s[stage])} after the start"
     expected = receipt.t_c_s[stage]
-    limits = [f"{_ms(expected)} were usual"] if expected else []
-    limits += [f"{_ms(receipt.t_b_s)} were allowed"] if receipt.t_b_s else []
-    return text + (f" ({', '.join(limits)})." if limits else ".")
+    known = [f"{_ms(expected)} are usual"] if expected else []
+    known += [f"19 of 20 take at most {_ms(receipt.t_b_s)}"] if receipt.t_b_s else []
+    last = _last_call(receipt)
+    if known and stage == 0 and last is not None and receipt.policy == "none":
+        known.append(f"counted from the call of the last host, {_ms(last.opened_s or 0)} after the start")
+    return text + (f" ({', '.join(known)})." if known else ".")
+
+
+def _last_call(receipt: Receipt) -> PeerReceipt | None:
+    """The host that called the op last, if that was after this host."""
+    called = [peer for peer in receipt.peers if peer.opened_s]
+    return max(called, key=lambda peer: peer.opened_s or 0, default=None)
+
+
+def _slow(receipt: Receipt) -> str:
+    """Why an op that nobody is to blame for took far longer than such ops do; empty if it did not."""
+    usual_s = sum(each for each in receipt.t_c_s if each)
+    if not usual_s or receipt.elapsed_s < SLOW * usual_s:
+        return ""
+    text = f" It took {receipt.elapsed_s / usual_s:.0f} times as long as usual"
+    last = _last_call(receipt)
+    if last is not None and (last.opened_s or 0) >= receipt.elapsed_s / 2:
+        return f"{text}: {ranks_text(last.ranks)} called it {_ms(last.opened_s or 0)} after this host."
+    if receipt.bytes_repaired:
+        return f"{text}: {size_text(receipt.bytes_repaired)} were lost first and came again."
+    return (
+        f"{text}, and the cause is not known: nothing was lost, and other hosts called in time. A rank of this host "
+        "may have called late, or a host had too little CPU time."
+    )
 
 
 def _missing(peer: PeerReceipt) -> str:
@@ -174,7 +202,7 @@ def _missing(peer: PeerReceipt) -> str:
 def _blame(receipt: Receipt, hosts: Sequence[Host], here: int) -> str:
     host = next((host for host in hosts if set(receipt.culprit) <= set(host.ranks)), None) if receipt.culprit else None
     if host is None:
-        return "Nobody is to blame."
+        return "Nobody is to blame." + (_slow(receipt) if receipt.complete else "")
     peer = next((peer for peer in receipt.peers if peer.host == host.index), None)
     who = f"host {host.index} at {host.address} ({ranks_text(receipt.culprit)})" + (
         ", this host itself" if host.index == here else ""

@@ -76,10 +76,10 @@ def test_explain__partial() -> None:
         "It took 420.0 ms from the first call on this host, of 1400.0 ms that it had.",
         "In every element of the result: ranks 0-2; in some elements, or not known to be in all: rank 3. "
         "The least covered element holds 3 of 4.",
-        "Stage 1 (reduce) was ended by its time limit, 210.0 ms after the start (100.0 ms were usual, 250.0 ms were "
-        "allowed).",
+        "Stage 1 (reduce) was ended by its time limit, 210.0 ms after the start (100.0 ms are usual, 19 of 20 take "
+        "at most 250.0 ms, counted from the call of the last host, 260.0 ms after the start).",
         "Stage 2 (broadcast) was ended early: nearly all was there, and the rest was overdue, 420.0 ms after the start "
-        "(250.0 ms were allowed).",
+        "(19 of 20 take at most 250.0 ms).",
         "Missing: 9 KiB of 24 KiB (37.5 %).",
         "  host 2 (rank 3): 1 KiB of 4 KiB of its contribution and 8 KiB of 8 KiB of the shard that it reduced, "
         "for it did not come through in time; its data came from 300.0 ms on, the last at 410.0 ms.",
@@ -93,6 +93,7 @@ def test_explain__partial() -> None:
 def test_explain__complete_blames_nobody() -> None:
     complete = dataclasses.replace(
         RECEIPT,
+        t_c_s=(0.2, 0.1),
         status=Status.COMPLETE,
         culprit=(),
         trouble=Trouble.NONE,
@@ -130,6 +131,24 @@ def test_explain__a_rank_of_the_own_host_that_died(status: Status, fresh: tuple[
     late = dataclasses.replace(died, culprit=(2,), trouble=Trouble.SENDER)
     line = "To blame: host 0 at 10.0.0.1 (rank 2), this host itself: slow sender; the host did not wait for its call."
     assert line in explain(late, [ALONE], 0)
+
+
+def test_explain__why_a_complete_op_was_slow() -> None:
+    """Nobody is to blame for it, but that is no answer to why it took eight times as long as usual."""
+    rows = tuple(dataclasses.replace(peer, missing_bytes=(0, 0), opened_s=0.0) for peer in RECEIPT.peers)
+    slow = dataclasses.replace(
+        RECEIPT, status=Status.COMPLETE, culprit=(), trouble=Trouble.NONE, bytes_missing=0, bytes_repaired=0,
+        peers=rows, elapsed_s=0.8, t_c_s=(0.06, 0.04),
+    )  # fmt: skip
+    text = "Nobody is to blame. It took 8 times as long as usual"
+    (line,) = [each for each in explain(slow, HOSTS, 0) if "to blame" in each]
+    assert line.startswith(f"{text}, and the cause is not known: nothing was lost")
+    repaired = dataclasses.replace(slow, bytes_repaired=2048)
+    assert f"{text}: 2 KiB were lost first and came again." in explain(repaired, HOSTS, 0)
+    waited = dataclasses.replace(repaired, peers=(*rows[:2], dataclasses.replace(rows[2], opened_s=0.7)))
+    assert f"{text}: rank 3 called it 700.0 ms after this host." in explain(waited, HOSTS, 0)
+    for usual in (dataclasses.replace(slow, elapsed_s=0.2), dataclasses.replace(slow, t_c_s=(None, None))):
+        assert "Nobody is to blame." in explain(usual, HOSTS, 0)
 
 
 def test_explain__who_owned_the_shards_where_not_all_did() -> None:
@@ -177,7 +196,8 @@ def test_explain__with_a_policy_says_who_was_in_it_and_who_started_it() -> None:
         "By the policy majority, host 1 at 10.0.0.2 started it, for rank 2; that was 12.3 ms after this host had "
         "something to give, or was told of it.",
         "Included: 2 of 4 ranks. Fresh: rank 1; stale: rank 2 (rank 2 from its step 17 on); absent: ranks 0 3.",
-        "Stage 1 (reduce) ended complete, 210.0 ms after the start (100.0 ms were usual, 250.0 ms were allowed).",
+        "Stage 1 (reduce) ended complete, 210.0 ms after the start (100.0 ms are usual, 19 of 20 take at most "
+        "250.0 ms).",
     ]
     assert not any("In the result" in line or "every element of" in line for line in lines)
 
