@@ -230,6 +230,43 @@ static void late__ranks_where_nobody_named_a_deadline(void)
     end();
 }
 
+/* Thirds of all sizes: in another order the same sum has other bits. */
+static void give_thirds(uint32_t h, uint32_t place)
+{
+    double *at = (double *)(void *)trainers[h][place].arena;
+    ut_submission s = words(0, 0);
+    for (uint32_t i = 0; i < elements; i++)
+        at[i] = (double)(1u << ((7 * i + 11 * (3 * h + place)) % 31)) / 3 * (place == 1 ? -1 : 1);
+    s.redop = UT_SUM;
+    s.dst = DST;
+    submit(h, place, s);
+}
+
+/* Of two hosts each owner adds one sum to its own, which is the same either way round. */
+static void sums__of_one_host_or_two_have_the_same_bits_whoever_calls_first(void)
+{
+    static const uint8_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (uint32_t hosts_ = 1; hosts_ <= 2; hosts_++) {
+        uint64_t digest = 0;
+        begin(hosts_, 3, (ut_job_options){0});
+        for (unsigned k = 0; k < 12; k++) {
+            const uint32_t first = check_below(2);
+            for (uint32_t i = 0; i < hosts_; i++)
+                for (uint32_t p = 0; p < 3; p++)
+                    give_thirds((first + i) % hosts_, orders[k % 6][p]);
+            run(100 * UT_MS);
+            for (uint32_t h = 0; h < hosts_; h++)
+                for (uint32_t p = 0; p < 3; p++) {
+                    const ut_receipt r = receipt_at(h, p);
+                    CHECK_EQ(r.status, UT_COMPLETE);
+                    digest = digest ? digest : r.digest;
+                    CHECK_EQ(r.digest, digest);
+                }
+        }
+        end();
+    }
+}
+
 static void places__are_taken_once(void)
 {
     begin_without(1, 1, 2, (ut_job_options){0});
@@ -258,6 +295,7 @@ int main(int argc, char **argv)
     RUN(late__ranks_of_a_host_that_is_alone_have_all_of_the_time);
     RUN(late__ranks_of_several_hosts_have_what_the_network_does_not_need);
     RUN(late__ranks_where_nobody_named_a_deadline);
+    RUN(sums__of_one_host_or_two_have_the_same_bits_whoever_calls_first);
     RUN(places__are_taken_once);
     return check_end();
 }
