@@ -20,7 +20,7 @@ from ultima.daemon.base.waiting import Changes, numbers
 from ultima.daemon.hosts import coordinator as module
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.host import Host, Membership, State
-from ultima.daemon.hosts.registration import Record, Registration, form
+from ultima.daemon.hosts.registration import Record, Registration, Voucher, form
 
 
 def registration(rank: int, world_size: int = 2, host: int | None = None, life: int = 1, **fields: Any) -> Registration:
@@ -267,6 +267,26 @@ async def test_restore__ranks_that_wait_find_their_place(coordinator: Coordinato
     coordinator.restore("job", replace(told(record), generation=5), record.hosts[1].address)
     known = coordinator.record("job")
     assert known is not None and known.generation == record.generation
+
+
+async def test_restore__words_of_many_hosts_take_few_places(coordinator: Coordinator) -> None:
+    """With a secret nobody knows yet which of them is true; the first rank that shows it ends the others."""
+    other = Coordinator(lambda: None)
+    ranks = [registration(rank, 20) for rank in range(20)]
+    nodes = [replace(each, host=replace(each.host, node=f"n{each.rank}"), secret=b"s" * 32) for each in ranks]
+    record = await formed(other, *nodes)
+    words = told(record, *[State.UP] * 20)
+    for host in record.hosts[1:]:
+        known = b"x" * 32 if host.index == 1 else b"s" * 32
+        voucher = Voucher(host.node, 0, lambda secret, known=known: secret == known)  # type: ignore[misc]
+        coordinator.restore("job", replace(words, generation=host.index), host.address, voucher)
+        coordinator.restore("job", words, host.address, voucher)
+    assert len(coordinator._records["job"]) == module.TELLERS_MAX
+    life = replace(nodes[0], host=replace(nodes[0].host, incarnation=9))
+    assert (await coordinator.register(life, soon())).generation == 2, "the first who knew the secret"
+    assert sorted(each.generation for each in coordinator._records["job"]) == [1, 2]
+    coordinator.restore("job", replace(words, generation=7), record.hosts[5].address, voucher)
+    assert len(coordinator._records["job"]) == 2, "it is known now"
 
 
 def test_form__over_the_engines_limits() -> None:
