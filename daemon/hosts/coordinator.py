@@ -60,9 +60,7 @@ UNCONFIRMED_SECONDS = 600.0  # after which a job is forgotten in which no host e
 SILENT_SECONDS = 60.0  # that the hosts of a restored job have to begin to watch this daemon
 RECORDS_MAX = 1024
 RESTORED_MAX = 512  # of the records; the rest is for jobs that form here
-TELLERS_MAX = (
-    8  # of one job, whose words stand side by side: its many hosts say the same, and a few nodes may make it up
-)
+TELLERS_MAX = 8  # whose words of one job stand side by side: its hosts say the same, a few nodes may make it up
 FORMING_MAX = 256  # jobs that form here at once; they hold no memory to speak of, but strangers may not pile them up
 WAITING_MAX = 4096  # ranks that wait for such jobs
 
@@ -189,10 +187,8 @@ class Coordinator:
                 or (known.secret and voucher.vouched(known.secret))
             ):
                 return
-        if (
-            voucher.vouched is not None
-            and sum(r.vouched is not None for r in self._records.get(job, ())) >= TELLERS_MAX
-        ):
+        words = sum(known.vouched is not None for known in self._records.get(job, ()))
+        if voucher.vouched is not None and words >= TELLERS_MAX:
             return
         if not any(host.node == voucher.node and same_machine(source, host.address) for host in told.hosts):
             who = f"{source} (node {voucher.node!r})" if voucher.node else source
