@@ -214,6 +214,10 @@ class DaemonConfig(_Section):
     )
     allow_uids: Annotated[list[Int], BeforeValidator(_list)] = Field([], description="users that may attach")
     allow_group: str = Field("", description="group whose members may attach")
+    root_is_trusted: bool = Field(
+        True,
+        description="uid 0 may attach, and do with jobs and the log what their users may; false for containers",
+    )
     engine: EngineOptions = Field(default_factory=lambda: EngineOptions.model_validate({}))
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -70,7 +70,7 @@ from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.trainers import memory
 from ultima.daemon.trainers.budget import Budget, check_share
 from ultima.daemon.trainers.memory import Memory, whole_pages
-from ultima.daemon.trainers.users import Tokens
+from ultima.daemon.trainers.users import Tokens, counts_as
 
 log = logging.getLogger("ultimad.attach")
 
@@ -151,7 +151,7 @@ def credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 def may_attach(uid: int, gid: int, config: DaemonConfig) -> bool:
     """The daemon's own user, root, the listed users, and members of the configured group."""
-    if uid in (0, os.geteuid(), *config.allow_uids):
+    if uid in (os.geteuid(), *config.allow_uids) or (uid == 0 and config.root_is_trusted):
         return True
     if not config.allow_group:
         return False
@@ -309,6 +309,7 @@ class AttachServer:
             raise OSError(errno.ECONNRESET, "hung up before saying anything")
         if not may_attach(uid, gid, self._config):
             raise PermissionDenied(f"uid {uid} may not attach: see allow_uids and allow_group in the daemon's config")
+        uid = counts_as(uid, self._config.root_is_trusted)
         arena_bytes = parse_hello(hello, self._config.limits.arena_bytes)
         if arena_bytes is None:
             connection.send(json.dumps({"v": PROTOCOL, "token": self._tokens.give(uid)}).encode())

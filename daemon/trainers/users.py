@@ -7,6 +7,9 @@ gone. Its owner and root may join it; they and the daemon's own user may change 
 gRPC for Python does not tell who is at the other end of a Unix socket. The attach socket does, by the word of the
 kernel: there a caller gets a token, which it puts into the metadata of one call. A token is good for one call and for
 a few seconds, and of one user only so many exist at once.
+
+One uid is one tenant. Where containers without user namespaces share a host, the root of each of them is uid 0 to the
+kernel, and root of none is the host's: then `root_is_trusted = false` makes uid 0 a user like any other.
 """
 
 from __future__ import annotations
@@ -20,9 +23,16 @@ from typing import Any
 
 from ultima.daemon.base.errors import PermissionDenied, ResourceExhausted, Unauthenticated
 
+UNTRUSTED_ROOT = 2**32 - 2
+"""The user that uid 0 counts as where root is not trusted: one like any other, whose number nobody else can have."""
 METADATA_KEY = "ultima-token"
 TOKEN_SECONDS = 10.0
 TOKENS_PER_UID_MAX = 64
+
+
+def counts_as(uid: int, root_is_trusted: bool) -> int:
+    """The user that a caller is to this daemon, by the uid that the kernel tells."""
+    return uid if uid or root_is_trusted else UNTRUSTED_ROOT
 
 
 def check_join(job: str, owner: int, uid: int) -> None:

@@ -17,7 +17,7 @@ from tests.daemon.conftest import folder, house  # noqa: F401
 from tests.daemon.helpers import HOSTS_SECONDS, House, attach, engine, eventually, local_channel, proof, status
 from tests.daemon.observe.test_recorder import raw_receipt
 from ultima.daemon.process.server import Daemon
-from ultima.daemon.trainers.users import TOKENS_PER_UID_MAX
+from ultima.daemon.trainers.users import TOKENS_PER_UID_MAX, UNTRUSTED_ROOT
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 
 CODE = grpc.StatusCode
@@ -200,3 +200,23 @@ async def test_token__is_not_for_who_may_not_attach(house: House, folder: Path) 
     connection, answer = await attach(daemon.config.attach_socket, {"v": 4, "who": True}, OTHER)
     connection.close()
     assert answer.reply["error"] == "PERMISSION_DENIED" and len(daemon.tokens) == 0
+
+
+async def test_root__of_a_container_is_a_user_like_any_other(house: House, folder: Path) -> None:  # noqa: F811
+    """Without user namespaces it is uid 0 to the kernel; it still has jobs of its own."""
+    daemon = await house.daemon(allow_uids=[OWNER], root_is_trusted=False)
+    open_to_all(daemon, folder)
+    await (await house.trainer(daemon, uid=OWNER)).join()
+    path = daemon.config.attach_socket
+    foreign = (f"job 'job' belongs to uid {OWNER}", f"this is uid {UNTRUSTED_ROOT}")
+    for call in (tune, receipts):
+        await refused(call(daemon, await proof(path)), CODE.PERMISSION_DENIED, *foreign)
+    root = await house.trainer(daemon)
+    await refused(root.join(), CODE.PERMISSION_DENIED, *foreign)
+    async with local_channel(daemon.config.socket) as channel:
+        stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
+        request = admin_pb2.SetLogLevelRequest(level="error")
+        await refused(stub.SetLogLevel(request, metadata=await proof(path)), CODE.PERMISSION_DENIED, "the log is")
+    root.hang_up()
+    await (await house.trainer(daemon)).join(job="roots")
+    assert {job.name: job.uid for job in daemon.jobs.all()} == {"job": OWNER, "roots": UNTRUSTED_ROOT}

@@ -14,9 +14,11 @@ from ultima.daemon.trainers.users import (
     METADATA_KEY,
     TOKEN_SECONDS,
     TOKENS_PER_UID_MAX,
+    UNTRUSTED_ROOT,
     Tokens,
     check_join,
     check_manage,
+    counts_as,
     may_manage,
 )
 
@@ -69,3 +71,12 @@ def test_tokens__of_one_user_are_bounded() -> None:
     now[0] += TOKEN_SECONDS
     tokens.give(5)
     assert len(tokens) == 1
+
+
+def test_counts_as__root_is_one_of_many_where_it_is_not_trusted() -> None:
+    assert [counts_as(uid, True) for uid in (0, 1000)] == [0, 1000]
+    root = counts_as(0, False)
+    assert root == UNTRUSTED_ROOT and counts_as(1000, False) == 1000
+    assert may_manage(1000, 0) and not may_manage(1000, root) and may_manage(root, root)
+    with pytest.raises(PermissionDenied):
+        check_join("job", 1000, root)
