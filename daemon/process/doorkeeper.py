@@ -13,6 +13,7 @@ is for trainers, who attach elsewhere (attach.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -80,10 +81,13 @@ def network_of(address: str) -> str:
 
 
 def raise_limit() -> int:
-    """Lets this process have as many descriptors as its hard limit allows; returns how many."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    """Lets this process have as many descriptors as its hard limit allows; returns how many. A sandbox that forbids it
+    is one that has set the limits itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Doorkeeper:
