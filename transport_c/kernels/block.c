@@ -259,6 +259,7 @@ static size_t encode(uint8_t *out, size_t room, const float *chunk, const ut_blo
     content c; /* too large to be cleared */
     uint32_t each = ut_granule_units(s->group), granule = first;
     uint64_t seen = 0; /* of several granules of single elements */
+    end = UT_MIN2(end, first + UT_BLOCK_ELEMENTS_MAX / (each * s->group));
     assert(first < end && end <= ut_block_granules(s));
     assert(room + ut_block_who_bytes(1) >= ut_block_least(s->group, s->form) && room <= UT_BLOCK_VALUES_MAX);
     start(&c, ut_block_head(s->form) + (who ? ut_block_who_bytes(who->runs) : 0));

@@ -35,6 +35,7 @@ enum {
     UT_BLOCK_WHO = 2,
     UT_BLOCK_RUN = 10, /* bytes */
     UT_BLOCK_RUN_GRANULES = UINT16_MAX,
+    UT_BLOCK_ELEMENTS_MAX = 1 << 20, /* of a dense chunk: no turn looks at more, which takes about a millisecond */
     UT_BLOCK_GROUP_MAX = 256,
     UT_BLOCK_VALUES_MAX = UT_PACKET_MAX, /* of a byte each */
     UT_GRANULE_ELEMENTS = 16,            /* the least */
@@ -119,7 +120,8 @@ uint32_t ut_entries_add(ut_entries *e, float *out, const ut_block_shape *s, uint
 size_t ut_sparse_finish(float *x, size_t n, uint32_t divisor, unsigned form);
 
 /* Encodes the chunk from granule |first| on, which is below its end, into at most |room| bytes (at least
- * ut_block_least); elements that are zero need no entry. Returns the bytes, and the granules that they cover. */
+ * ut_block_least), and UT_BLOCK_ELEMENTS_MAX elements; those that are zero need no entry. Returns the bytes, and the
+ * granules that they cover. */
 size_t ut_block_encode(uint8_t *out, size_t room, const float *chunk, const ut_block_shape *s, uint32_t first,
                        float scale, uint32_t *ret_granules);
 /* The same of results that not all hosts are in: |who| tells of the granules from |first| on, of which none but those

@@ -44,5 +44,10 @@ static inline void ut_work_begin_turn(ut_work *w)
 uint64_t ut_work_take(ut_work *w, uint64_t total, uint64_t want);
 /* Whether a pass may do |bytes| that cannot be cut now. */
 bool ut_work_pass(ut_work *w, uint64_t total, uint64_t bytes);
+/* A pass that was allowed has turned out to be of |bytes| more. */
+static inline void ut_work_add(ut_work *w, uint64_t bytes)
+{
+    w->left -= (int64_t)bytes;
+}
 
 #endif

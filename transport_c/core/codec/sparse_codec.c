@@ -63,6 +63,8 @@ static bool encode(const ut_codec_op *c)
             if (!ut_work_pass(c->turn, c->what->bytes, c->payload))
                 return false;
             size_t len = encode_block(p, chunk, to, c->payload, (uint32_t)c->way->at, &some);
+            if (!p->listed) /* all of its range was looked at, and not its entries alone */
+                ut_work_add(c->turn, ut_sparse_bytes(p, chunk, (uint32_t)c->way->at, (uint32_t)c->way->at + some));
             memset(to + len, 0, c->payload - len);
             p->tail[chunk] = (uint32_t)len;
             p->blocks[chunk]++;

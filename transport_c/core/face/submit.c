@@ -232,12 +232,8 @@ static void take_in(ut_engine *e, uint32_t session, ut_job *j, ut_ns now)
 static bool copy_own(ut_engine *e, ut_waiting *w)
 {
     const ut_submission *x = &w->submission;
-    if (x->collective == UT_ALLREDUCE_SPARSE) {
-        if (!ut_work_pass(&e->work, 0, x->count * sizeof(float)))
-            return false;
-        ut_sparse_own(x, w->src, w->dst);
-        return true;
-    }
+    if (x->collective == UT_ALLREDUCE_SPARSE)
+        return ut_sparse_own(&e->work, w);
     uint64_t bytes = x->collective == UT_ALLREDUCE && x->src != x->dst ? x->count * ut_dtype_bytes(x->dtype) : 0;
     while (w->copied < bytes) {
         uint64_t some = ut_work_take(&e->work, bytes, bytes - w->copied);

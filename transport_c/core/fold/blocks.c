@@ -141,10 +141,9 @@ static size_t tell(const ut_op_fold *f, uint8_t *block, const ut_block_shape *sh
     who.runs = 0;
     for (uint32_t g = p->told; g < granules && (g == p->told || g - p->told < fit); g += run) {
         uint64_t hosts;
-        (void)ranks_from(f, g, granules, &run, &hosts);
+        (void)ranks_from(f, g, UT_MIN2(granules, g + UT_BLOCK_RUN_GRANULES), &run, &hosts);
         if (g == p->told && run == granules - g && hosts == ut_bits_below(f->hosts))
             return ut_block_encode(block, f->payload, ut_sparse_sums(p), shape, p->told, 1, ret_some);
-        run = UT_MIN2(run, (uint32_t)UT_BLOCK_RUN_GRANULES);
         who.run[who.runs++] = (ut_block_run){run, hosts};
     }
     return ut_block_encode_who(block, f->payload, ut_sparse_sums(p), shape, p->told, &who, ret_some);
@@ -205,6 +204,7 @@ static bool end(ut_op_fold *f, uint32_t chunk)
         if (!ut_work_pass(f->turn, f->what->bytes, f->payload))
             return false;
         size_t len = tell(f, block, &shape, granules, &some);
+        ut_work_add(f->turn, ut_sparse_bytes(p, chunk, p->told, p->told + some));
         keep_own(f, chunk, p->told, some);
         if (p->told + some == granules)
             know_slots(f, chunk, p->made + 1, (uint32_t)len);
@@ -221,14 +221,28 @@ static bool end(ut_op_fold *f, uint32_t chunk)
     return true;
 }
 
-/* Puts what the one rank of this host gave of |units| of a chunk from |first| on to where that is missing. */
+/* Passes over what the one rank of this host gave before unit |first| of a chunk. False if the turn does not allow
+ * that: there may be as many entries as the chunk has. */
+static bool pass_over(ut_op_fold *f, uint32_t chunk, uint32_t first)
+{
+    ut_sparse *p = &f->plan->sparse;
+    for (uint32_t some = first; some;) { /* none lies before the chunk */
+        uint64_t left = p->given.n - p->given.next;
+        some = (uint32_t)(ut_work_take(f->turn, f->what->bytes, 4 * UT_MIN2(left, (uint64_t)SLICE)) / 4);
+        if (some == 0 && left)
+            return false;
+        if (ut_entries_skip(&p->given, ut_sparse_base(p, chunk) + first, some) < some)
+            break;
+    }
+    return true;
+}
+
+/* Puts |units| of it from |first| on to where they are missing. */
 static void put_own(ut_sparse *p, uint32_t chunk, uint32_t first, uint32_t units, float *hole)
 {
-    uint32_t base = ut_sparse_base(p, chunk) + first;
     ut_block_shape shape = {.units = units, .group = p->group, .form = p->form};
     memset(hole, 0, (size_t)units * p->group * sizeof *hole);
-    (void)ut_entries_skip(&p->given, base, UINT32_MAX);
-    (void)ut_entries_add(&p->given, hole, &shape, base, UINT32_MAX, p->scale);
+    (void)ut_entries_add(&p->given, hole, &shape, ut_sparse_base(p, chunk) + first, UINT32_MAX, p->scale);
 }
 
 /* What this host's ranks gave stands in the holes; it becomes what an owner would have sent of them alone. */
@@ -245,17 +259,16 @@ static bool fill(ut_op_fold *f, uint32_t chunk, uint32_t *at)
     }
     for (; *at < granules && p->dense; *at += run) {
         bool came = ut_sparse_any(t->granules, *at, *at + 1);
-        for (run = 1;
-             run < SLICE && *at + run < granules && ut_sparse_any(t->granules, *at + run, *at + run + 1) == came;)
-            run++;
+        run = ut_sparse_run(t->granules, *at, came ? granules : UT_MIN2(granules, *at + SLICE));
         uint64_t bytes = ut_sparse_bytes(p, chunk, *at, *at + run);
         if (came)
             continue;
-        if (!ut_work_pass(f->turn, f->what->bytes, bytes))
+        uint32_t first = *at * ut_granule_units(p->group);
+        if ((p->listed && !pass_over(f, chunk, first)) || !ut_work_pass(f->turn, f->what->bytes, bytes))
             return false;
         float *hole = ut_sparse_chunk(p, chunk) + *at * each;
         if (p->listed)
-            put_own(p, chunk, *at * ut_granule_units(p->group), (uint32_t)(bytes / sizeof(float) / p->group), hole);
+            put_own(p, chunk, first, (uint32_t)(bytes / sizeof(float) / p->group), hole);
         f->result.nonfinite +=
             ut_sparse_finish(hole, bytes / sizeof(float), UT_MAX2(ranks, 1), ut_sparse_answer(p->form));
         if (ut_planted(UT_PLANT_SPARSE_HOLE_IS_ZERO))

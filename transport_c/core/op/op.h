@@ -14,6 +14,7 @@
 #ifndef UT_OP_H
 #define UT_OP_H
 
+#include "core/base/calls.h"
 #include "core/op/job.h"
 #include "core/wire/run.h"
 
@@ -110,8 +111,8 @@ uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op);
 bool ut_op_sparse_combine(ut_job *j, ut_op *op);
 bool ut_op_sparse_return(ut_job *j, ut_op *op); /* what the result lacks to its ranks, see UT_SUBMIT_RETURN */
 void ut_op_sparse_gone(ut_op *op);              /* a rank has gone; the op goes on for others */
-/* Makes |dst| the dense tensor of one contribution. */
-void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst);
+/* Makes the result of a call the dense tensor of what its rank gives. False if the turn does not allow all of it. */
+bool ut_sparse_own(ut_work *turn, ut_waiting *w);
 
 /* op_time.c */
 enum { UT_ADAPTIVE_MAX_S = 30 }; /* an adaptive deadline is put off no further, unless the caller says so */

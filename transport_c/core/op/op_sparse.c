@@ -29,18 +29,45 @@ uint32_t ut_op_sparse_granules(const ut_job *j, const ut_op *op)
     return op->what.group && j->config.hosts > 1 ? ut_block_granules(&tensor) : 0;
 }
 
-/* The largest magnitude that the ranks may have together, for the scale of float8. */
-static float magnitude_of(const ut_op *op, unsigned i)
-{
-    uint64_t entries = ut_submission_entries(&op->local.call[i].submission);
-    const void *values = op->local.call[i].src + 4 * entries;
-    return op->what.form == UT_VALUE_FLOAT8 ? ut_largest_finite(values, entries * op->what.group) : 0;
-}
-
 static ut_entries entries_of(const ut_submission *s, const uint8_t *src)
 {
     uint32_t n = (uint32_t)ut_submission_entries(s);
     return (ut_entries){.names = src, .values = src + 4 * (size_t)n, .n = n};
+}
+
+/* Looks for the largest magnitude of |values| floats at |from|, of which it has seen |*at| with |*most| as the largest.
+ * False if the turn does not allow all of it. Only float8 has a scale. */
+static bool measure(ut_work *turn, uint64_t bytes, const uint8_t *from, uint64_t values, uint64_t *at, float *most)
+{
+    while (*at < values) {
+        uint64_t some = ut_work_take(turn, bytes, 4 * (values - *at)) / 4;
+        if (some == 0)
+            return false;
+        *most = UT_MAX2(*most, ut_largest_finite((const void *)(from + 4 * *at), some));
+        *at += some;
+    }
+    return true;
+}
+
+/* Begins with the entries of |call|. */
+static void start_call(ut_op *op, const ut_call *call)
+{
+    ut_sparse *p = &op->plan.sparse;
+    p->given = entries_of(&call->submission, call->src);
+    p->measured = 0;
+    p->most = 0;
+    op->work.at = 1;
+}
+
+/* The scale of the values that were begun with. False as above. */
+static bool find_scale(ut_job *j, ut_op *op)
+{
+    ut_sparse *p = &op->plan.sparse;
+    uint64_t values = op->what.form == UT_VALUE_FLOAT8 ? (uint64_t)p->given.n * op->what.group : 0;
+    if (!measure(j->host->turn, op->what.bytes, p->given.values, values, &p->measured, &p->most))
+        return false;
+    p->scale = ut_float8_scale(p->most);
+    return true;
 }
 
 static void report(ut_job *j, const ut_op *op, const ut_call *call)
@@ -59,16 +86,15 @@ static bool look(ut_job *j, ut_op *op)
 {
     ut_sparse *p = &op->plan.sparse;
     const ut_call *call = &op->local.call[0];
-    if (op->work.at == 0) {
-        p->given = entries_of(&call->submission, call->src);
-        p->scale = ut_float8_scale(magnitude_of(op, 0));
-    }
+    if (op->work.at == 0)
+        start_call(op, call);
+    if (!find_scale(j, op))
+        return false;
     while (p->given.next < p->given.n) {
         uint64_t left = p->given.n - p->given.next;
         uint32_t some = (uint32_t)(ut_work_take(j->host->turn, op->what.bytes, 4 * left) / 4);
         if (some == 0)
             return false;
-        op->work.at = 1;
         if (ut_entries_skip(&p->given, p->units, some) != some) {
             report(j, op, call);
             p->given.n = p->given.next;
@@ -95,31 +121,29 @@ static bool add_up(ut_job *j, ut_op *op)
     if (op->work.index == 0) {
         op->work.index = 1;
         op->work.at = p->values = 0;
+        p->together = 0;
     }
     for (; op->work.index <= op->local.calls; op->work.index++, op->work.at = 0) {
         const ut_call *call = &op->local.call[op->work.index - 1];
-        if (op->work.at == 0) {
-            p->given = entries_of(&call->submission, call->src);
-            p->scale = ut_float8_scale(magnitude_of(op, op->work.index - 1));
-        }
+        if (op->work.at == 0)
+            start_call(op, call);
+        if (!find_scale(j, op))
+            return false;
         while (p->given.next < p->given.n) {
             uint64_t left = p->given.n - p->given.next;
             uint32_t some = (uint32_t)(ut_work_take(j->host->turn, op->what.bytes, left * each) / each);
             if (some == 0)
                 return false;
-            op->work.at = 1;
             if (ut_entries_add(&p->given, (float *)(void *)p->dense, &tensor, 0, some, p->scale) != some) {
                 report(j, op, call);
                 break;
             }
         }
         p->values += (uint64_t)p->given.next * op->what.group;
+        p->together += p->most;
     }
-    float most = 0;
-    for (unsigned i = 0; i < op->local.calls && op->local.calls > 1; i++)
-        most += magnitude_of(op, i);
-    if (op->local.calls > 1)
-        p->scale = ut_float8_scale(UT_MIN2(most, 0x1.fffffep127f));
+    if (op->local.calls > 1) /* the largest magnitude that the ranks may have together */
+        p->scale = ut_float8_scale(UT_MIN2(p->together, 0x1.fffffep127f));
     return true;
 }
 
@@ -181,15 +205,36 @@ void ut_op_sparse_gone(ut_op *op)
     }
 }
 
-void ut_sparse_own(const ut_submission *s, const uint8_t *src, uint8_t *dst)
+/* Steps one after the other: `copied` counts what is done of the values that are measured, of the bytes that are
+ * cleared and of the entries that are added. */
+bool ut_sparse_own(ut_work *turn, ut_waiting *w)
 {
-    ut_entries e = entries_of(s, src);
+    const ut_submission *s = &w->submission;
+    ut_entries e = entries_of(s, w->src);
     ut_block_shape tensor = {.units = (uint32_t)(s->count / ut_submission_group(s)),
                              .group = ut_submission_group(s),
                              .form = ut_submission_form(s)};
-    float scale = tensor.form == UT_VALUE_FLOAT8
-                      ? ut_float8_scale(ut_largest_finite((const void *)e.values, (size_t)e.n * tensor.group))
-                      : 1;
-    memset(dst, 0, s->count * sizeof(float));
-    (void)ut_entries_add(&e, (float *)(void *)dst, &tensor, 0, UINT32_MAX, scale);
+    uint64_t bytes = s->count * sizeof(float), each = 4 + 4 * (uint64_t)tensor.group;
+    uint64_t values = tensor.form == UT_VALUE_FLOAT8 ? (uint64_t)e.n * tensor.group : 0;
+    if (w->copied < values && !measure(turn, bytes, e.values, values, &w->copied, &w->most))
+        return false;
+    while (w->copied < values + bytes) {
+        uint64_t some = ut_work_take(turn, bytes, values + bytes - w->copied);
+        if (some == 0)
+            return false;
+        memset(w->dst + (w->copied - values), 0, some);
+        w->copied += some;
+    }
+    e.next = (uint32_t)(w->copied - values - bytes);
+    e.more = w->more;
+    while (e.next < e.n) {
+        uint32_t some = (uint32_t)(ut_work_take(turn, bytes, (e.n - e.next) * each) / each);
+        bool all =
+            some && ut_entries_add(&e, (float *)(void *)w->dst, &tensor, 0, some, ut_float8_scale(w->most)) == some;
+        w->copied = values + bytes + e.next;
+        w->more = e.more;
+        if (!all)
+            return some != 0; /* what follows a bad index is not there */
+    }
+    return true;
 }

@@ -21,6 +21,8 @@ typedef struct ut_sparse {
     uint32_t blocks[UT_HOSTS_MAX];   /* per chunk: blocks that this host's contribution takes */
     uint32_t tail[UT_HOSTS_MAX];     /* per chunk: bytes of the last of them */
     uint64_t values;                 /* of all that this host's ranks give */
+    uint64_t measured;               /* of the call that is looked at: values that were, */
+    float most, together;            /* and their largest magnitude; those of the calls before it, added up */
     uint32_t begins[UT_HOSTS_MAX];   /* per chunk, if `listed`: the first of its entries */
     bool listed;                     /* the contribution is `given`; else it lies scattered in `dense` */
     ut_entries given;                /* the one rank's entries, where its trainer has them */
