@@ -36,6 +36,7 @@ def dump(
     socket: Socket = None,
 ) -> None:
     from ultima.admin.past import get_ops
+    from ultima.admin.sound import leave_out
     from ultima.base.errors import InvalidArgument, UltimaError
 
     wanted = [each.strip() for each in formats.split(",")]
@@ -43,6 +44,8 @@ def dump(
         raise InvalidArgument("--format", formats, f"one or more of {', '.join(FORMATS)}, with commas between them")
     since_ns, until_ns = between(since, until)
     answer = get_ops(socket_named(socket), job, since_ns, until_ns, all_hosts)
+    for sentence in leave_out(answer):
+        typer.echo(sentence, err=True)
     if not answer.lives:
         raise UltimaError("no op is recorded in that time")
     newest = answer.lives[0]

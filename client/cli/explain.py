@@ -70,20 +70,13 @@ def decoded(answer: admin_pb2.GetReceiptsResponse) -> tuple[Receipt, list[Host],
 
 
 def _whole(answer: admin_pb2.GetReceiptsResponse) -> bool:
-    """Whether it is one receipt, with a row for each of its hosts and both stages in each."""
+    """Whether it is one receipt of a job."""
+    from ultima.session.decode import is_whole
     from ultima.v1.limits import HOSTS_MAX, WORLD_SIZE_MAX
 
     if len(answer.receipts) != 1 or not 1 <= answer.world_size <= WORLD_SIZE_MAX or len(answer.hosts) > HOSTS_MAX:
         return False
-    raw = answer.receipts[0]
-    stages = [
-        raw.stage_end,
-        raw.stage_ns,
-        raw.t_c_us,
-        *(part for row in raw.peer for part in (row.expected, row.missing)),
-    ]
-    in_order = all(host.index == index for index, host in enumerate(answer.hosts))
-    return in_order and len(raw.peer) == raw.hosts and all(len(values) == 2 for values in stages)
+    return all(host.index == index for index, host in enumerate(answer.hosts)) and is_whole(answer.receipts[0])
 
 
 def to_dict(answer: admin_pb2.GetReceiptsResponse, receipt: Receipt, hosts: list[Host], here: int) -> dict[str, Any]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultima.base.receipt import SLOTS, STAGE_ENDS, STATUSES, TROUBLES, WHYS, Host, PeerReceipt, Receipt, Status, Trouble
 from ultima.base.words import POLICY_BY_CODE
 from ultima.v1.job_options import ETA
+
+if TYPE_CHECKING:
+    from ultima.v1.records_pb2 import OpReceipt
 
 Word = TypeVar("Word")
 NEVER_US = 2**32 - 1
@@ -21,6 +24,13 @@ NEVER_US = 2**32 - 1
 def status_of(number: int) -> Status:
     """The status of a result; what has none failed."""
     return (STATUSES[number] if number < len(STATUSES) else None) or Status.FAILED
+
+
+def is_whole(raw: OpReceipt) -> bool:
+    """Whether an OpReceipt has all that decode_receipt reads: a row for each of its hosts, and both stages in each."""
+    parts = (part for row in raw.peer for part in (row.expected, row.missing))
+    stages = (raw.stage_end, raw.stage_ns, raw.t_c_us, *parts)
+    return len(raw.peer) == raw.hosts and all(len(values) == 2 for values in stages)
 
 
 def decode_receipt(raw: Any, hosts: Sequence[Host], rank: int, world_size: int) -> Receipt:

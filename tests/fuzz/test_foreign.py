@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError, Message
 
+from ultima.admin.flight import chrome_trace, flight_records, life_facts
 from ultima.admin.sentences import explain
+from ultima.admin.sound import leave_out
 from ultima.base.errors import UltimaError
 from ultima.cli.explain import decoded
 from ultima.cli.status import to_dict
@@ -30,7 +32,7 @@ from ultima.daemon.jobs.job import engine_config
 from ultima.daemon.trainers.attach import parse_hello
 from ultima.session.attach import _checked_reply, _TryAgain
 from ultima.session.caller import _token
-from ultima.v1 import admin_pb2, peer_pb2, types_pb2
+from ultima.v1 import admin_pb2, peer_pb2, records_pb2, types_pb2
 
 SEEDS = [int(os.environ["ULTIMA_SEED"])] if "ULTIMA_SEED" in os.environ else list(range(20))
 ROUNDS = 150
@@ -295,3 +297,32 @@ def test_receipt__is_told_or_refused(rng: random.Random) -> None:
         assert all(explain(receipt, hosts, here)) and str(receipt)
         json.dumps(receipt.as_dict())
     assert told > ROUNDS // 20, "else nothing was tried"
+
+
+# ---- what other hosts recorded ----
+
+
+def a_life(host_index: int) -> records_pb2.JobLife:
+    told = an_answer()
+    life = records_pb2.JobLife(job="resnet", generation=5, world_size=3, host_index=host_index, lanes=2)
+    life.hosts.extend(told.hosts)
+    life.receipts.extend(told.receipts)
+    for op_seq in (7, 8):
+        life.ops.add(op_seq=op_seq, ended_ns=10**18, elapsed_ns=5, status=2, culprit=2, trouble=2, bucket_bytes=800)
+    return life
+
+
+def test_lives__are_written_or_left_out(rng: random.Random) -> None:
+    """`ultima dump --all-hosts` writes what the honest hosts recorded, whatever one of them answers."""
+    left = 0
+    for _ in range(ROUNDS):
+        answer = admin_pb2.GetOpsResponse(lives=[a_life(0), a_life(1), a_life(2)])
+        shaken(rng, answer.lives[1])
+        told = leave_out(answer)
+        assert all(text.startswith("left out: ") and "\n" not in text for text in told) and len(told) <= 1
+        assert {0, 2} <= {life.host_index for life in answer.lives}
+        left += len(told)
+        facts = [life_facts(life) for life in answer.lives]
+        assert [len(each["receipts"]) for each in facts if each["host"] in (0, 2)][-1] == 1
+        json.dumps([facts, chrome_trace(answer.lives), list(flight_records(answer.lives))])
+    assert ROUNDS // 20 < left < ROUNDS, "else nothing was tried"
