@@ -270,6 +270,28 @@ def restart() -> dict[str, Any]:
     return {"sums": sums, "alone": alone}
 
 
+def upgraded() -> dict[str, Any]:
+    """A training whose model has buffers, which DDP broadcasts before each step, until the test says stop; the ranks
+    agree on the last step."""
+    start(60)
+    folder = Path(os.environ["ULTIMA_TEST_FOLDER"])
+    torch.manual_seed(1)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(2 + RANK)
+    steps, stop = 0, torch.zeros(1, dtype=torch.int64)
+    while not int(stop):
+        optimizer.zero_grad()
+        model(torch.randn(16, 4)).square().mean().backward()
+        optimizer.step()
+        steps += 1
+        (folder / f"at-{RANK}-{steps}").touch()
+        stop[0] = (folder / "stop").exists()
+        dist.all_reduce(stop)
+    dist.destroy_process_group()
+    return {"steps": steps, "weights": [float(each.double().sum()) for each in model.parameters()]}
+
+
 def interrupted() -> dict[str, Any]:
     """Waits for a peer that does not come, in the way that the test names, until Ctrl-C ends it."""
     start(300)
@@ -316,6 +338,7 @@ CASES = {
         slow_rank,
         data_loader,
         restart,
+        upgraded,
         interrupted,
         handled,
     )

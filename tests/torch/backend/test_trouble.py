@@ -167,6 +167,35 @@ def test_restarted_daemon__between_two_steps_the_next_one_works(tmp_path: Path, 
             assert found["alone"] == 0 or len(victims) == 1
 
 
+@pytest.mark.check
+@pytest.mark.parametrize("mode", ["reliable", "bounded"])
+def test_upgraded_daemon__under_a_training_with_batch_norm(tmp_path: Path, mode: str) -> None:
+    """No rank sees an exception, all make the same steps and, where nothing may be lost, hold the same weights."""
+    variables = {"ULTIMA_TEST_FOLDER": str(tmp_path), "ULTIMA_MODE": mode}
+    with running(2) as hosts:
+        processes = start_ranks("upgraded", 2, [host.socket for host in hosts], variables, MODULE)
+
+        def came(step: int) -> None:
+            until(
+                lambda: (
+                    all((tmp_path / f"at-{rank}-{step}").exists() for rank in range(2))
+                    or any(process.poll() is not None for process in processes)
+                ),
+                f"step {step}",
+            )
+
+        came(5)
+        for victim in (1, 0):
+            assert hosts[victim].stop() == 0
+            hosts[victim].launch()
+            hosts[victim].wait_until_ready()
+            came(5 + max(int(path.name.rpartition("-")[2]) for path in tmp_path.glob("at-*")))
+        (tmp_path / "stop").touch()
+        first, second = results(wait_for(processes, 60))
+    assert first["steps"] == second["steps"]
+    assert mode == "bounded" or first["weights"] == second["weights"]
+
+
 @pytest.mark.parametrize("how", ["ddp", "all_reduce", "barrier"])
 def test_interrupt__ends_all_ranks_wherever_they_wait(cluster: Cluster, tmp_path: Path, how: str) -> None:
     """The groups have five minutes left; the ranks have what a busy machine needs to end two processes."""
