@@ -16,7 +16,7 @@ import pytest
 
 import ultima
 from tests.client.cli import golden
-from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks
+from tests.e2e.hosts import Hosts, everywhere, new_job_name, ranks, running
 from tests.e2e.test_past import keys, run_ops, runner, said, told
 from ultima.admin.operate import watch
 from ultima.cli import main, rows, top
@@ -139,6 +139,15 @@ def test_wait__until_a_daemon_is_there_and_healthy(four: Hosts, tmp_path: Path) 
         assert "healthy after" in said(four[3], "wait", "--healthy")
     finally:
         four[3].signal(signal.SIGCONT)
+
+
+def test_drain__ends_the_daemon() -> None:
+    with running(1) as (host,):
+        facts = told(host, "drain")
+        assert facts["ended"] and facts["window_s"] == 10.0
+        assert host.stop() == 0
+        assert "drain uid=" in host.log() and "stopped" in host.log()
+    golden.check("drain", keys(facts))
 
 
 def test_bugreport__has_what_the_verbs_show(four: Hosts, tmp_path: Path) -> None:
