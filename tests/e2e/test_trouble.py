@@ -166,13 +166,15 @@ def test_killed_daemon__arena_arrays_outlive_it(daemons: Daemons) -> None:
         assert (data == 6).all()
 
 
-def test_told_to_stop__trainers_are_told(daemons: Daemons) -> None:
+def test_told_to_stop__an_op_looks_for_the_next_daemon_within_its_deadline(daemons: Daemons) -> None:
     (host,) = daemons(1)
     with ranks([host]) as jobs:
         assert jobs[0].allreduce(np.ones(3)).complete
         assert host.stop() == 0
-        with ends_within(0.1), pytest.raises(DaemonLost):
-            jobs[0].allreduce(np.ones(3), deadline=20)
+        with ends_within(0.3):
+            assert jobs[0].allreduce(np.ones(3), deadline="300ms").status is Status.INSUFFICIENT
+        with ends_within(0.3), pytest.raises(ultima.DaemonError):
+            jobs[0].allreduce(np.ones(3), mode="reliable", deadline="300ms")
 
 
 # A trainer killed
