@@ -78,6 +78,16 @@ static void ring__a_wild_head_is_nothing(void)
     CHECK(ut_ring_has_submission(&submissions, taken));
 }
 
+/* The daemon empties the rings of a session that has ended: their heads read zero to a trainer that still looks. */
+static void ring__an_emptied_ring_tells_nothing(void)
+{
+    clear();
+    static ut_receipt r;
+    submissions.completions_taken = 7;
+    CHECK_EQ(ut_ring_take_completion(&submissions, &completions, &r), 0);
+    CHECK_EQ(submissions.completions_taken, 7);
+}
+
 /* Against the rules, a trainer says that it has read receipts which it has not, and submits on. */
 static void engine__a_receipt_without_room_is_counted_as_one(void)
 {
@@ -106,6 +116,7 @@ int main(int argc, char **argv)
     check_begin(argc, argv);
     RUN(ring__submissions_come_out_in_order_and_64_fit);
     RUN(ring__unread_receipts_count_as_outstanding);
+    RUN(ring__an_emptied_ring_tells_nothing);
     RUN(ring__a_wild_head_is_nothing);
     RUN(engine__a_receipt_without_room_is_counted_as_one);
     return check_end();
