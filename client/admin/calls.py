@@ -13,6 +13,7 @@ from ultima.base.errors import DaemonUnavailable, InvalidArgument, ProtocolError
 from ultima.session.caller import proof
 from ultima.settings import options
 from ultima.v1 import admin_pb2, admin_pb2_grpc, types_pb2
+from ultima.v1.unix_target import unix_target
 
 STATUS_TIMEOUT_S = 5.0
 TUNE_TIMEOUT_S = 20.0
@@ -128,7 +129,7 @@ def tune(socket: str, job: str, changes: Mapping[str, int], timeout_s: float = T
 def channel_to(socket: str, bytes_max: int = 4 << 20) -> grpc.Channel:
     """A channel to the daemon, for answers of so many bytes."""
     options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", bytes_max))
-    return grpc.insecure_channel(f"unix:{socket}", options=options)
+    return grpc.insecure_channel(unix_target(socket), options=options)
 
 
 def failure(socket: str, error: grpc.RpcError, timeout_s: float) -> UltimaError:

@@ -44,6 +44,7 @@ from ultima.settings.config import Settings
 from ultima.v1 import trainer_pb2, trainer_pb2_grpc
 from ultima.v1.job_options import POLICY_CODED
 from ultima.v1.limits import LANES_MAX
+from ultima.v1.unix_target import unix_target
 
 PROTOCOL_VERSION = 4
 REPLY_MAX_BYTES = 16384
@@ -266,7 +267,7 @@ def _mapped(fd: int, size: int, writable: bool) -> SharedMap:
 
 
 def _channel(path: str) -> grpc.Channel:
-    return grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options=[("grpc.enable_http_proxy", 0)])
+    return grpc.insecure_channel(unix_target(path), options=[("grpc.enable_http_proxy", 0)])
 
 
 def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socket, next_op_seq: int | None) -> Any:

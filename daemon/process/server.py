@@ -67,6 +67,7 @@ from ultima.v1 import (
     trainer_pb2,
     trainer_pb2_grpc,
 )
+from ultima.v1.unix_target import unix_target
 
 if TYPE_CHECKING:
     from ultima.daemon.web.site import Site
@@ -240,7 +241,7 @@ class Daemon:
         try:
             before = os.umask(0o117)
             try:
-                self._local.add_insecure_port(f"unix:{config.socket}")
+                self._local.add_insecure_port(unix_target(config.socket))
                 await self._local.start()
             finally:
                 os.umask(before)
