@@ -77,8 +77,8 @@ static void bench_dtype(const char *name, unsigned dtype)
     BENCH("fold avg of 3, result", PAYLOAD, sink += ut_fold(dtype, UT_AVG, UT_OUT_IS_RESULT, o32, a32, i32, n, 3));
     BENCH("fold max, in place", PAYLOAD, sink += ut_fold(dtype, UT_MAX, 0, a32, a32, i32, n, 1));
     BENCH("place", PAYLOAD, sink += ut_place(dtype, o32, i32, n));
-    BENCH("combine of 2", 2 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 2, n));
-    BENCH("combine of 4", 4 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 4, n));
+    BENCH("combine of 2", 2 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 2, n, 0));
+    BENCH("combine of 4", 4 * PAYLOAD, ut_combine(dtype, UT_SUM, o32, sources, 4, n, 0));
 }
 
 int main(void)

@@ -135,6 +135,9 @@ def odd() -> dict[str, Any]:
     )
     small = torch.full((6,), float(RANK)).to(torch.float8_e4m3fn)
     dist.broadcast(small, src=1)
+    half = torch.full((9,), 60000.0 + 64 * RANK, dtype=torch.float16)  # a sum of two is none
+    dist.all_reduce(half, op=dist.ReduceOp.AVG)
+    found["average of large halves"] = half.tolist() == [60000.0 + 32 * (WORLD - 1)] * 9 or half.tolist()
     found["float8 moved"] = small.float().tolist() == [1.0] * 6
     eight = torch.float8_e4m3fn
     for name, call in {

@@ -188,7 +188,7 @@ static void combine_case(unsigned dtype, unsigned redop, unsigned k, size_t n)
             memcpy(dst, src[own], n * ut_dtype_bytes(dtype));
             moved[own] = dst;
         }
-        ut_combine(dtype, redop, dst, moved, k, n);
+        ut_combine(dtype, redop, dst, moved, k, n, 0);
         check_elements("combine", isa, dtype, redop, own, dtype, dst, n, k);
     }
 }
@@ -212,9 +212,27 @@ static void ut_combine__same_source_twice(void)
         const void *const src[4] = {x, x, x, x};
         for (int i = 0; i < N; i++)
             x[i] = (float)i;
-        ut_combine(UT_FLOAT32, UT_SUM, x, src, 4, N);
+        ut_combine(UT_FLOAT32, UT_SUM, x, src, 4, N, 0);
         for (int i = 0; i < N; i++)
             CHECK_DOUBLE(x[i], 4.0 * i);
+    }
+}
+
+/* The largest halves there are, k times: no sum of them is a half. */
+static void ut_combine__averages_before_it_rounds(void)
+{
+    enum { N = 1100, LARGEST = 0x7bff };
+    FOR_EACH_ISA(isa)
+    for (unsigned k = 1; k <= 5; k++) {
+        uint16_t *const x = (uint16_t *)(void *)(room_out + 64), *const out = x + N;
+        const void *const src[5] = {x, x, x, x, x};
+        for (int i = 0; i < N; i++)
+            x[i] = (uint16_t)(LARGEST - i % 7);
+        ut_combine(UT_FLOAT16, UT_AVG, out, src, k, N, k);
+        for (int i = 0; i < N; i++)
+            CHECK_EQ(out[i], x[i]);
+        ut_combine(UT_FLOAT16, UT_AVG, out, src, k, N, 5 * k); /* of a world that not all have come from */
+        CHECK_EQ(out[0], 0x7266);                              /* 65504 / 5 = 13100.8, of which a half has 13104 */
     }
 }
 
@@ -253,7 +271,7 @@ static void kernels__stay_inside(void)
             uint8_t *const dst = last ? out + page - n * bytes : out;
             CHECK_EQ(ut_place(dtype, dst, in_at, n), 0);
             sources[0] = sources[1] = sources[2] = in_at;
-            ut_combine(dtype, redop, dst, sources, 3, n);
+            ut_combine(dtype, redop, dst, sources, 3, n, 0);
             (void)ut_crc32c(0, in_at, n * bytes);
         }
     munmap(a - page, 3 * page);
@@ -338,6 +356,7 @@ int main(int argc, char **argv)
     RUN(nonfinite__many);
     RUN(ut_combine__is_the_model);
     RUN(ut_combine__same_source_twice);
+    RUN(ut_combine__averages_before_it_rounds);
     RUN(kernels__stay_inside);
     RUN(integers__by_table);
     return check_end();

@@ -100,6 +100,7 @@ struct ut_op_fold {
     uint64_t summed;                  /* bit per chunk: no more will be folded into it */
     uint64_t final;                   /* bit per chunk: its result is here, or what stands for it */
     ut_fold_result result;
+    bool averaged;     /* the own contribution is the average already: nothing divides it again */
     bool forced;       /* of a strict rule: slots that have not enough are finished with what they have */
     uint64_t moot;     /* bytes of contributions that came when their slot, or all slots, needed no more */
     uint32_t fewer_at; /* the next slot of `summing` to look at since fewer contribute to it; UINT32_MAX: none */

@@ -23,6 +23,8 @@ _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other ho
 
 static uint32_t divisor_of(const ut_op_fold *f, uint32_t g)
 {
+    if (f->averaged)
+        return 1;
     if (f->what->by_world)
         return f->world;
     if (ut_planted(UT_PLANT_PARTIAL_NULL_COUNTED))

@@ -46,6 +46,14 @@ static void place_transfers(ut_job *j, ut_op *op)
     (void)end;
 }
 
+/* Of halves that nobody else adds to, what the ranks of this host bring is divided before it is rounded: their sum may
+ * be too large where their average is not. */
+static bool averages_here(const ut_job *j, const ut_op *op)
+{
+    return op->what.redop == UT_AVG && op->what.acc_element != op->what.element && j->config.hosts == 1 &&
+           j->gathering == &ut_gathering_ordinary && op->local.calls > 1;
+}
+
 /* Adds up what the ranks of this host bring, if there are several. */
 static bool combine(ut_job *j, ut_op *op)
 {
@@ -55,6 +63,7 @@ static bool combine(ut_job *j, ut_op *op)
     unsigned n = j->gathering->sources(j, op, sources);
     if (n < 2 || op->what.collective == UT_BARRIER) /* to that whoever calls brings the same: nothing */
         return true;
+    uint32_t divisor = averages_here(j, op) ? op->what.by_world ? j->world : n : 0;
     while (op->work.at < op->what.bytes) {
         uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - op->work.at);
         if (some == 0)
@@ -62,8 +71,8 @@ static bool combine(ut_job *j, ut_op *op)
         (void)j->gathering->sources(j, op, sources);
         for (unsigned i = 0; i < n; i++)
             sources[i] = (const uint8_t *)sources[i] + op->work.at;
-        ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n,
-                   some / op->what.element);
+        ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n, some / op->what.element,
+                   divisor);
         op->work.at += some;
     }
     return true;
@@ -168,6 +177,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     op->fold.rule = op->codec->id == UT_CODEC_SPARSE ? &ut_fold_blocks
                     : j->gathering->rule             ? j->gathering->rule
                                                      : op->codec->rule;
+    op->fold.averaged = averages_here(j, op);
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);
     for (uint32_t h = 0; h < j->config.hosts && op->state == UT_OP_RUNNING; h++) {
