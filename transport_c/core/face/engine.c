@@ -406,12 +406,13 @@ int ut_engine_session_add(ut_engine *e, uint32_t job, const ut_session_memory *m
     if (j->partial)
         ut_gift_attach(j, free_at, memory->place, &e->session[free_at].calls);
     j->attached |= (uint16_t)ut_bit(memory->place);
-    e->session[free_at] = (ut_engine_session){.used = true,
-                                              .job = job,
-                                              .memory = *memory,
-                                              .next_seq = first_op_seq,
-                                              .taken = memory->submissions->head, /* nothing older counts */
-                                              .written = memory->completions->head};
+    e->session[free_at] = (ut_engine_session){
+        .used = true,
+        .job = job,
+        .memory = *memory,
+        .next_seq = first_op_seq,
+        .taken = __atomic_load_n(&memory->submissions->head, __ATOMIC_RELAXED), /* nothing older counts */
+        .written = memory->completions->head};
     memory->completions->submissions_taken = e->session[free_at].taken;
     memory->completions->results = j->partial ? j->partial->results : 0;
     /* Ops below have no part in it; a job whose host joins late starts here. */
