@@ -12,6 +12,7 @@ from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import NotDone
 from ultima.base.receipt import Receipt
 from ultima.base.sparse_form import Floats, Indices
+from ultima.base.words import NEVER
 from ultima.session.op import Op
 from ultima.session.session import Session
 
@@ -48,12 +49,12 @@ class Handle:
     def wait(self, timeout: Duration | None = None) -> Receipt:
         """The receipt, once the op has ended; by then the result is in its array. May be called again.
 
-        By default waits for the op's own deadline (and at most 50 ms longer); with `timeout` (seconds, or text such as
-        "250ms") raises NotDone when the op goes on after that. Raises what became of the op otherwise: Desync,
-        DeadlineExceeded (reliable mode), DaemonLost, ClosedHandle, ForkedHandle.
+        By default waits for the op's own deadline (and at most 50 ms longer, if its arrays lie outside the arena); with
+        `timeout` (seconds, or text such as "250ms") raises NotDone when the op goes on after that. Raises what became
+        of the op otherwise: Desync, DeadlineExceeded (reliable mode), DaemonLost, ClosedHandle, ForkedHandle.
         """
         op = self._op
-        until_ns = op.expires_ns if timeout is None else time.monotonic_ns() + int(duration_s(timeout, "timeout") * 1e9)
+        until_ns = NEVER if timeout is None else time.monotonic_ns() + int(duration_s(timeout, "timeout") * 1e9)
         try:
             if not self._session.wait(op, until_ns):
                 raise NotDone(f"op {op.seq} has not ended within the timeout of its wait; it goes on")

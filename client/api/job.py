@@ -219,7 +219,8 @@ class Job(Collectives, SparseReduce):
             copied.
         op: "avg" (over the ranks that arrived, element by element) or "sum"; "min", "max" and "prod" in reliable mode.
         deadline: seconds (0 to ten years), a timedelta, or text such as "250ms"; the job's by default. The call returns
-            by then, give or take 50 ms, whatever happens to network, peers and daemon. If neither names one, it is
+            by then, give or take 50 ms, whatever happens to network, peers and daemon, if `array` and `out` lie outside
+            the arena: there a daemon that is stopped may take 10 s more. If neither names one, it is
             30 s, and less in bounded mode once 20 ops have shown how long one takes: 8 t_b and 1 s after the last host
             called it. "none": the same, but there is no limit before that, and in reliable mode only one of 24 h.
         out: where the result goes instead; it has the number of elements and the type of `array`, and does not overlap

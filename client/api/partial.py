@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,8 @@ class _Left:
 
     op: Op
     replaced: Piece | None
+    before: _Left | None
+    """An earlier one of which that is not known either, whose memory the engine may still read."""
 
 
 class Partial:
@@ -175,7 +177,10 @@ class Partial:
         """`allreduce` with another divisor than this face's."""
         request = allreduce_op(self._connection, time.monotonic_ns(), array, "avg", deadline, out, mode, dtype, False)
         op = self._give(request, step, divisor or self.divisor, sticky=False, waits=True)
-        assert op.receipt is not None and op.answer is not None
+        assert op.receipt is not None
+        if op.abandoned:
+            return replace(op.receipt, op_seq=self._coming, policy=self.policy, included=1, eta=self.eta)
+        assert op.answer is not None
         if op.answer.status == STATUS_EMPTY:
             raise DeadlineExceeded(f"step {self._last}: an op took it, and its result did not come", op.receipt)
         self._learn(op.receipt)
@@ -267,6 +272,10 @@ class Partial:
             flags |= request.flags & ADAPTIVE | GIVE | (STICKY if sticky else 0) | (0 if waits else NOWAIT)
             buffers = self._buffers = self._buffers or SlotBuffers(session, request.count, request.kind)
             given = _Given([number], request.source.reshape(-1).view(request.kind.numpy))
+            if self._left is not None and not session.hears_of(self._left.op, request):
+                self._go_without(session, request, waits)
+                self.step, self._last = number + 1, number
+                return request
             for _ in range(SWAPS_MOST):
                 self._settle(buffers)
                 piece = buffers.blank()
@@ -285,7 +294,7 @@ class Partial:
                     steps=(parts[0].steps[0] if parts else number, number),
                 )
                 self._ask(buffers, op, piece, sticky)
-                if self._account(buffers, op, piece, parts, sticky):
+                if op.abandoned or self._account(buffers, op, piece, parts, sticky):
                     self.step = number + 1
                     self._last = number
                     self._shaped.set()
@@ -297,18 +306,33 @@ class Partial:
         session = buffers.session
         try:
             session.start(op)
-            session.wait(op, op.expires_ns)
-            if op.answer is None:
-                assert op.failure is not None
+            session.wait(op)
+            if op.failure is not None and (op.answer is None or op.abandoned):
                 raise op.failure
         except BaseException:
             if op.seq < 0:
                 buffers.give_back(piece)
             else:
                 session.abandon(op)
-                self._left = _Left(op, buffers.placed(piece, op.seq, sticky))
-                self._detach()
+                self._leave(buffers, op, piece, sticky)
             raise
+        if op.abandoned:
+            self._pending = []  # it is in the caller's own values
+            self._leave(buffers, op, piece, sticky)
+
+    def _go_without(self, session: Session, request: Op, waits: bool) -> None:
+        """An earlier call has had no answer yet, and a slot of which nobody knows what is in it is not touched."""
+        assert self._left is not None
+        request.seq, request.submitted_ns = self._left.op.seq, time.monotonic_ns()
+        request.exact = not waits
+        session.go_without(request)
+        if request.failure is not None:
+            raise request.failure
+
+    def _leave(self, buffers: SlotBuffers, op: Op, piece: Piece, sticky: bool) -> None:
+        """Its answer was not heard: what is pending, the daemon may have or may not."""
+        self._left = _Left(op, buffers.placed(piece, op.seq, sticky), self._left)
+        self._detach()
 
     def _account(self, buffers: SlotBuffers, op: Op, piece: Piece, parts: list[_Given], sticky: bool) -> bool:
         """Takes in the answer. False if an op was quicker; then what waited is pending no more, or not in the slot.
@@ -433,14 +457,17 @@ class Partial:
             target = self._connection.empty(self._count, kind.name)
         flags |= divided
         op = Op(target, target, target, kind, redop, mode, deadline_ns, expires_ns, flags, wanted=wanted)
+        op.lent = out is None
         try:
             session.start(op)
-            session.wait(op, expires_ns)
+            session.wait(op)
         except KeyboardInterrupt:
             session.abandon(op)
             raise
         if op.failure is not None:
             raise op.failure
+        if op.abandoned:  # nothing was heard, so there is no result
+            return None
         assert op.receipt is not None and op.answer is not None
         if op.answer.status == STATUS_EMPTY:
             return None

@@ -14,7 +14,7 @@ exception means that you asked for something impossible, that you closed what yo
         - ForkedHandle                  this process is a fork of the one that connected
       x DaemonError                     it broke
         - DaemonUnavailable             no daemon to attach to, or it does not answer
-        - DaemonLost                    the daemon died or froze under an attached job
+        - DaemonLost                    the daemon died under an attached job, or is silent for long
         - ProtocolError                 the daemon answered what this client does not understand
       x JoinRefused                     the daemon will not have this rank in this job
       x Insufficient                    an average holds no other host's part, and you asked to be told so
@@ -179,9 +179,11 @@ class DaemonUnavailable(DaemonError):
 class DaemonLost(DaemonError):
     """An attached daemon stopped serving.
 
-    `reason` is "hangup" (its process ended or threw this session out), "unresponsive" (it said nothing until the
-    deadline plus 50 ms: stopped, or starved of CPU), "closing" (it is being shut down) or "overrun" (64 ops were
-    outstanding for the whole time of this one, and an op number cannot be skipped).
+    `reason` is "hangup" (its process ended or threw this session out), "closing" (it is being shut down) or "overrun"
+    (64 ops were outstanding for the whole time of this one, and an op number cannot be skipped). Or it is
+    "unresponsive": it did not hang up, but is stopped or short of CPU time, and did not answer an op that must be
+    complete (reliable mode, `agree`, a coded job) by its deadline plus 50 ms, or ten calls in a row within 10 s. Then
+    the session goes on.
     """
 
     def __init__(self, reason: str, message: str) -> None:

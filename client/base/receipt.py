@@ -69,6 +69,9 @@ class Trouble(StrEnum):
     """It is known to be gone, or was silent all the time."""
     UDP = "udp blocked"
     """Its daemon answers over TCP, and UDP to it or from it does not get through at all: a firewall, most likely."""
+    DAEMON = "daemon short of CPU"
+    """This rank's own daemon lives, and did not answer in time: it is short of CPU time, or stopped. Such a receipt is
+    made without it. The other ranks may have this rank's values in their results."""
 
 
 class Slot(StrEnum):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -133,6 +134,13 @@ class Attachment:
     """Whether the daemon sums sparse contributions."""
     portions: int = 1
     """Into how many a large op of the job is split: 1, or one for each lane."""
+
+    def close(self) -> None:
+        """Hangs up. The arena stays as long as something holds memory of it."""
+        self.lifeline.close()
+        self.bell.close()
+        for fd in self.submit_fds:
+            os.close(fd)
 
 
 class Connector(Protocol):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from ultima.base.buffers import AnyArray, address_of, as_bytes
 from ultima.base.errors import (
-    DaemonLost,
     DeadlineExceeded,
     Desync,
     InvalidArgument,
@@ -20,7 +20,7 @@ from ultima.base.errors import (
     ResourceExhausted,
     UltimaError,
 )
-from ultima.base.receipt import Host, Receipt, StageEnd, Status, ranks_text
+from ultima.base.receipt import Host, Receipt, StageEnd, Status, Trouble, ranks_text
 from ultima.base.sparse_form import SparseCall
 from ultima.base.words import (
     AGREE,
@@ -35,7 +35,9 @@ from ultima.base.words import (
     ERR_TIMEOUT,
     ERR_TOO_LARGE,
     FIELD_BY_CODE,
+    GIVE,
     MODES,
+    NOWAIT,
     STATUS_BEHIND,
     STATUS_EMPTY,
     STATUS_OVERTAKEN,
@@ -93,12 +95,14 @@ class Op:
         "cut",
         "deadline_ns",
         "dst",
+        "exact",
         "expires_ns",
         "failure",
         "flags",
         "kind",
         "lacking",
         "layout",
+        "lent",
         "mode",
         "nbytes",
         "owner",
@@ -149,6 +153,10 @@ class Op:
         """In a job with a policy: the first op whose result is taken."""
         self.steps = steps
         """And the oldest and newest step in what is given."""
+        self.lent = False
+        """The caller has no hold of its array yet, and gets none if it ends without the daemon."""
+        self.exact = False
+        """Of a coded job: the sum over all data or nothing."""
         self.seq = -1
         """Of the op; in a job with a policy of the submission. Of one that is split the first of several."""
         self.portions = 1
@@ -156,8 +164,8 @@ class Op:
         """What the engine said, even if nobody waits for it any more."""
         self.submitted_ns = 0
         """When the engine was told, by time.monotonic_ns."""
-        self.src = 0
-        self.dst = 0
+        self.src = -1
+        self.dst = -1
         self.block: Block | None = None
         """Staging memory, for the contribution, the result or both."""
         self.copies = False
@@ -181,6 +189,7 @@ class Op:
         `allowed_in_place` is False when the arena memory of this op is still in the hands of an abandoned one.
         """
         if not self.nbytes:
+            self.src = self.dst = 0
             return 0
         inside = allowed_in_place
         src = _offset(arena, self.source, self.kind) if inside else None
@@ -199,6 +208,41 @@ class Op:
         if src is None and dst is None:
             return self._apart_from + self.target.nbytes if layout.apart else self.nbytes
         return self.source.nbytes if src is None else self.target.nbytes
+
+    @property
+    def may_be_alone(self) -> bool:
+        """Whether own values are a result. Who gives and does not wait (GIVE, NOWAIT) asks for none."""
+        sums = self.layout.collective == COLLECTIVES["allreduce"] or self.layout.sparse is not None
+        gives = self.flags & (GIVE | NOWAIT) == GIVE | NOWAIT
+        return sums and not gives and not self.exact and self.mode != MODES["reliable"] and not self.flags & AGREE
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the engine writes to staging memory alone, and reads there or what was left to it: then the caller's
+        arrays are his again, whatever the engine still does."""
+        return self.lent or (self._is_staged(self.dst) and (bool(self.flags & GIVE) or self._is_staged(self.src)))
+
+    def _is_staged(self, at: int) -> bool:
+        block = self.block
+        return at < 0 or not self.nbytes or (block is not None and block.offset <= at < block.offset + block.nbytes)
+
+    def touches(self, arena: Arena) -> bool:
+        """Whether an array of the caller's lies in the arena."""
+        pairs = ((self.source, self.source.nbytes), (self.target, self.target.nbytes))
+        return any(arena.offset_of(address_of(array), nbytes) is not None for array, nbytes in pairs)
+
+    def is_alone_there(self, arena: Arena, others: Iterable[Op]) -> bool:
+        """Whether none of |others|, which have not ended, uses the same memory of the arena. Raises InvalidArgument if
+        that one's caller still waits for it."""
+        alone = True
+        for other in others:
+            for array, writes in ((self.source, self.target is self.source), (self.target, True)):
+                low = address_of(array) - arena.address
+                if other.conflicts(low, low + array.nbytes, writes):
+                    if not other.abandoned:
+                        raise busy(other)
+                    alone = False
+        return alone
 
     def stage(self, arena: Arena, block: Block) -> None:
         """Takes `block` as staging memory, filled with the contribution unless that lies in the arena itself."""
@@ -279,23 +323,42 @@ class Op:
         if self.mode == MODES["reliable"]:
             self.fail(RanksGone(f"op {seq}: the other ranks did it while this host's daemon was away", others))
             return
+        self._take_own_values()
+        self.receipt = self._receipt_alone(hosts, rank, StageEnd.ABSENT)
+        self.state = OpState.DONE
+
+    def go_alone(self, hosts: tuple[Host, ...], rank: int, daemons: tuple[int, ...]) -> None:
+        """Ends it with own values, which `copy_out` brings into the caller's array: the daemon has not answered. It may
+        still do the op, so that the other ranks have this rank's values in their results. `daemons`: its ranks.
+        """
+        self.abandoned = True
+        self.receipt = self._receipt_alone(hosts, rank, StageEnd.DEADLINE, daemons)
+        self.state = OpState.ENDED
+
+    def _take_own_values(self) -> None:
         if self.layout.sparse:
             self.layout.sparse.scatter(self.source, self.target.reshape(-1))
         elif self.target is not self.source:
             np.copyto(as_bytes(self.target), as_bytes(self.source))
+
+    def _receipt_alone(
+        self, hosts: tuple[Host, ...], rank: int, end: StageEnd, culprit: tuple[int, ...] = ()
+    ) -> Receipt:
+        now = time.monotonic_ns()
+        elapsed_s = (now - self.submitted_ns) / 1e9
         expected = 2 * (len(hosts) - 1) * self.nbytes // len(hosts)
-        self.receipt = Receipt(
-            op_seq=seq,
+        return Receipt(
+            op_seq=self.seq,
             status=Status.INSUFFICIENT,
-            world_size=len(others) + 1,
+            world_size=sum(len(host.ranks) for host in hosts),
             contributors=(rank,),
             partly=(),
             weight_min=1,
             peers=(),
-            culprit=(),
-            stage_ends=(StageEnd.ABSENT, StageEnd.ABSENT),
-            stage_s=(0.0, 0.0),
-            elapsed_s=0.0,
+            culprit=culprit,
+            stage_ends=(end, end),
+            stage_s=(elapsed_s, 0.0),
+            elapsed_s=elapsed_s,
             bytes_expected=expected,
             bytes_used=0,
             bytes_missing=expected,
@@ -303,10 +366,11 @@ class Op:
             bytes_duplicate=0,
             nonfinite=0,
             drops_host=0,
+            trouble=Trouble.DAEMON if culprit else Trouble.NONE,
             submitted_ns=self.submitted_ns,
-            ended_ns=self.submitted_ns,
+            ended_ns=now,
+            portions=self.portions,
         )
-        self.state = OpState.DONE
 
     def asked(self) -> dict[str, int]:
         """The numbers that must be the same on all ranks, by the name of the field."""
@@ -323,7 +387,10 @@ class Op:
         }
 
     def fail(self, failure: UltimaError) -> None:
-        """Ends it without a result; the caller's array stays as it is."""
+        """Ends it without a result; the caller's array stays as it is. An abandoned one has ended before."""
+        if self.abandoned:
+            self.block = None
+            return
         self.failure = failure
         self.receipt = None
         self.block = None
@@ -344,7 +411,10 @@ class Op:
         self.state = OpState.BACK
 
     def copy_out(self) -> None:
-        """Brings the result from the staging memory into the caller's array."""
+        """Brings the result from the staging memory into the caller's array; own values, if the op ended alone."""
+        if self.abandoned:
+            self._take_own_values()
+            return
         assert self.block is not None
         np.copyto(as_bytes(self.target), self.block.arena.view(self.dst, self.target.nbytes))
 
@@ -405,11 +475,6 @@ def _offset(arena: Arena, array: AnyArray, kind: DType) -> int | None:
     """Where an array lies in the arena, if it does and its elements are aligned there."""
     offset = arena.offset_of(address_of(array), array.nbytes)
     return offset if offset is not None and offset % kind.itemsize == 0 else None
-
-
-def unresponsive(op: Op) -> DaemonLost:
-    """Of an op that has expired without an answer."""
-    return DaemonLost("unresponsive", f"op {op.seq}: the daemon did not answer by the deadline and 50 ms of grace")
 
 
 def busy(other: Op) -> UltimaError:

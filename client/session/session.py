@@ -9,7 +9,7 @@ Many threads may submit and wait. Two locks, always taken in this order:
 
 Of the threads that wait, one sleeps in poll() on the completion bell and the daemon's socket, and drains the
 completion ring for all. The others sleep on a condition, and one of them takes over when the first one leaves. No
-thread spins, and each thread waits for its own deadline + 50 ms at most.
+thread spins, and each thread waits for its own deadline + 50 ms at most, unless the daemon has its array (silence.py).
 
 A session ends once: LOST (the daemon hung up, or numbering broke), CLOSED (by the caller) or FORKED (this is a child).
 """
@@ -26,16 +26,17 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 
-from ultima.base.buffers import address_of
 from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolError, ResourceExhausted, UltimaError
-from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE
+from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, NEVER
 from ultima.session.arena import Block
-from ultima.session.attachment import Attachment, SlotWords
+from ultima.session.attachment import GRACE_NS, Attachment, SlotWords
 from ultima.session.away import Following
 from ultima.session.lanes import Lanes
 from ultima.session.notes import ended, tell
-from ultima.session.op import Op, OpState, busy, failure_of, unresponsive
+from ultima.session.op import Op, OpState, failure_of
+from ultima.session.silence import Silence
 from ultima.session.waiters import Waiters
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
@@ -77,6 +78,7 @@ class Session(Following):
         # Of submissions. In a job with a policy these are no ops, and only begin at the number of the next one.
         self._next_seq = attachment.next_op_seq
         self._partial = self.options.get("policy", "none") != "none"
+        self._silence = Silence(attachment.lifeline)
         self._unheard = False
         self._told: SlotWords | None = None
         """What the rings told at the end of the session."""
@@ -133,7 +135,7 @@ class Session(Following):
         """
         self._check_open()
         self.check_size(op)
-        if not self._order.acquire(timeout=max(0.0, (op.expires_ns - time.monotonic_ns()) / 1e9)):
+        if not self._order.acquire(timeout=max(0.0, (self._silence.patience_ns(op) - time.monotonic_ns()) / 1e9)):
             raise self._overrun()
         try:
             op.owner = self
@@ -150,6 +152,7 @@ class Session(Following):
             with self._lock:
                 self._check_open()
                 op.submitted_ns = time.monotonic_ns()
+                op.expires_ns = max(op.expires_ns, op.submitted_ns + GRACE_NS)  # it may have waited for room
                 if not self._rings.submit(op.submission(skipped)):
                     self._lose("session", "a submission ring is full although fewer than 64 of its ops are outstanding")
                     raise self.failure()
@@ -174,9 +177,14 @@ class Session(Following):
     def _wait_for_slot(self, op: Op) -> None:
         with self._lock:
             self._check_open()
-            ready = self._wait(lambda: self._lanes.have_room(op) or self.state is not SessionState.OPEN, op.expires_ns)
+            ready = self._wait_for_room(lambda: self._lanes.have_room(op), op)
         if not ready:
             raise self._overrun()
+
+    def _wait_for_room(self, ready: Callable[[], object], op: Op) -> bool:
+        """Under the lock: until the op expires; longer for what ops hold that ended without the daemon."""
+        until_ns = self._silence.patience_ns(op)
+        return self._wait(lambda: bool(ready()) or self.state is not SessionState.OPEN, until_ns)
 
     def _stage(self, op: Op) -> None:
         needed = op.place(self.arena, not self._flying or self._may_lie_in_arena(op))
@@ -185,21 +193,11 @@ class Session(Following):
 
     def _may_lie_in_arena(self, op: Op) -> bool:
         """False when an op that its caller gave up on may still touch the same memory: then a copy is used instead."""
-        source, target = address_of(op.source), address_of(op.target)
-        read, written = op.source.nbytes, op.target.nbytes
-        if self.arena.offset_of(source, read) is None and self.arena.offset_of(target, written) is None:
+        if not op.touches(self.arena):
             return True
-        allowed = True
         with self._lock:
             self._drain()
-            for other in self._flying.values():
-                for address, size, writes in ((source, read, op.target is op.source), (target, written, True)):
-                    low = address - self.arena.address
-                    if other.conflicts(low, low + size, writes):
-                        if not other.abandoned:
-                            raise busy(other)
-                        allowed = False
-        return allowed
+            return op.is_alone_there(self.arena, self._flying.values())
 
     def _make_room(self, nbytes: int, op: Op) -> Block:
         """Staging memory when there was none: copies results out, then waits for ops to end."""
@@ -218,41 +216,69 @@ class Session(Following):
                         f"{self.arena.nbytes} (see connect)"
                     )
                     raise ResourceExhausted("arena_bytes", text, nbytes, largest)
-                ready = self._wait(_AnyLanded(staged, self), op.expires_ns)
+                ready = self._wait_for_room(partial({other.seq for other in staged}.difference, self._flying), op)
             if not ready:
                 raise self._overrun()
 
     # Waiting
 
-    def wait(self, op: Op, until_ns: int) -> bool:
+    def wait(self, op: Op, until_ns: int = NEVER) -> bool:
         """Sleeps until the op has ended, its result copied out, but at most until `until_ns`. True if it has ended.
 
         An op that has expired ends here: the daemon had deadline and grace, and said nothing.
         """
         with self._lock:
-            if op.state is OpState.FLYING:
-                ended = self._wait(lambda: op.state is not OpState.FLYING, min(until_ns, op.expires_ns))
-                if not ended and op.owner in (None, self):
-                    if time.monotonic_ns() < op.expires_ns:
-                        return False
-                    self._abandon(op, unresponsive(op))
+            if op.state is OpState.FLYING and not self._wait_for(op, min(until_ns, op.expires_ns)):
+                if op.owner not in (None, self):
+                    pass  # a later session has taken it over meanwhile
+                elif time.monotonic_ns() < op.expires_ns or not self._end_without_word(op, until_ns):
+                    return False
         if op.state is OpState.BACK or op.owner not in (None, self):
             return self._wait_for_next(op, until_ns)
         self.copy_out(op)
+        self._tell()
         return True
+
+    def _wait_for(self, op: Op, until_ns: int) -> bool:
+        return self._wait(lambda: op.state is not OpState.FLYING, until_ns)
+
+    def _end_without_word(self, op: Op, until_ns: int) -> bool:
+        """Under the lock: ends an op that has expired, later if the daemon may still write to the caller's array."""
+        limit_ns = self._silence.limit_ns(op)
+        if self._wait_for(op, min(until_ns, limit_ns)):
+            if op.state is not OpState.BACK:
+                self._notes += self._silence.late(op)
+        elif time.monotonic_ns() < limit_ns:
+            return False
+        else:
+            self._end_unheard(op)
+        return True
+
+    def _end_unheard(self, op: Op) -> None:
+        """It stays outstanding, and its late answer will be thrown away."""
+        if self._silence.lasts(op) or not op.may_be_alone or not op.is_apart:
+            self._abandon(op, self._silence.lost(op))
+        else:
+            op.go_alone(self.hosts, self.rank, self.hosts[self.host_index].ranks)
+            self._notes += self._silence.alone(op)
+            self._changed.notify_all()
+
+    def go_without(self, op: Op) -> None:
+        """Ends an op that was not submitted, in a job with a policy: the daemon has not yet answered an earlier one."""
+        with self._lock:
+            self._end_unheard(op)
+        self.copy_out(op)
+        self._tell()
+
+    def hears_of(self, before: Op, op: Op) -> bool:
+        """Before `op` is submitted: waits for the answer to one that expired without. False if none comes in time."""
+        with self._lock:
+            expired = before.expires_ns <= time.monotonic_ns()
+            return self._wait(lambda: not expired or not self.is_flying(before.seq), op.expires_ns)
 
     def poll(self, op: Op) -> bool:
         """True if the op has ended; looks, but does not wait."""
-        if op.state is OpState.BACK:
-            return self._look_for_next(op)
-        if op.state is OpState.FLYING:
-            with self._lock:
-                if self.state is SessionState.OPEN:
-                    self._drain()
-        if op.state is OpState.FLYING:
-            return time.monotonic_ns() >= op.expires_ns and self.wait(op, 0)
-        self.copy_out(op)
-        return True
+        return self._look_for_next(op) if op.state is OpState.BACK else self.wait(op, 0)
 
     def abandon(self, op: Op) -> None:
         """The caller no longer wants it (Ctrl-C in a wait): its array will not be written. The daemon is not told."""
@@ -275,7 +301,8 @@ class Session(Following):
         finally:
             with self._lock:
                 op.state = OpState.DONE
-                op.block = None
+                if not op.abandoned:
+                    op.block = None
                 with contextlib.suppress(ValueError):
                     self._ended.remove(op)
                 self._changed.notify_all()
@@ -347,6 +374,7 @@ class Session(Following):
                     self._abandon(op, failure_of(completion, self.hosts, self.rank, op.asked()))
                 continue
             self._flying.pop(completion.number, None)
+            self._silence.end()
             if op is None:
                 self._lose("session", f"the daemon completed op {completion.number}, which is not outstanding")
                 return
@@ -362,7 +390,7 @@ class Session(Following):
             elif completion.error == ERR_SEQUENCE:
                 op.fail(ProtocolError(f"op {op.seq}: the daemon expected another number"))
                 self._lose("session", f"the daemon did not expect number {op.seq}")
-            if op.state is OpState.ENDED:
+            if op.state is OpState.ENDED and not op.abandoned:
                 self._ended.append(op)
         if going:
             self._lose("closing", "the daemon was told to stop")
@@ -407,7 +435,7 @@ class Session(Following):
                 self._lose(
                     "overrun",
                     "an op could not be submitted by its deadline, for earlier ops filled the ring or the arena; its "
-                    "number cannot be skipped, so this session ends",
+                    f"number cannot be skipped, so this session ends{self._silence.blame()}",
                 )
             return self.failure()
 
@@ -432,10 +460,7 @@ class Session(Following):
         if state is SessionState.LOST and self._leaves_word():
             self._leave(self._flying, self._next_seq - self._behind)
         for op in self._flying.values():
-            if op.abandoned:
-                op.block = None
-            else:
-                op.fail(self.failure())
+            op.fail(self.failure())
         self._flying.clear()
         if self._someone_polls:
             # Then he closes the descriptors: closing them under his poll() would give their numbers to others.
@@ -450,10 +475,7 @@ class Session(Following):
             self._fds_open = False
             if self.state is not SessionState.FORKED:
                 self.arena.leave()
-            self._attachment.lifeline.close()
-            self._attachment.bell.close()
-            for fd in self._attachment.submit_fds:
-                os.close(fd)
+            self._attachment.close()
 
     def __del__(self) -> None:
         # A job that was dropped without close(): the hang-up tells the daemon.
@@ -478,18 +500,6 @@ class Session(Following):
         # Our copies only, the parent keeps his: with ours open the daemon would not see him die.
         self._fds_wanted = False
         self._close_fds()
-
-
-class _AnyLanded:
-    """True once the engine is through with one of these ops, or the session has ended."""
-
-    def __init__(self, ops: list[Op], session: Session) -> None:
-        self._seqs = [op.seq for op in ops]
-        self._session = session
-
-    def __call__(self) -> bool:
-        session = self._session
-        return session.state is not SessionState.OPEN or any(not session.is_flying(seq) for seq in self._seqs)
 
 
 def _after_fork_in_child() -> None:

@@ -83,14 +83,17 @@ def test_ranks_of_one_host__all_that_is_told_of_an_op_names_those_it_lacks(daemo
 
 
 def test_stopped_daemon__costs_its_trainer_the_deadline_and_no_more(daemons: Daemons) -> None:
+    """Its trainer goes on with own values; where those are no result the error says that the daemon lives."""
     hosts = daemons(3)
     with ranks(hosts) as jobs:
         assert complete_soon(jobs)
         hosts[2].suspend()
         data = [np.full(1000, 1.0 + rank) for rank in range(3)]
-        with ends_within(0.5):
+        stopped = rf"its process {hosts[2].pid} is stopped by a signal"
+        with ends_within(0.5), pytest.warns(ultima.UltimaWarning, match=stopped):
             results = everywhere(jobs, lambda rank, job: job.allreduce(data[rank], "sum", deadline="500ms"))
-        assert isinstance(results[2], DaemonLost) and results[2].reason == "unresponsive"
+        assert results[2].status is Status.INSUFFICIENT and results[2].trouble is Trouble.DAEMON, results[2]
+        assert results[2].contributors == results[2].culprit == (2,)
         assert (data[2] == 3.0).all(), "untouched"
         for rank in (0, 1):
             assert results[rank].status is Status.PARTIAL, results[rank]
@@ -99,8 +102,14 @@ def test_stopped_daemon__costs_its_trainer_the_deadline_and_no_more(daemons: Dae
         assert set(np.concatenate(data[:2]).tolist()) <= {1.0, 2.0, 3.0, 6.0}
         with ends_within(0.3), pytest.raises(ultima.DaemonUnavailable):
             ultima.connect(new_job_name(), 0, 1, hosts[2].socket, timeout="300ms")
+        with ends_within(0.3), pytest.raises(DaemonLost, match=f"did not hang up: {stopped}") as caught:
+            jobs[2].allreduce(np.ones(10), mode="reliable", deadline="300ms")
+        assert caught.value.reason == "unresponsive"
+        for receipt in everywhere(jobs[:2], lambda _, job: job.allreduce(np.ones(10), mode="reliable", deadline=0.3)):
+            assert isinstance(receipt, ultima.DeadlineExceeded | ultima.RanksGone)
         hosts[2].signal(signal.SIGCONT)
         assert complete_soon(jobs), "the session goes on where it was"
+        assert (data[2] == 3.0).all(), "what came of it in the end was thrown away"
         assert jobs[2].reconnects == 0
 
 

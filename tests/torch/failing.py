@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ultima
 import ultima.torch
-from tests.patience import be_patient
+from tests.patience import GRACE_S, be_patient
 
 RANK = int(os.environ["RANK"])
 DEADLINE_S = 0.5
@@ -96,9 +96,9 @@ def insufficient() -> list[str]:
     return found
 
 
-def while_it_waits(act: Callable[[], None]) -> threading.Thread:
+def while_it_waits(act: Callable[[], None], seconds: float = 0.1) -> threading.Thread:
     def later() -> None:
-        time.sleep(0.1)
+        time.sleep(seconds)
         act()
 
     thread = threading.Thread(target=later)
@@ -118,7 +118,33 @@ def killed() -> list[str]:
     return found
 
 
-CASES = (desync, gone, insufficient, killed)
+def stalled() -> list[Any]:
+    """The daemon of rank 1 is stopped for the deadline and more, while that makes a step: what that ended with, what
+    was warned of, and the value of a later sum. Buckets that a hook put into the arena wait for the daemon."""
+    found: list[Any] = []
+    daemon = int(os.environ["ULTIMA_TEST_DAEMON"])
+    for hook in ("none", "average_hook"):
+        group = group_with(ULTIMA_DEADLINE=f"{DEADLINE_S}s")
+        model = model_on(group, hook)
+        if RANK == 1:
+            os.kill(daemon, signal.SIGSTOP)
+            thread = while_it_waits(lambda: os.kill(daemon, signal.SIGCONT), DEADLINE_S + GRACE_S + 0.3)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                error = step(model)
+            thread.join()
+            receipts = ultima.torch.last_receipts(BUCKETS, group)
+            texts = [str(each.message) for each in told if each.category is ultima.UltimaWarning]
+            found.append({"error": error, "told": texts, "troubles": [str(receipt.trouble) for receipt in receipts]})
+        else:
+            assert step(model) == ""
+        total = torch.ones(1)
+        dist.all_reduce(total, group=dist.group.WORLD)
+        found.append(float(total))
+    return found
+
+
+CASES = (desync, gone, insufficient, stalled, killed)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

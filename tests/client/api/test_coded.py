@@ -204,3 +204,16 @@ def test_coded__ranks_that_name_other_plans() -> None:
 def test_coded__what_the_engine_of_this_release_lacks(plan: Plan, exact: bool, lacks: str) -> None:
     with pytest.raises(Unsupported, match=f"the engine of this release {lacks}"):
         ultima.connect("job", 0, plan.hosts, "/nowhere/ultima.sock", options=Options(**plan.options(exact)), timeout=1)
+
+
+def test_frozen_daemon__is_no_result_and_the_step_can_be_given_again() -> None:
+    """A rank's own part is no sum. However often it asks meanwhile, the daemon gets nothing more."""
+    with coded(Plan(2, stragglers=0)) as (daemon, jobs):
+        daemon.freeze()
+        for _ in range(2):
+            with pytest.raises(ultima.DaemonLost, match="did not hang up"):
+                give(jobs[0], deadline="20ms")
+            assert len(jobs[0]._connection.session._flying) == 1
+        daemon.thaw()
+        for array, receipt in at_once(*[lambda job=job: give(job) for job in jobs]):
+            assert receipt.exact and array[0] == whole()

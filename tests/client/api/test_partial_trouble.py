@@ -11,7 +11,7 @@ import pytest
 
 import ultima
 from tests.client.api.slots import SEED, Call, slots, until
-from ultima import InvalidArgument, Options, Unsupported
+from ultima import InvalidArgument, Options, Status, Trouble, Unsupported
 from ultima.testing import FakeDaemon
 
 # Bad input
@@ -265,3 +265,29 @@ def test_receipt__reads_well() -> None:
         assert (told["policy"], told["included"], told["fresh"], told["stale"]) == ("majority", 2, [1], [0])
         assert (told["stale_steps"], told["initiator"], told["slot"], told["kept"]) == ({"0": 0}, [1], "fresh", False)
         assert told["eta"] == 4
+
+
+def test_daemon_frozen__allreduce_goes_on_with_own_values() -> None:
+    """What waited is in them. While the daemon is silent nothing more is given to it, and later steps meet again."""
+    with slots(2, "quorum", quorum=2) as (daemon, (job, other)):
+        face, theirs = job.partial(local_reduce="sum", divisor="none"), other.partial(divisor="none")
+        face.give(np.array([5.0]))
+        daemon.freeze()
+        first, second = np.array([7.0]), np.array([9.0])
+        with pytest.warns(ultima.UltimaWarning, match="did not answer"):
+            receipt = face.allreduce(first, deadline="20ms")
+        assert (receipt.status, receipt.contributors, receipt.included) == (Status.INSUFFICIENT, (0,), 1)
+        assert (receipt.trouble, receipt.policy) == (Trouble.DAEMON, "quorum")
+        assert first.tolist() == [12.0] and face.pending == () and face.step == 2
+        flying = job._connection.session._flying.keys()
+        outstanding = set(flying)
+        assert face.allreduce(second, deadline="20ms").status is Status.INSUFFICIENT and second.tolist() == [9.0]
+        with pytest.raises(ultima.DaemonLost, match="did not hang up"):
+            face.give(np.array([11.0]), deadline="20ms")
+        assert flying == outstanding and face.pending == ()
+        assert face.wait(deadline="20ms") is None
+        daemon.thaw()
+        theirs.give(np.array([100.0]))
+        face.give(np.array([13.0]))
+        result = face.wait()
+        assert result is not None and result.array.tolist() == [113.0], "5 and 7 were taken back, 9 and 11 not given"

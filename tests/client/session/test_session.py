@@ -24,6 +24,7 @@ from ultima import (
     ResourceExhausted,
     Status,
 )
+from ultima.session import silence
 from ultima.testing import FakeDaemon
 
 MakeJob = Callable[..., Job]
@@ -51,26 +52,11 @@ def test_wait__peers_that_do_not_come_cost_the_deadline(pair: Pair) -> None:
     assert mine.tolist() == [0, 1, 2, 3]
 
 
-def test_wait__frozen_daemon(pair: Pair) -> None:
-    daemon, left, right = pair
-    mine = np.ones(4)
-    daemon.freeze()
-    with ends_within(0.5), pytest.raises(DaemonLost) as caught:
-        left.allreduce(mine, "sum", deadline="500ms")
-    assert caught.value.reason == "unresponsive"
-    daemon.thaw()
-    # The session goes on and its numbers still fit; what comes of the old op does not reach the array.
-    assert right.allreduce(np.ones(4), "sum").complete
-    handles = left.allreduce_async(np.ones(4)), right.allreduce_async(np.ones(4))
-    assert [handle.wait().op_seq for handle in handles] == [1, 1]
-    assert mine.tolist() == [1] * 4
-
-
 def test_wait__late_completion_is_thrown_away(alone: MakeJob) -> None:
     with FakeDaemon(2, peer=lambda rank, op_seq, mine: mine) as daemon, daemon.connect(0, arena=4096) as job:
         daemon.freeze()
         mine = np.ones(512)
-        with pytest.raises(DaemonLost):
+        with pytest.warns(ultima.UltimaWarning, match="did not answer"):
             job.allreduce(mine, "sum", deadline="10ms")
         # Its staging memory is quarantined: the daemon may still write there.
         assert job._connection.session.arena.free_bytes() == (0, 0)
@@ -81,8 +67,9 @@ def test_wait__late_completion_is_thrown_away(alone: MakeJob) -> None:
         assert job._connection.session.arena.free_bytes() == (4096, 4096)
 
 
-def test_wait__array_in_quarantine_is_copied(pair: Pair) -> None:
+def test_wait__array_in_quarantine_is_copied(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """An arena array whose op was given up may still be written by the daemon; a new op on it must not share that."""
+    monkeypatch.setattr(silence, "SILENCE_NS", 0)
     daemon, left, _ = pair
     data = left.empty(64)
     data[:] = 3

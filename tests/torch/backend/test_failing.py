@@ -46,6 +46,17 @@ def test_insufficient__is_an_exception_where_that_is_wanted(ranks: list[Outcome]
         assert "Insufficient: op " in text and "ULTIMA_ON_INSUFFICIENT is raise" in text
 
 
+def test_stalled_daemon__is_a_step_with_a_warning(ranks: list[Outcome]) -> None:
+    """Own values, or where the buckets lie in the arena what the daemon says in the end. The rank goes on."""
+    plain, total, hooked, total_again = ends(ranks[1], "stalled")
+    assert (plain["error"], hooked["error"]) == ("", "")
+    assert plain["troubles"] == ["daemon short of CPU"] * 3
+    assert any("did not answer by the deadline" in text and "stopped by a signal" in text for text in plain["told"])
+    assert "daemon short of CPU" not in hooked["troubles"]
+    assert any("too late" in text and "lies in the arena" in text for text in hooked["told"]), hooked
+    assert (total, total_again) == (2.0, 2.0)
+
+
 def test_killed_daemon__is_an_exception_in_each_step(ranks: list[Outcome]) -> None:
     """DDP takes no further step if a bucket's collective raises where it is called."""
     first, *later = ends(ranks[1], "killed")
