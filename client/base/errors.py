@@ -180,10 +180,10 @@ class DaemonLost(DaemonError):
     """An attached daemon stopped serving.
 
     `reason` is "hangup" (its process ended or threw this session out), "closing" (it is being shut down) or "overrun"
-    (64 ops were outstanding for the whole time of this one, and an op number cannot be skipped). Or it is
-    "unresponsive": it did not hang up, but is stopped or short of CPU time, and did not answer an op that must be
-    complete (reliable mode, `agree`, a coded job) by its deadline plus 50 ms, or ten calls in a row within 10 s. Then
-    the session goes on.
+    (64 ops were outstanding for the whole time of this one, and an op number cannot be skipped). Or it did not hang up,
+    but is stopped or short of CPU time, and the session goes on: "unresponsive" (it did not answer, by its deadline
+    plus 50 ms, a call that has no result without it: in reliable mode, with `agree`, in a coded job, a `give`) or
+    "silent" (it has not answered ten calls in a row, nor anything for 10 s).
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -53,13 +53,16 @@ class Silence:
         if not self._calls:
             self._since_ns = op.submitted_ns
         self._calls += 1
+        return self._is_long()
+
+    def _is_long(self) -> bool:
         return self._calls >= CALLS_MOST and time.monotonic_ns() - self._since_ns >= SILENCE_NS
 
     def lost(self, op: Op) -> DaemonLost:
         """The exception of an op that has no result without the daemon."""
         silent_s = (time.monotonic_ns() - self._since_ns) / 1e9
         return DaemonLost(
-            "unresponsive",
+            "silent" if self._is_long() else "unresponsive",
             f"op {op.seq}: the daemon of this host did not answer by the deadline and 50 ms of grace, and has been "
             f"silent for {silent_s:.3g} s. It did not hang up: {self.why()}. Give the op a longer deadline, or the "
             "host more CPU time",

@@ -19,6 +19,7 @@ some machines are always slower than others, `hierarchy` groups them by speed (`
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,9 +28,11 @@ import torch
 import torch.distributed as dist
 
 from ultima import Job, Options
+from ultima.api.partial import Partial
 from ultima.base.checks import check_switch
 from ultima.base.durations import Duration
-from ultima.base.errors import InvalidArgument
+from ultima.base.errors import DaemonLost, InvalidArgument
+from ultima.base.warning import UltimaWarning
 from ultima.speed_groups.hierarchy import Hierarchy
 from ultima.torch.partial.collector import Collector
 from ultima.torch.partial.rounds import with_policy
@@ -127,7 +130,7 @@ class RNA(WrappedOptimizer):
         if self._hierarchy is not None and self._stepped:
             self._hierarchy.note(time.monotonic() - self._stepped)
         rounds.flat.gather()
-        rounds.partial.give(rounds.flat.vector, deadline=rounds.deadline)
+        self._give(rounds.partial)
         rate, receipts = self._collector.take(rounds.flat.vector)
         for receipt in receipts:
             rounds.took(receipt)
@@ -142,6 +145,15 @@ class RNA(WrappedOptimizer):
         rounds.sync.if_due(self._collector.rounds)
         self._stepped = time.monotonic()
         return loss
+
+    def _give(self, partial: Partial) -> None:
+        """A gradient that a daemon short of CPU time does not take is in no round, as one that comes too late is."""
+        try:
+            partial.give(self._rounds.flat.vector, deadline=self._rounds.deadline)
+        except DaemonLost as lost:
+            if lost.reason != "unresponsive":
+                raise
+            warnings.warn(f"{lost}. The gradient of this step may be in no round", UltimaWarning, stacklevel=3)
 
     @property
     def rounds(self) -> int:

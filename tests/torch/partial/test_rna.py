@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.client.fake_jobs import FakeJobs, on_all
 from tests.torch.partial.test_eager import push, refused, scalar, sgd
-from ultima import Options
+from ultima import Options, UltimaWarning
 from ultima.torch.partial.rna import RNA
 
 pytestmark = pytest.mark.timeout(60)
@@ -63,6 +63,31 @@ def test_step__does_not_wait_while_no_average_is_there(local: bool, wanted: tupl
         (alone, summary), _ = on_all(2, train)
     assert (alone[0], summary.local, summary.idle) == wanted
     assert summary.averaged == 0
+
+
+def test_step__goes_on_while_its_daemon_is_short_of_cpu() -> None:
+    """The daemon takes no gradient by the deadline: a warning, and a step with the own one."""
+    with FakeJobs(2) as jobs:
+        over = threading.Event()
+
+        def train(rank: int) -> Any:
+            parameter = scalar()
+            with jobs.base(rank) as job:
+                optimizer = rna([parameter], job, "full", local=True, deadline="20ms")
+                if rank == 1:
+                    assert over.wait(30)
+                else:
+                    daemon = jobs.daemons[optimizer._rounds.flat.job.name]
+                    daemon.freeze()
+                    push(parameter, 1.0)
+                    with pytest.warns(UltimaWarning, match="did not hang up.* may be in no round"):
+                        optimizer.step()
+                    daemon.thaw()
+                    over.set()
+                optimizer.close()
+            return parameter.tolist()
+
+        assert on_all(2, train)[0] == [-1.0] * 3
 
 
 @pytest.mark.parametrize(("scale", "wanted"), [("linear", -1.0 - 2 * 2.0), ("mean", -1.0 - 2.0)])
