@@ -22,7 +22,6 @@ import select
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -30,6 +29,7 @@ from functools import partial
 
 from ultima.base.errors import ClosedHandle, DaemonLost, ForkedHandle, ProtocolError, ResourceExhausted, UltimaError
 from ultima.base.words import ERR_CLOSED, ERR_SEQUENCE, NEVER
+from ultima.session import forks
 from ultima.session.arena import Block
 from ultima.session.attachment import GRACE_NS, Attachment, SlotWords
 from ultima.session.away import Following
@@ -40,8 +40,6 @@ from ultima.session.silence import Silence
 from ultima.session.waiters import Waiters
 
 POLL_MAX_MS = 3_600_000  # poll() counts milliseconds in an int: 24 days would be too many
-
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class SessionState(Enum):
@@ -91,7 +89,7 @@ class Session(Following):
         self._line = select.poll()
         for poll in (self._poll, self._line):
             poll.register(attachment.lifeline, select.POLLIN | select.POLLRDHUP)
-        _sessions.add(self)
+        forks.follow(self)
 
     @property
     def lanes(self) -> int:
@@ -500,11 +498,3 @@ class Session(Following):
         # Our copies only, the parent keeps his: with ours open the daemon would not see him die.
         self._fds_wanted = False
         self._close_fds()
-
-
-def _after_fork_in_child() -> None:
-    for session in list(_sessions):
-        session.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -22,8 +22,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -37,7 +36,6 @@ from ultima.daemon.base.errors import (
     Refused,
     Unavailable,
     from_rpc,
-    said,
 )
 from ultima.daemon.base.names import Names
 from ultima.daemon.base.waiting import spawn
@@ -45,9 +43,10 @@ from ultima.daemon.hosts import membership
 from ultima.daemon.hosts.distance import HANDSHAKES, Distances, RoundTrip, connection, exchange
 from ultima.daemon.hosts.host import Membership, Place
 from ultima.daemon.hosts.proofs import Proofs
+from ultima.daemon.hosts.watching import RETRY_SECONDS_MIN, Watching
 from ultima.daemon.trust import answerer, job_secret
 from ultima.daemon.trust.answerer import Answerer
-from ultima.daemon.trust.trust import RENEW_SECONDS, Trust
+from ultima.daemon.trust.trust import Trust
 from ultima.v1 import peer_pb2, peer_pb2_grpc, records_pb2
 from ultima.v1.words import clean
 
@@ -78,29 +77,13 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),  # a proxy that is set for the web has no business between daemons
     ("grpc.use_local_subchannel_pool", 1),
 )
-RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 5.0
 RESTORE_SECONDS = 5.0  # for a coordinator to take over what it is told
 CLOSE_SECONDS = 5.0  # for calls that are under way on a channel that is replaced
 # Words of gRPC's for a connection that ended in a handshake. A port where nobody listens explains itself.
 UNEXPLAINED = ("Socket closed", "handshake", "Custom verification check")
-MISSED_SECONDS = 2.0  # for which a daemon may refuse to be watched, at least, before it counts as gone
-UNPROVEN_SECONDS = 60.0  # for which a place is called where no peer has ever answered
-LOOK_SECONDS = 2.0  # between two looks whether a watch is to be made anew
 
 
-@dataclass(eq=False)
-class _Stream:
-    """One stream of a watch."""
-
-    task: asyncio.Task[str]
-    """Ends when the stream does, and says why."""
-    version: int
-    """Of the certificates that it was made with."""
-    began: float
-    stands: bool = False
-
-
-class Peers:
+class Peers(Watching):
     """All connections that this daemon opens to others."""
 
     def __init__(
@@ -111,14 +94,8 @@ class Peers:
         on_found: Callable[[Place], None],
         trust: Trust | None = None,
     ) -> None:
-        """`on_lost` is told whether the watch stood: if so it broke, and this is the only call for it; if not, every
-        attempt has failed for MISSED_SECONDS or, where that is more, for what a connection and a call may take; and the
-        call is repeated with each further one. `on_found` is called each time that a watch stands, after a break or as
-        the first one."""
-        self._request, self._trust = watch_request, trust
-        self._on_news, self._on_lost, self._on_found = on_news, on_lost, on_found
-        self._watches: dict[Place, asyncio.Task[None]] = {}
-        self._streams: dict[Place, _Stream] = {}
+        """See `Watching`."""
+        super().__init__(watch_request, on_news, on_lost, on_found, trust)
         self._channels: dict[Place, tuple[int, grpc.aio.Channel]] = {}
         self._distances = Distances()
         self._once: set[asyncio.Task[None]] = set()
@@ -228,38 +205,13 @@ class Peers:
 
         self._later(tell(), "restore")
 
-    def watch(self, places: Iterable[Place], answered: Collection[Place] = ()) -> None:
-        """Watches exactly these daemons from now on; but one that never answered for UNPROVEN_SECONDS only if it has
-        `answered` since."""
-        wanted = set(places)
-        for place in [place for place in answered if place in self._watches and self._watches[place].done()]:
-            del self._watches[place]
-        for place in self._watches.keys() - wanted:
-            self._watches.pop(place).cancel()
-            self._close_channel(place)
-        for place in wanted - self._watches.keys():
-            self._watches[place] = spawn(self._keep_watching(place), f"watch {place}")
-
-    def stands(self, place: Place) -> bool:
-        """Whether a watch of it stands: the node is there."""
-        return place in self._streams and self._streams[place].stands
-
-    def watched(self) -> set[Place]:
-        """The daemons that are watched now."""
-        return set(self._watches)
-
-    def watch_versions(self) -> list[int]:
-        """With which certificates each watch was made (Trust.version)."""
-        return [stream.version for stream in self._streams.values()]
-
     def round_trip(self, place: Place) -> RoundTrip:
         """How far a daemon is, as far as was measured."""
         return self._distances.to(place.address, place.port)
 
     async def close(self) -> None:
         """Ends all watches."""
-        tasks = [*self._watches.values(), *self._once]
-        self._watches.clear()
+        tasks = [*self.unwatch(), *self._once]
         for task in tasks:
             task.cancel()
         channels = [channel.close() for _, channel in self._channels.values()]
@@ -407,108 +359,6 @@ class Peers:
         if found.node != place.node:
             return PermissionDenied(f"{place}: node {found.node!r} answers there: allowed: node {place.node!r}")
         return Unavailable(f"{place}: {answerer.refused_us(self._trust)}")
-
-    async def _keep_watching(self, place: Place) -> None:
-        clock = asyncio.get_running_loop().time
-        delay, missed_from = RETRY_SECONDS_MIN, clock() + self._missed(place)
-        began: float | None = clock()
-        while True:
-            # A way of which nothing is known has the time of a first connection.
-            left = missed_from - clock() if self.round_trip(place).measured else 0.0
-            stands, why = await self._watch_once(place, left if left > 0 else math.inf)
-            began = None if stands else began
-            if stands:
-                delay = RETRY_SECONDS_MIN
-                log.warning("peer daemon lost place=%s reason=%s", place, why)
-                missed_from = clock() + self._missed(place)
-            if stands or clock() >= missed_from:
-                # A peer may die between its Connect and the first watch, or between two: no stream ends to tell of it.
-                self._on_lost(place, stands)
-            if began is not None and clock() >= began + UNPROVEN_SECONDS:
-                log.warning("peer daemon never answered place=%s seconds=%.0f reason=%s", place, clock() - began, why)
-                return  # whoever it is, it may be none of ours
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(2 * delay, RETRY_SECONDS_MAX)
-
-    def _missed(self, place: Place) -> float:
-        """For how long a daemon may refuse to be watched."""
-        trip = self.round_trip(place)
-        return max(MISSED_SECONDS, connection(trip) + exchange(trip) if trip.measured else 0.0)
-
-    async def _watch_once(self, place: Place, seconds: float) -> tuple[bool, str]:
-        """Watches until nothing does any more, connected in `seconds` at most; whether a stream has stood, and why it
-        ended."""
-
-        def found() -> None:
-            log.debug("watch stands place=%s", place)
-            self._on_found(place)
-
-        now, then = self._begin(place, found, seconds), None
-        self._streams[place] = now
-        retry = -math.inf
-        try:
-            while True:
-                waited = [stream.task for stream in (now, then) if stream is not None]
-                look = LOOK_SECONDS if self._trust is not None else None
-                await asyncio.wait(waited, timeout=look, return_when=asyncio.FIRST_COMPLETED)
-                if then is not None and then.stands:
-                    now.task.cancel()
-                    now, then = then, None
-                    self._streams[place] = now
-                elif then is not None and then.task.done():
-                    log.warning("watch not renewed place=%s reason=%s", place, then.task.result())
-                    then, retry = None, asyncio.get_running_loop().time() + RETRY_SECONDS_MAX
-                if now.task.done():
-                    return now.stands, now.task.result()
-                if then is None and self._is_old(now) and asyncio.get_running_loop().time() >= retry:
-                    then = self._begin(place, lambda: None)
-        finally:
-            del self._streams[place]
-            for stream in (now, then):
-                if stream is not None:
-                    stream.task.cancel()
-
-    def _is_old(self, stream: _Stream) -> bool:
-        """Whether a stream is to be replaced: it rests on former certificates, or may be ended soon for its age."""
-        if self._trust is None or not stream.stands:
-            return False
-        age = asyncio.get_running_loop().time() - stream.began
-        return stream.version != self._trust.version or age >= RENEW_SECONDS
-
-    def _begin(self, place: Place, on_found: Callable[[], None], seconds: float = math.inf) -> _Stream:
-        async def run() -> str:
-            return await self._listen(place, found, seconds)
-
-        def found() -> None:
-            stream.stands = True
-            on_found()
-
-        version = self._trust.version if self._trust is not None else 0
-        stream = _Stream(asyncio.create_task(run()), version, asyncio.get_running_loop().time())
-        return stream
-
-    async def _listen(self, place: Place, on_found: Callable[[], None], seconds: float) -> str:
-        """One stream of a watch, to its end; says why it ended."""
-        stands = False
-        try:
-            async with self._peer(place, seconds) as stub:
-                stream: Any = stub.Watch(self._request)
-                async for news in stream:
-                    clean(news)
-                    if not stands:
-                        stands = True
-                        on_found()
-                    if news.job:
-                        self._on_news(place, news)
-            return "it ended the stream"
-        except grpc.aio.AioRpcError as error:
-            trouble = None if stands else await self._trouble(place, error)
-            return str(trouble or said(error))
-        except Unavailable as error:
-            return str(error)
-        except Exception:  # our own mistake, but a peer that nobody watches would be worse
-            log.exception("watch failed place=%s", place)
-            return "internal error"
 
 
 def _checked(place: Place, answer: peer_pb2.RegisterResponse, world_size: int, address: str) -> Membership:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from ultima.daemon.base.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Refused
 from ultima.daemon.base.options import DEFAULTS, InForce, Options
 from ultima.daemon.engine.engine import Event, JobConfig
+from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
 from ultima.daemon.engine.portions import Portions
 from ultima.daemon.hosts.host import Host, Membership, Place, State, fresh_number
 from ultima.daemon.hosts.registration import Title, check_options
 from ultima.daemon.jobs.links import Links
 from ultima.daemon.jobs.readiness import Readiness
 from ultima.daemon.jobs.unheard import Unheard
-from ultima.daemon.observe.late import LateHosts
+from ultima.daemon.observe.late import Late, LateHosts
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.record import JobRecord, Life
 from ultima.daemon.observe.stats import OpStats, ProbeStats
@@ -237,6 +238,17 @@ class Job:
             return []
         hosts = [link.host for link in self.links.values() if link.up() and not link.leaving]
         return [*hosts, self.own] if self.ready and not self.empty and not self.over else hosts
+
+    def latest(self, engine: Lanes, now: LanesSnapshot) -> tuple[Host, Late] | None:
+        """The host for which the others wait while ops stay whole, and how long; None if there is none. While a host is
+        gone or UDP is blocked that is what ops wait for, and times say nothing of who calls late."""
+        if self.late is None or self.membership is None:
+            return None
+        if self.ailment is not None or any(state is State.ABSENT for _, state in self.hosts()):
+            return None
+        self.late.read(lambda lane, back: engine.receipt(self.number, back, lane))
+        found = self.late.worst(lambda host: now.peer_stats(self.number, host).srtt_ns // 1000)
+        return (self.membership.hosts[found.host], found) if found is not None else None
 
     def controller(self) -> Host | None:
         """The host whose daemon is the controller under PROBE: of those that live, the one with the lowest rank.

@@ -14,8 +14,10 @@ import logging
 from collections.abc import Callable
 
 from ultima.daemon.base.errors import Refused
+from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import numbers
 from ultima.daemon.engine.lanes import Lanes
+from ultima.daemon.hosts.host import Membership
 from ultima.daemon.jobs.job import Job
 from ultima.daemon.jobs.link import Link
 
@@ -87,3 +89,27 @@ class Returning:
             self._engine.peer_await(job.number, link.host.index, on)
         except Refused as error:
             log.error("engine refused job=%s host=%d reason=%s", job.name, link.host.index, error)
+
+
+def first_op_seq(job: Job, membership: Membership) -> int:
+    """Where the engine begins: not beyond an op in which the others may still wait for a rank that comes back."""
+    said = [joiner.spec.next_op_seq for joiner in job.joining.values() if joiner.spec.next_op_seq is not None]
+    near = [op_seq for op_seq in said if op_seq >= membership.next_op_seq - WINDOW]
+    return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
+
+
+def next_op_seq_of(job: Job, rank: int, engine: Lanes) -> int:
+    """The first op that a rank takes part in, which joins now."""
+    assert job.links is not None and job.membership is not None
+    if not job.membership.under_way and rank not in job.seen:
+        # By now a quicker host may have sent us some of an op that our rank is to be in.
+        return job.membership.next_op_seq
+    said = job.joining[rank].spec.next_op_seq
+    if said is None:
+        newest = max(engine.next_op_seq(job.number), job.links.next_op_seq)
+    else:
+        newest = job.links.takes_part_from(said)
+    if newest == said:
+        return newest
+    # Not between two portions of an op: the first one has a multiple of their number.
+    return newest + -newest % job.membership.portions

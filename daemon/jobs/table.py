@@ -20,9 +20,8 @@ from ultima.daemon.base.config import DaemonConfig
 from ultima.daemon.base.cpus import cpus
 from ultima.daemon.base.errors import DeadlineExceeded, FailedPrecondition, NotFound, Refused, Unavailable
 from ultima.daemon.base.options import InForce, Options
-from ultima.daemon.base.ranges import WINDOW
 from ultima.daemon.base.waiting import Changes, numbers, spawn
-from ultima.daemon.engine.lanes import Lanes, LanesSnapshot
+from ultima.daemon.engine.lanes import Lanes
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.hosts.coordinator import Coordinator
 from ultima.daemon.hosts.distance import exchange
@@ -34,8 +33,9 @@ from ultima.daemon.jobs.fellows import Fellows
 from ultima.daemon.jobs.forming import herald
 from ultima.daemon.jobs.job import Job, Joined, Joiner, JoinSpec, Session, engine_config
 from ultima.daemon.jobs.links import Links
+from ultima.daemon.jobs.returning import first_op_seq, next_op_seq_of
 from ultima.daemon.jobs.watchers import Watchers
-from ultima.daemon.observe.late import Late, LateHosts
+from ultima.daemon.observe.late import LateHosts
 from ultima.daemon.observe.partial_stats import PartialStats
 from ultima.daemon.observe.recorder import Recorder
 from ultima.daemon.trainers.attach import Trainer
@@ -95,17 +95,6 @@ class JobTable:
         """What the engine remembers of a job's ops."""
         world_size = job.membership.world_size if job.membership else 0
         return self.recorder.recorded(job.name, job.number, world_size, job.hosts())
-
-    def latest(self, job: Job, now: LanesSnapshot) -> tuple[Host, Late] | None:
-        """The host for which the others wait while ops stay whole, and how long; None if there is none. While a host is
-        gone or UDP is blocked that is what ops wait for, and times say nothing of who calls late."""
-        if job.late is None or job.membership is None:
-            return None
-        if job.ailment is not None or any(state is State.ABSENT for _, state in job.hosts()):
-            return None
-        job.late.read(lambda lane, back: self._engine.receipt(job.number, back, lane))
-        found = job.late.worst(lambda host: now.peer_stats(job.number, host).srtt_ns // 1000)
-        return (job.membership.hosts[found.host], found) if found is not None else None
 
     def next_op_seq(self, job: Job) -> int:
         """The number that follows the newest op seen here or heard of."""
@@ -297,7 +286,7 @@ class JobTable:
         """Gives the job its place in the engine, and starts to connect; `undo` is told how to take that back."""
         asked = max((joiner.spec.rate_bytes_per_s for joiner in job.joining.values()), default=0)
         config = engine_config(membership, own, asked, self._config.limits.rate_bytes_per_s, sealed=bool(self._node))
-        config = replace(config, first_op_seq=self._first_op_seq(job, membership))
+        config = replace(config, first_op_seq=first_op_seq(job, membership))
         memory_bytes = self._engine.job_bytes(config, membership.lanes)
         self._budget.take_engine(job.uid, job.account, memory_bytes, membership.bucket_bytes_max)
         undo.callback(self._budget.give_back_engine, job.uid, job.account, memory_bytes)
@@ -318,6 +307,7 @@ class JobTable:
             lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
         )
         assert self._peers is not None
+        suite, fresh = self._engine.suite(self._config.engine.cipher), self._config.engine.new_secret_seconds
         job.links = Links(
             self._engine,
             self._peers.connect,
@@ -330,7 +320,7 @@ class JobTable:
             membership.next_op_seq,
             lambda: self._links_changed(job),
             job.secret,
-            self._sealing(job) if self._node else None,
+            Sealing(suite, job.name, job.generation, seconds=fresh) if self._node else None,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
@@ -344,13 +334,6 @@ class JobTable:
         if rejoin and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
             for index in absent - {own.index}:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
-
-    @staticmethod
-    def _first_op_seq(job: Job, membership: Membership) -> int:
-        """Where the engine begins: not beyond an op in which the others may still wait for a rank that comes back."""
-        said = [joiner.spec.next_op_seq for joiner in job.joining.values() if joiner.spec.next_op_seq is not None]
-        near = [op_seq for op_seq in said if op_seq >= membership.next_op_seq - WINDOW]
-        return min([membership.next_op_seq, *near]) if membership.under_way else membership.next_op_seq
 
     def _tune(self, job: Job, options: Options) -> None:
         self._engine.job_tune(job.number, options.seeded(job.generation))
@@ -371,14 +354,7 @@ class JobTable:
         if trainer.gone.is_set():
             raise Unavailable(f"rank = {rank}: its trainer has hung up")
         assert job.links is not None and job.membership is not None and job.own is not None
-        next_op_seq = job.membership.next_op_seq
-        if job.membership.under_way or rank in job.seen:
-            # Not so at a job's start: by then a quicker host may have sent us some of an op that our rank is to be in.
-            next_op_seq = max(self._engine.next_op_seq(job.number), job.links.next_op_seq)
-            if (said := job.joining[rank].spec.next_op_seq) is not None:
-                next_op_seq = job.links.takes_part_from(said)
-            # Not between two portions of an op: the first one has a multiple of their number.
-            next_op_seq += -next_op_seq % job.membership.portions if next_op_seq != said else 0
+        next_op_seq = next_op_seq_of(job, rank, self._engine)
         self._budget.take_job(job.account, trainer.size)
         try:
             place = job.own.ranks.index(rank)
@@ -494,17 +470,12 @@ class JobTable:
         while job.sessions:
             session = job.sessions.popitem()[1]
             del self._at[session.trainer]
-            self._budget.give_back_job(job.name, session.trainer.size)
+            self._budget.give_back_job(job.account, session.trainer.size)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = spawn(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _sealing(self, job: Job) -> Sealing:
-        options = self._config.engine
-        suite = self._engine.suite(options.cipher)
-        return Sealing(suite, job.name, job.generation, seconds=options.new_secret_seconds)
 
     def _links_changed(self, job: Job) -> None:
         for link in job.links.values() if job.links is not None else ():

@@ -171,7 +171,7 @@ class AdminService(OperatorCalls):
             controller = controller_of(job, now)
             status.controller_host = NOBODY if controller is None else controller.index
             status.probes.CopyFrom(admin_pb2.ProbeStatus(**job.probes.values()))
-        if (latest := self._jobs.latest(job, now)) is not None:
+        if (latest := job.latest(self._engine, now)) is not None:
             host, late = latest
             status.late_host, status.late_us, status.late_of_us = host.index, late.late_us, late.took_us
             if len(host.ranks) == 1:

@@ -185,7 +185,7 @@ def _slow(job: Job, record: admin_pb2.GetReceiptsResponse, known: set[int], name
 
 def _late(job: Job, engine: Lanes, jobs: JobTable, found: set[str], name: str) -> list[admin_pb2.Check]:
     """The host for which the others wait while ops stay whole, unless there is a graver reason for waiting."""
-    latest = jobs.latest(job, engine.snapshot())
+    latest = job.latest(engine, engine.snapshot())
     if latest is None or found & {"slow host", "peer"}:
         return []
     host, late = latest

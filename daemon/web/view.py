@@ -66,7 +66,7 @@ class View:
         for gone in self._courses.keys() - {job.incarnation for job in found}:
             del self._courses[gone]
         lanes = self._lanes(now)
-        latest = {job.incarnation: self._jobs.latest(job, now) for job in found}
+        latest = {job.incarnation: job.latest(self._engine, now) for job in found}
         verdict = judge_all(now_ns, [lane.stats for lane in now.lanes])
         opened = now.stats["oldest_open_ns"]
         host = HostNow(

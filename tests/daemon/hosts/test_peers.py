@@ -15,8 +15,7 @@ import pytest
 
 from tests.daemon.helpers import eventually
 from ultima.daemon.base.errors import Unavailable
-from ultima.daemon.hosts import distance
-from ultima.daemon.hosts import peers as peers_module
+from ultima.daemon.hosts import distance, watching
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.peers import OPTIONS, Peers
 from ultima.v1 import peer_pb2, peer_pb2_grpc
@@ -161,7 +160,7 @@ async def test_connection__that_is_refused_is_told_as_refused_and_at_once() -> N
 
 async def test_watch__of_who_never_answers_is_told_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was measured, as near: then a watch is missed for so long and no longer, though a connection may take more."""
-    monkeypatch.setattr(peers_module, "MISSED_SECONDS", 1.0)
+    monkeypatch.setattr(watching, "MISSED_SECONDS", 1.0)
     monkeypatch.setattr(distance, "LEAST_SECONDS", 0.1)
     heard = Heard()
     peers = heard.peers()

@@ -15,7 +15,7 @@ from tests.daemon.helpers import House, engine, eventually, wired
 from tests.daemon.trust.papers import Authority, papers
 from tests.daemon.trust.secure import channel, refused, secure, trust_in
 from ultima.daemon.base.errors import Unavailable
-from ultima.daemon.hosts import peers, proofs
+from ultima.daemon.hosts import proofs, watching
 from ultima.daemon.hosts.host import Place
 from ultima.daemon.hosts.proofs import Proofs
 from ultima.daemon.trust.answerer import Answerer
@@ -129,7 +129,7 @@ async def test_call__of_a_member_that_tells_another_address_sends_nothing_there(
 
 async def test_watch__of_a_place_that_never_answers_ends(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """And begins again once the path to it stands."""
-    monkeypatch.setattr(peers, "UNPROVEN_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "UNPROVEN_SECONDS", 0.2)
     daemon = await house.daemon()
     place, own = Place("127.0.0.1", 9), daemon._peers
     assert own is not None

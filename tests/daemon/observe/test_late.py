@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemon.fake_engine import partial_receipt
 from ultima.daemon.hosts.host import State
-from ultima.daemon.jobs.table import JobTable
+from ultima.daemon.jobs.job import Job
 from ultima.daemon.observe.late import JUDGED_FROM, LATE_US, NEVER_US, OPS, READ, LateHosts
 
 MS = 1000
@@ -87,8 +87,7 @@ def test_latest__nobody_while_a_host_is_gone_or_udp_is_blocked(ailment: str | No
     )
     engine = SimpleNamespace(receipt=lambda number, back, lane: kept([*kept_here])(lane, back))
     now: Any = SimpleNamespace(peer_stats=lambda number, host: SimpleNamespace(srtt_ns=0))
-    table: Any = SimpleNamespace(_engine=engine)
-    found = JobTable.latest(table, job, now)
+    found = Job.latest(job, engine, now)  # type: ignore[arg-type]
     assert (found is not None and found[0] == "n1" and found[1].late_us == 200 * MS) == named
 
 

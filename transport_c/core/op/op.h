@@ -239,8 +239,7 @@ unsigned ut_op_agreed_codec(const ut_job *j, const ut_op *op);
 /* Names on the wire under which view the op runs, by its owners and its codec. */
 void ut_op_view_tag(ut_job *j, ut_op *op);
 
-/* op_receipt.c */
-/* Hosts that have started the op, by their newest record. */
+/* op_receipt.c: hosts that have started the op, by their newest record. */
 uint64_t ut_op_started(const ut_job *j, const ut_op *op);
 void ut_op_receipt(const ut_job *j, const ut_op *op, ut_ns now, ut_receipt *ret);
 /* The op has ended here with a result: its digest is final, and is held against those that were heard. */
