@@ -56,6 +56,7 @@ class Returning:
     def went(self, job: Job, link: Link) -> str:
         """A host is gone: why, for people. From now on the time runs in which it is to be back."""
         if not link.back_within_s:
+            self._await(job, link, False)  # it was back, and the engine may not have heard of it yet
             return ""
         if link.giving_up is None:
             after = asyncio.get_running_loop().call_later

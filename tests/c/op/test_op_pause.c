@@ -92,9 +92,21 @@ static void all_complete(void)
 }
 
 /* |late| has not called when the host goes: the host itself, which then holds its call, or another one. */
+/* The paths to its other life are made anew before anything was heard on them. */
+static void comes_once_more(void)
+{
+    for (uint32_t h = 0; h < n; h++)
+        if (h != GOES) {
+            ut_engine_peer_absent(hosts[h].engine, 0, GOES, now);
+            ut_engine_peer_absent(hosts[GOES].engine, 0, h, now);
+            new_path(h, GOES);
+        }
+}
+
 static void engine__an_op_goes_on_with_another_life(void)
 {
-    for (uint32_t late = 0; late < 3; late++) {
+    for (uint32_t turn = 0; turn < 6; turn++) {
+        const uint32_t late = turn % 3;
         begin_hosts(3);
         call_all(0);
         for (uint32_t h = 0; h < n; h++)
@@ -119,6 +131,8 @@ static void engine__an_op_goes_on_with_another_life(void)
         for (uint32_t h = 0; h < n; h++)
             CHECK(h == GOES || !has_ended(h, &r));
         comes();
+        if (turn >= 3)
+            comes_once_more();
         run(now + 20 * UT_MS);
         call_one(GOES, 1, UT_RELIABLE);
         if (late != GOES)

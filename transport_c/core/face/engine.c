@@ -289,7 +289,7 @@ int ut_engine_peer_connect(ut_engine *e, uint32_t job, uint32_t host, const ut_a
     ut_conn_connect(c, data, feedback, cid, now);
     ut_claims_hurry(&e->job[job]->claims[host]);
     ut_op_host_back(e->job[job], host, now);
-    e->job[job]->awaited &= ~ut_bit(host);
+    e->job[job]->back |= e->job[job]->awaited & ut_bit(host);
     const ut_job_config *config = &e->job[job]->config;
     ut_cc_start(&c->cc, config->options.congestion, config->options.delay_target_ns, config->packet_bytes,
                 config->hosts - 1, e->config.receive_buffer / 2);
@@ -317,6 +317,7 @@ int ut_engine_peer_await(ut_engine *e, uint32_t job, uint32_t host, bool on, ut_
         return UT_ERR_UNKNOWN;
     ut_job *j = e->job[job];
     j->awaited = on && !j->partial ? j->awaited | ut_bit(host) : j->awaited & ~ut_bit(host);
+    j->back &= ~ut_bit(host);
     if (!on && c->state != UT_CONN_UP)
         ut_op_host_absent(j, host, now);
     e->stats.progress++;

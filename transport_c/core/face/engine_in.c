@@ -3,6 +3,7 @@
  * Packets in, and timers. Every datagram that comes in lands in exactly one class of ut_stats.
  */
 #include "core/face/engine_impl.h"
+#include "core/op/op_pause.h"
 #include "core/wire/pieces.h"
 #include "core/wire/run.h"
 
@@ -293,6 +294,7 @@ static void input_feedback(ut_engine *e, uint32_t port, uint8_t *packet, size_t 
     c->rx.last = now;
     if (!up)
         return;
+    ut_job_host_heard(j, host);
     ut_conn_on_feedback(c, f, now, ut_op_fate, &fate);
     ut_op_feedback(j, host, f, now);
 }

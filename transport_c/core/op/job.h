@@ -37,6 +37,7 @@ struct ut_job {
     uint64_t next_open; /* op_seq below which every op has been opened here */
     bool op_ended;      /* since the last turn */
     uint64_t awaited;   /* mask of the hosts that have said that they go and come back: op_pause.c */
+    uint64_t back;      /* mask of those of them that have another path, on which nothing was heard yet */
     bool held;          /* this host goes itself: since `held_at` it opens no op more */
     ut_ns held_at;
     uint64_t rx_floor;            /* op_seq below which every op has ended here */

@@ -19,7 +19,14 @@ static inline bool ut_op_is_held(const ut_op *op)
 {
     return op->state == UT_OP_GATHERING && op->local.held;
 }
-/* Another life of |host|, which was awaited, is up. */
+/* Another life of |host|, which was awaited, has a path. It is awaited until something is heard on it: that path may be
+ * made anew before anything was, and nothing that waits for the host may end of that. */
 void ut_op_host_back(ut_job *j, uint32_t host, ut_ns now);
+/* Feedback came from |host|. */
+static inline void ut_job_host_heard(ut_job *j, uint32_t host)
+{
+    j->awaited &= ~(j->back & ut_bit(host));
+    j->back &= ~ut_bit(host);
+}
 
 #endif
