@@ -33,12 +33,16 @@ class SecureDaemon(DaemonProcess):
 
 
 @contextmanager
-def secure_hosts(count: int, authority: Authority, **flags: str) -> Iterator[list[SecureDaemon]]:
+def secure_hosts(count: int, authority: Authority, keep: bool = False, **flags: str) -> Iterator[list[SecureDaemon]]:
+    """`keep`: each has a folder for its history, as an installed daemon has, and else keeps it in memory."""
     with tempfile.TemporaryDirectory(prefix="ultima-e2e-") as folder:
         hosts = [SecureDaemon(Path(folder) / f"host{index}") for index in range(count)]
         try:
             for index, host in enumerate(hosts):
                 host.environment |= papers(Path(folder), f"n{index}", authority).environment | flags
+                if keep:
+                    (host.folder / "state").mkdir(mode=0o700)
+                    host.environment["ULTIMAD_STATE_DIR"] = str(host.folder / "state")
                 host.launch()
             for host in hosts:
                 host.wait_until_ready()

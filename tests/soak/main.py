@@ -109,7 +109,7 @@ def soak(minutes: float, jobs: int, seed: int, out: Console) -> tuple[Soak, list
     """Runs |jobs| jobs within |minutes|, evenly; what came of them, and the samples of each daemon."""
     with (
         tempfile.TemporaryDirectory(prefix="ultima-soak-") as folder,
-        secure_hosts(HOSTS, Authority()) as hosts,
+        secure_hosts(HOSTS, Authority(), keep=True) as hosts,
     ):
         run = Soak(hosts, Path(folder), random.Random(seed))
         while run.begun < WARM_UP or run.running:
