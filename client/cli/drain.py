@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ultima.cli.common import AsJson, Socket, print_json, socket_named
+from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
 
 LOOK_S = 0.05
 ENDING_S = 10.0  # that a daemon has to end once its ops have
@@ -35,7 +35,7 @@ def drain(
         return
     how = "is told to end" if no_wait else f"has ended after {waited:.1f} s"
     wait = f"; other hosts wait for it for {window:g} s" if window else ""
-    typer.echo(f"the daemon (pid {answer.pid}) {how}{wait}")
+    say(f"the daemon (pid {answer.pid}) {how}{wait}")
 
 
 def _lives(pid: int) -> bool:

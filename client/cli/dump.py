@@ -45,7 +45,7 @@ def dump(
     since_ns, until_ns = between(since, until)
     answer = get_ops(socket_named(socket), job, since_ns, until_ns, all_hosts)
     for sentence in leave_out(answer):
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
     if not answer.lives:
         raise UltimaError("no op is recorded in that time")
     newest = answer.lives[0]

@@ -26,7 +26,7 @@ from ultima.v1.limits import BUCKET_BYTES_MAX
 if TYPE_CHECKING:
     import ultima
     from ultima import Job
-from ultima.cli.perf_bench import Plan
+    from ultima.cli.perf_bench import Plan
 
 SIZE_ALLOWED = f"bytes from 1 to {BUCKET_BYTES_MAX}: a number, with K, M or G for 1024, 1024^2 or 1024^3"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

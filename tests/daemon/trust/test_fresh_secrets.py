@@ -17,17 +17,16 @@ from ultima.daemon.base.errors import FailedPrecondition, Unavailable
 from ultima.daemon.engine.engine import EventKind
 from ultima.daemon.engine.seal import Sealing
 from ultima.daemon.jobs import links as links_module
-from ultima.daemon.jobs.job import Job
+from ultima.daemon.jobs import table
 from ultima.daemon.jobs.links import Links
-from ultima.daemon.jobs.table import JobTable
 from ultima.daemon.observe.metrics_text import render
 from ultima.daemon.process.server import Daemon
 
 OFTEN = 0.05
 
 
-def often(self: JobTable, job: Job) -> Sealing:
-    return Sealing("aes-128-gcm", job.name, job.generation, seconds=OFTEN)
+def often(suite: str, job: str, generation: int, seconds: float) -> Sealing:
+    return Sealing("aes-128-gcm", job, generation, seconds=OFTEN)
 
 
 def paths(daemons: Sequence[Daemon], lane: int = 0) -> list[FakePath]:
@@ -54,7 +53,7 @@ async def two(house: House, **flags: object) -> list[Daemon]:
 async def test_renewal__both_ends_get_the_same_secrets_and_the_path_stands(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JobTable, "_sealing", often)
+    monkeypatch.setattr(table, "Sealing", often)
     daemons = await two(house, lanes=2)
     both = paths(daemons)
     ids = [path.rx_cid for path in both]
@@ -70,7 +69,7 @@ async def test_renewal__both_ends_get_the_same_secrets_and_the_path_stands(
 
 
 async def test_renewal__waits_until_the_last_secret_is_in_use(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JobTable, "_sealing", often)
+    monkeypatch.setattr(table, "Sealing", often)
     daemons = await two(house)
     for path in paths(daemons):
         path.busy = True

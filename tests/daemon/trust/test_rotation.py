@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.helpers import House, eventually, rendezvous, status, wired
 from tests.daemon.trust.papers import Authority, papers
 from tests.daemon.trust.secure import secure
-from ultima.daemon.hosts import peers
+from ultima.daemon.hosts import watching
 from ultima.daemon.process.server import Daemon
 from ultima.daemon.trust import trust as trust_module
 
@@ -25,7 +25,7 @@ async def test_rotation__of_leaf_and_authority_breaks_no_path(
     house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old and new authority side by side, then new leaves, then the new one alone; watches move, nothing is lost."""
-    monkeypatch.setattr(peers, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.05)
     believed = [authority]
     files = [papers(house.folder, f"n{i}", authority) for i in range(2)]
     daemons = [await house.daemon(f"n{i}", tls=one.environment) for i, one in enumerate(files)]
@@ -62,8 +62,8 @@ async def test_watch__is_made_anew_before_its_connection_is_too_old(
     house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers end old connections, and the end of a watch is the news of a death: so none grows old."""
-    monkeypatch.setattr(peers, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(peers, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watching, "RENEW_SECONDS", 0.1)
     daemons = [await secure(house, authority, f"n{i}") for i in range(2)]
     lost: list[object] = []
     for daemon in daemons:
