@@ -89,12 +89,12 @@ async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], 
         return
     daemon = Daemon(config, open_engine or NativeEngine, version(), stop.set)
     await daemon.start()
-    settle_down()
 
     def hang_up() -> None:
         daemon.config = reload(daemon.config, read)
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
+    settle_down()
     await stop.wait()
     logging.getLogger("ultimad").info("draining")
     daemon.ask_to_stop = lambda: None  # it is about to

@@ -18,8 +18,7 @@ SECONDS = 10.0
 
 def settle_down() -> None:
     """The daemon has started: what was imported stays for good, and no later collection need look at it."""
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # without a collection before, which would hold up whoever waits for this daemon
 
 
 class Tidy:

@@ -10,7 +10,7 @@ from tests.lab.distance import Far
 from tests.lab.lab import Lab
 from tests.lab.test_lab import _heard, _numbers
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.root, pytest.mark.check, pytest.mark.timeout(60)]
 
 # Listens, says at which port, and sends back what comes until it has come to its end.
 ECHO = """

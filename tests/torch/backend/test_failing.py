@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.hosts import running
 from tests.torch.ranks import Outcome, start_ranks, wait_for
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.check, pytest.mark.timeout(150)]
 
 
 @pytest.fixture(scope="module")
