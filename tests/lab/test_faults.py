@@ -170,7 +170,7 @@ def version_skew(lab: Lab, folder: Path) -> Found:
 
 FAULTS: list[tuple[Callable[[Lab, Path], Found], set[str], set[str]]] = [
     # What is planted, what it must be called, and what is true besides.
-    (udp_blocked, {"udp data port", "udp blocked"}, {"udp feedback port"}),
+    (udp_blocked, {"udp", "udp data port", "udp blocked"}, {"udp feedback port"}),
     (tcp_blocked, {"tcp port"}, set()),
     (mtu, {"mtu"}, set()),
     (loss, {"loss"}, {"slow host"}),
