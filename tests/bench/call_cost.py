@@ -156,13 +156,13 @@ def played_faces(player: Player) -> dict[str, Callable[[], Any]]:
     from ultima.torch.backend import delegate, group
     from ultima.torch.backend.rendezvous import Meeting
 
-    def alone(store: Any, _rank: int, _size: int, timeout: Any) -> ProcessGroupGloo:
+    def alone(_owner: Any, store: Any, _rank: int, _size: int, timeout: Any) -> ProcessGroupGloo:
         return ProcessGroupGloo(store, 0, 1, timeout)
 
     torch.set_num_threads(1)
     with (
         patch.object(group, "meet", lambda *_: Meeting("bench", "0", ())),
-        patch.object(delegate, "ProcessGroupGloo", alone),
+        patch.object(delegate, "_Gloo", alone),
         patch.object(job_module, "connector_override", player),
     ):
         dist.init_process_group("ultima", store=HashStore(), rank=0, world_size=len(HOSTS))
