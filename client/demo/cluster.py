@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ultima.launch.processes import answers, dies_with_parent, free_port
+from ultima.launch.processes import answers, dies_with_parent, free_port, private_folder
 
 DAEMON_START_S = 20.0
 STOP_S = 5.0
@@ -49,7 +48,7 @@ class Cluster:
     """A context manager that owns child processes and a private folder."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ultima-demo-"))
+        self.folder = private_folder("ultima-demo-")
         self.sockets: list[Path] = []
         self._daemons: list[Child] = []
         self._ranks: list[Child] = []

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -25,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from ultima.base.errors import DaemonUnavailable, InvalidArgument, UltimaError
-from ultima.launch.processes import answers, dies_with_parent
+from ultima.base.errors import DaemonUnavailable, InvalidArgument
+from ultima.launch.processes import LaunchFailed, answers, dies_with_parent, private_folder
 from ultima.settings.config import (
     DEFAULT_PORT,
     DEFAULT_SOCKET,
@@ -45,10 +44,6 @@ SECRET_VARIABLES = (SECRET_VARIABLE, SECRET_FILE_VARIABLE)
 DAEMON_STOP_S = 0.3
 ENDING = {signal.SIGINT: INTERRUPT_GRACE_S, signal.SIGTERM: TERMINATE_GRACE_S, signal.SIGHUP: TERMINATE_GRACE_S}
 PASSED_ON = {*ENDING, signal.SIGUSR1, signal.SIGUSR2}
-
-
-class LaunchFailed(UltimaError):
-    """A process could not be started, or the private daemon ended."""
 
 
 class _Ended(Exception):
@@ -209,7 +204,7 @@ class PrivateDaemon:
         self._environment = environment
         self._signals = signals
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="ultima-run-"))
+        self._folder = private_folder("ultima-run-")
         self.socket = str(self._folder / "ultimad.sock")
 
     def __enter__(self) -> PrivateDaemon:

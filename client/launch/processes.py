@@ -7,12 +7,32 @@ import ctypes
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from ultima.base.errors import UltimaError
 
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LaunchFailed(UltimaError):
+    """What a run needs cannot be had, a process could not be started, or the private daemon ended."""
+
+
+def private_folder(prefix: str) -> Path:
+    """A new folder of this user alone, for the sockets and files of one run. Raises LaunchFailed."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        tmpdir = os.environ.get("TMPDIR")
+        said = f"TMPDIR={tmpdir!r}" if tmpdir else "TMPDIR is not set"
+        raise LaunchFailed(
+            f"no folder for the run's own files: {error.strerror}; {said}; allowed: a folder in which this user can "
+            "make files"
+        ) from None
 
 
 def free_port() -> int:

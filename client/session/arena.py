@@ -13,14 +13,13 @@ low pages again.
 from __future__ import annotations
 
 import threading
-import warnings
 from bisect import bisect_left
 from collections import deque
 
 import numpy as np
 import numpy.typing as npt
 
-from ultima.base.warning import UltimaWarning
+from ultima.base.warning import warn
 from ultima.session.memory import SharedMap
 
 ALIGNMENT = 64
@@ -124,7 +123,7 @@ class Arena:
                     self._map.become_private(held)
             except OSError as error:
                 text = f"arrays of the arena are lost with their session, as they cannot be copied: {error.strerror}"
-                warnings.warn(text, UltimaWarning, stacklevel=2)
+                warn(text)
 
     def after_fork(self) -> None:
         """In a forked child: the lock may have been held, and the mapping is gone."""

@@ -89,7 +89,7 @@ class DaemonConnector:
                 answer = answer if answer is not None and isinstance(again, _NoAnswer) else again
                 left = (min(until_ns, patience_ns) - time.monotonic_ns()) / 1e9
                 if left <= 0:
-                    raise answer.error from answer.__cause__
+                    raise answer.error from None
                 time.sleep(min(left, pause * _jitter.uniform(0.8, 1.2)))
                 pause = min(2 * pause, RETRY_MOST_S)
 
@@ -167,8 +167,8 @@ def _connect(path: str, until_ns: int) -> socket.socket:
             "`ultima run -- PROGRAM` starts a daemon for one run"
         )
         if error.errno in _TRANSIENT_ERRNOS:
-            raise _TryAgain(unavailable) from error
-        raise unavailable from error
+            raise _TryAgain(unavailable) from None
+        raise unavailable from None
     return lifeline
 
 
@@ -183,7 +183,7 @@ def _exchange(lifeline: socket.socket, path: str, arena_bytes: int, until_ns: in
     except TimeoutError:
         raise _no_answer(path) from None
     except OSError as error:
-        raise _TryAgain(DaemonUnavailable(f"the daemon at {path} hung up while attaching: {error}")) from error
+        raise _TryAgain(DaemonUnavailable(f"the daemon at {path} hung up while attaching: {error.strerror}")) from None
     try:
         if not data:
             raise _TryAgain(DaemonUnavailable(f"the daemon at {path} hung up while attaching"))
@@ -293,7 +293,7 @@ def _join(settings: Settings, ticket: str, until_ns: int, lifeline: socket.socke
             _tell_until(call, lifeline)
             return call.result()
         except grpc.RpcError as error:
-            raise _join_error(settings, error) from error
+            raise _join_error(settings, error) from None
 
 
 def _tell_until(call: Any, lifeline: socket.socket) -> None:
@@ -310,7 +310,7 @@ def _tell_until(call: Any, lifeline: socket.socket) -> None:
 
 def _join_error(settings: Settings, error: Any) -> Exception:
     """The one table from JoinJob's status codes (trainer.proto) to exceptions."""
-    code, text = error.code(), str(error.details() or "")
+    code, text = error.code(), str(error.details() or "").replace(f"job {settings.job!r}: ", "", 1)
     where = f"job {settings.job!r}, rank {settings.rank} of {settings.world_size}"
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -325,8 +325,8 @@ def _join_error(settings: Settings, error: Any) -> Exception:
             differs = re.search(r": (\w+) differs: ", text)
             if differs is None:
                 return JoinRefused(f"{where}: {text}")
-            field = differs[1]
-            return Desync(None, field, _said(settings, field), None, message=f"{where}: {text}")
+            field, message = differs[1], f"{where}: {text}; give all ranks the same"
+            return Desync(None, field, _said(settings, field), None, message=message)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return ResourceExhausted("join", f"{where}: {text}")
         case grpc.StatusCode.PERMISSION_DENIED:

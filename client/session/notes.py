@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import socket
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ultima.base.warning import UltimaWarning
+from ultima.base.warning import warn
 
 NOTE_BYTES_MAX = 4096
 BACK_S_MAX = 600.0  # the largest limits.drain_window_seconds of any daemon
@@ -52,7 +51,7 @@ def hear(line: socket.socket) -> Heard:
 def tell(notes: Sequence[str]) -> None:
     """Warns of each."""
     for note in notes:
-        warnings.warn(note, UltimaWarning, stacklevel=3)
+        warn(note)
 
 
 def _said(data: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import socket
 from dataclasses import dataclass
 
@@ -117,9 +118,18 @@ def create(engine: Lanes, arena_bytes: int) -> Memory:
                 for _ in range(engine.count)
             )
         except OSError as error:
-            raise Unavailable(f"shared memory: {error.strerror}") from error
+            raise Unavailable(_why(error)) from error
         undo.pop_all()
     return Memory(memory, parcel)
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"this host's daemon has all the {most} descriptors open that it may have (LimitNOFILE= of its service)"
+    if error.errno == errno.ENFILE:
+        return "this host has as many files open as it may have (fs.file-max)"
+    return f"this host's daemon gets no shared memory: {error.strerror}"
 
 
 def make_bell() -> tuple[int, int]:

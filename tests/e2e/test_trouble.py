@@ -341,6 +341,8 @@ def test_desync__world_size_at_the_join(four: Hosts) -> None:
     for error in told:
         assert error.field == "world_size"
         assert "world_size" in str(error) and "2" in str(error) and "3" in str(error)
+        assert str(error).count(f"job {name!r}") == 1 and str(error).endswith("; give all ranks the same")
+        assert error.__cause__ is None and error.__suppress_context__, "a traceback of gRPC says nothing more"
 
 
 # Joining

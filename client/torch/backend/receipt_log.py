@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from math import ceil
 
 from ultima.base.errors import Insufficient
 from ultima.base.receipt import Receipt, Status, ranks_text
-from ultima.base.warning import UltimaWarning
+from ultima.base.warning import warn
 
 RECEIPTS_KEPT = 1024
 TIMES_KEPT = 65536
@@ -78,11 +77,9 @@ class ReceiptLog:
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
-            warnings.warn(
+            warn(
                 f"{text}; this rank goes on with its own values, and replicas drift apart. Set ULTIMA_ON_INSUFFICIENT="
                 "raise to have it raise instead; `ultima doctor` finds the cause",
-                UltimaWarning,
-                stacklevel=2,
             )
         return None
 
@@ -93,13 +90,11 @@ class ReceiptLog:
             told = gone <= self._mourned
             self._mourned |= gone
         if not told:
-            warnings.warn(
+            warn(
                 f"op {receipt.op_seq} goes without {ranks_text(sorted(gone))}, which left or died: sums are of the "
                 f"other ranks alone. DDP without a hook divides them by all {receipt.world_size} ranks, so gradients "
                 "are too small; ultima.torch.average_hook divides by those that are there. Restart the job to have "
                 "all ranks",
-                UltimaWarning,
-                stacklevel=2,
             )
 
     def last(self, count: int | None = None) -> list[Receipt]:

@@ -10,7 +10,6 @@ and all end with the same model.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import torch
 
 from ultima.base.durations import Duration
 from ultima.base.errors import RanksGone
+from ultima.base.warning import warn
 
 if TYPE_CHECKING:
     from ultima import Job
@@ -96,7 +96,7 @@ class ModelSync:
                     self.summary.divergence = found.divergence
         except RanksGone as gone:
             self.summary.ended = True
-            warnings.warn(f"the replicas cannot be averaged any more: {gone}", RuntimeWarning, stacklevel=3)
+            warn(f"the replicas cannot be averaged any more: {gone}")
             return True
         finally:
             self.summary.seconds += time.monotonic() - started

@@ -19,7 +19,6 @@ some machines are always slower than others, `hierarchy` groups them by speed (`
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +31,7 @@ from ultima.api.partial import Partial
 from ultima.base.checks import check_switch
 from ultima.base.durations import Duration
 from ultima.base.errors import DaemonLost, InvalidArgument
-from ultima.base.warning import UltimaWarning
+from ultima.base.warning import warn
 from ultima.speed_groups.hierarchy import Hierarchy
 from ultima.torch.partial.collector import Collector
 from ultima.torch.partial.rounds import with_policy
@@ -153,7 +152,7 @@ class RNA(WrappedOptimizer):
         except DaemonLost as lost:
             if lost.reason != "unresponsive":
                 raise
-            warnings.warn(f"{lost}. The gradient of this step may be in no round", UltimaWarning, stacklevel=3)
+            warn(f"{lost}. The gradient of this step may be in no round")
 
     @property
     def rounds(self) -> int:

@@ -2,9 +2,11 @@
 """`ultima run`: what the ranks are told, how the run ends, and that it leaves nothing behind however it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -171,6 +173,21 @@ def test_run__a_program_that_is_not_there_is_named() -> None:
     done = run_it("--nproc-per-node", "2", "/no/such/program")
     assert done.returncode == 1
     assert "ultima: '/no/such/program' cannot be started: No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize("tmpdir", [None, "/no/such/folder"])
+def test_run__no_folder_can_be_made_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmpdir: str | None) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    if tmpdir:
+        monkeypatch.setenv("TMPDIR", tmpdir)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such/folder", "/proc"])
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    done = runner.invoke(main.build(), ["run", "true"], env=dict.fromkeys(("ULTIMA_SOCKET", "RANK")))
+    told = f"TMPDIR={tmpdir!r}" if tmpdir else "TMPDIR is not set"
+    assert done.exit_code == 1 and "Traceback" not in done.stderr
+    assert re.fullmatch(
+        rf"ultima: no folder for the run's own files: .*; {told}; allowed: a folder in which .*\n", done.stderr
+    ), done.stderr
 
 
 @pytest.mark.parametrize(("ending", "status"), [("exit 7", 7), ("kill -KILL $$", 128 + 9)])

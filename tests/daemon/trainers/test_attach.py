@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import mmap
 import os
+import re
 import signal
 import socket
 import stat
@@ -19,6 +21,7 @@ import pytest
 
 from tests.daemon.helpers import House, attach, engine, eventually
 from ultima.daemon.base.errors import InvalidArgument, ResourceExhausted
+from ultima.daemon.trainers import memory
 from ultima.daemon.trainers.attach import may_attach, parse_hello
 from ultima.daemon.trainers.memory import whole_pages
 
@@ -243,6 +246,29 @@ async def test_attach__nothing_stays_behind(house: House) -> None:
         await eventually(lambda: daemon.attach.trainers == 0, "forgotten")
     await eventually(lambda: open_fds() == before, "descriptors are as before")
     assert not engine(daemon).regions
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EMFILE, r"this host's daemon has all the \d+ descriptors open that it may have \(LimitNOFILE="),
+        (errno.ENFILE, r"this host has as many files open as it may have"),
+        (errno.ENOMEM, r"this host's daemon gets no shared memory: Cannot allocate memory"),
+    ],
+)
+async def test_attach__whose_limit_it_is_that_leaves_no_memory(
+    house: House, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    daemon = await house.daemon()
+
+    def fails(name: str, size: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(memory, "create_memfd", fails)
+    connection, answer = await attach(daemon.config.attach_socket, HELLO)
+    assert answer.reply["error"] == "UNAVAILABLE" and re.match(said, answer.reply["message"]), answer.reply
+    connection.close()
+    await eventually(lambda: not engine(daemon).regions, "nothing is held")
 
 
 async def test_attach__budgets_are_kept_and_given_back(house: House) -> None:
