@@ -9,6 +9,8 @@ import resource
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -17,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.daemon.helpers import House, eventually, local_channel, status
 from ultima.daemon.process import doorkeeper
-from ultima.daemon.process.doorkeeper import network_of
+from ultima.daemon.process.doorkeeper import local_door, network_of
 from ultima.v1 import peer_pb2
 
 ALL = 8  # connections that a door has room for in these tests
@@ -92,6 +94,21 @@ async def test_local__a_user_with_many_loses_his_own_alone(house: House, monkeyp
         await asyncio.to_thread(greedy.communicate)
         for connection in ours:
             connection.close()
+
+
+def test_look__those_that_came_last_are_ended(tmp_path: Path) -> None:
+    path, held = str(tmp_path / "door.sock"), []
+    keeper = doorkeeper.Doorkeeper(local_door(path, ALL * doorkeeper.LOCAL_SHARE))
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as accepted:
+        listener.bind(path)
+        listener.listen(4 * ALL)
+        for ended in (0, ALL // 2):  # the second time as many come as have no room
+            for _ in range(ended or ALL):
+                held.append(accepted.enter_context(socket.socket(socket.AF_UNIX)))
+                held[-1].connect(path)
+                accepted.enter_context(listener.accept()[0])
+            assert keeper.look() == ended
+        assert open_still(held[:ALL]) == ALL and open_still(held[ALL:]) == 0
 
 
 async def test_peers__connections_that_say_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
