@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jobs, peers, sessions: each call checks what it was given, takes the lock, calls the engine and wakes its thread.
+ * Jobs and peers: each call checks what it was given, takes the lock, calls the engine and wakes its thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/bits.h"
 #include "core/fold/coded.h"
@@ -22,12 +17,12 @@ enum { STRANGE_MAX = 32 }; /* datagrams that one call sends to nobody's job */
 
 #define FORKED UT_ERR_CLOSED /* ut_driver_error says whose driver it is */
 
-static bool has_job(const ut_driver *d, uint32_t job)
+bool ut_driver_has_job(const ut_driver *d, uint32_t job)
 {
     return job < UT_JOBS_MAX && d->job_memory[job] != NULL;
 }
 
-static int leave_no_job(ut_driver *d, uint32_t job)
+int ut_driver_leave_no_job(ut_driver *d, uint32_t job)
 {
     return ut_driver_leave_failing(d, UT_ERR_UNKNOWN, "job %" PRIu32 ": there is no such job", job);
 }
@@ -189,8 +184,8 @@ int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     char why[160];
     const uint32_t hosts = ut_engine_hosts(d->engine, job), world = ut_engine_world(d->engine, job);
     if (describe_bad_options(options, hosts, world, why, sizeof(why)))
@@ -209,8 +204,8 @@ int ut_driver_activate(ut_driver *d, uint32_t job, uint64_t op_seq)
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     const int result = ut_engine_activate(d->engine, job, op_seq, ut_driver_now());
     const char *why = result == UT_ERR_SEQUENCE ? "is not the next one here"
                       : result == UT_ERR_ABSENT ? "no rank of this host has given anything for it"
@@ -220,24 +215,18 @@ int ut_driver_activate(ut_driver *d, uint32_t job, uint64_t op_seq)
     return ut_driver_leave_poking(d, UT_OK);
 }
 
-static void remove_session(ut_driver *d, uint32_t session)
-{
-    ut_engine_session_remove(d->engine, session, ut_driver_now());
-    ut_driver_close_session(d, &d->sessions[session]);
-}
-
 int ut_driver_job_remove(ut_driver *d, uint32_t job)
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     ut_engine_job_remove(d->engine, job, ut_driver_now());
     ut_events_take(&d->events, d->engine, d->prompt_jobs, ut_driver_now()); /* its number may be another's next */
     ut_loop_ring(d); /* the trainers' last receipts, while we can still ring */
     for (uint32_t i = 0; i < UT_SESSIONS_MAX; i++)
         if (d->sessions[i].used && d->sessions[i].job == job)
-            remove_session(d, i);
+            ut_driver_drop_session(d, i);
     munmap(d->job_memory[job], d->job_bytes[job]);
     d->job_memory[job] = NULL;
     d->prompt_jobs &= ~ut_bit(job);
@@ -250,8 +239,8 @@ int ut_driver_next_op_seq(ut_driver *d, uint32_t job, uint64_t *ret)
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     *ret = ut_engine_next_op_seq(d->engine, job);
     ut_driver_leave(d);
     return UT_OK;
@@ -261,8 +250,8 @@ int ut_driver_receipt(ut_driver *d, uint32_t job, uint32_t back, ut_receipt *ret
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     const int result = ut_engine_receipt(d->engine, job, back, ret);
     ut_driver_leave(d);
     return result;
@@ -289,8 +278,8 @@ int ut_driver_peer_listen(ut_driver *d, uint32_t job, uint32_t host, const ut_dr
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     if (!ut_job_keys_fit(d->job_keys[job], seal))
         return leave_no_keys(d, job, host, UT_ERR_ARGUMENT);
     const int result = ut_engine_peer_listen(d->engine, job, host, ret_cid);
@@ -304,8 +293,8 @@ int ut_driver_peer_renew(ut_driver *d, uint32_t job, uint32_t host, bool out, ui
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     if (!seal || !ut_job_keys_fit(d->job_keys[job], seal))
         return leave_no_keys(d, job, host, UT_ERR_ARGUMENT);
     const int result = ut_job_keys_renew(d->job_keys[job], out, host, cid, seal);
@@ -323,8 +312,8 @@ int ut_driver_peer_connect(ut_driver *d, uint32_t job, uint32_t host, const char
     ut_addr data, feedback;
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     if (!parse_peer(d, address, data_port, &data) || !parse_peer(d, address, feedback_port, &feedback))
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT,
                                        "host %" PRIu32 " at %s: must be a numeric %s address, as ours", host,
@@ -367,8 +356,8 @@ int ut_driver_peers_blocked(ut_driver *d, uint32_t job, uint64_t mask)
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     ut_engine_peers_blocked(d->engine, job, mask);
     ut_driver_leave(d);
     return UT_OK;
@@ -378,8 +367,8 @@ int ut_driver_peer_stats(ut_driver *d, uint32_t job, uint32_t host, ut_peer_stat
 {
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     const int result = ut_engine_peer_stats(d->engine, job, host, ret);
     if (result != UT_OK)
         return leave_no_peer(d, job, host, result);
@@ -392,109 +381,11 @@ int ut_driver_peer_absent(ut_driver *d, uint32_t job, uint32_t host)
     ut_peer_stats unused;
     if (!ut_driver_enter(d))
         return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
+    if (!ut_driver_has_job(d, job))
+        return ut_driver_leave_no_job(d, job);
     const int result = ut_engine_peer_stats(d->engine, job, host, &unused);
     if (result != UT_OK)
         return leave_no_peer(d, job, host, result);
     ut_engine_peer_absent(d->engine, job, host, ut_driver_now());
-    return ut_driver_leave_poking(d, UT_OK);
-}
-
-/* ---- sessions ---- */
-
-void *ut_driver_region_map(int fd, uint64_t bytes)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return NULL;
-    if (bytes == 0 || st.st_size < 0 || bytes > (uint64_t)st.st_size) {
-        errno = EINVAL;
-        return NULL;
-    }
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-int ut_driver_region_unmap(void *region, uint64_t bytes, int discard)
-{
-    const int result = region && discard ? madvise(region, bytes, MADV_REMOVE) : 0;
-    if (region)
-        munmap(region, bytes); /* which leaves errno alone: it does not fail */
-    return result;
-}
-
-static bool is_cache_aligned(const void *p)
-{
-    return p && (uintptr_t)p % 64 == 0;
-}
-
-/* Keeps duplicates: the caller may close his, and the numbers be used again. Returns -1 and errno on failure. */
-static int keep_fds(ut_driver_session *s, uint32_t job, int submit_fd, int complete_fd)
-{
-    int type;
-    socklen_t len = sizeof(type);
-    *s = (ut_driver_session){
-        .job = job,
-        .submit_fd = fcntl(submit_fd, F_DUPFD_CLOEXEC, 0),
-        .complete.fd = fcntl(complete_fd, F_DUPFD_CLOEXEC, 0),
-    };
-    if (s->submit_fd < 0 || s->complete.fd < 0)
-        return -1;
-    return getsockopt(s->complete.fd, SOL_SOCKET, SO_TYPE, &type, &len);
-}
-
-/* From here on its rings are heard, also one that came earlier. */
-static int listen_to(const ut_driver *d, uint32_t session, int submit_fd)
-{
-    struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.u32 = session};
-    return epoll_ctl(d->bells_fd, EPOLL_CTL_ADD, submit_fd, &bell);
-}
-
-int ut_driver_session_add(ut_driver *d, uint32_t job, void *submissions, void *completions, void *arena,
-                          uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place)
-{
-    if (!ut_driver_enter(d))
-        return FORKED;
-    if (!has_job(d, job))
-        return leave_no_job(d, job);
-    if (!is_cache_aligned(submissions) || !is_cache_aligned(completions) || !is_cache_aligned(arena))
-        return ut_driver_leave_failing(d, UT_ERR_ARGUMENT,
-                                       "session regions %p, %p, %p: must be mapped, 64-byte aligned", submissions,
-                                       completions, arena);
-    ut_driver_session fds;
-    if (keep_fds(&fds, job, submit_fd, complete_fd) < 0) {
-        const int why = errno;
-        ut_driver_close_session(d, &fds);
-        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "keep session eventfd %d and socket %d: %s", submit_fd,
-                                       complete_fd, strerror(why));
-    }
-    const ut_session_memory memory = {submissions, completions, arena, arena_bytes, place, 0};
-    uint32_t session;
-    const int result = ut_engine_session_add(d->engine, job, &memory, first_op_seq, &session);
-    if (result != UT_OK) {
-        ut_driver_close_session(d, &fds);
-        return ut_driver_leave_failing(d, result, "session of job %" PRIu32 ", first_op_seq %" PRIu64 ": %s", job,
-                                       first_op_seq, ut_strerror(result));
-    }
-    assert(session < UT_SESSIONS_MAX && !d->sessions[session].used);
-    if (listen_to(d, session, fds.submit_fd) < 0) {
-        const int why = errno;
-        ut_engine_session_remove(d->engine, session, ut_driver_now());
-        ut_driver_close_session(d, &fds);
-        return ut_driver_leave_failing(d, UT_ERR_SYSTEM, "listen to session eventfd %d: %s", submit_fd, strerror(why));
-    }
-    fds.used = true;
-    d->sessions[session] = fds;
-    return ut_driver_leave_poking(d, (int)session);
-}
-
-int ut_driver_session_remove(ut_driver *d, uint32_t session)
-{
-    if (!ut_driver_enter(d))
-        return FORKED;
-    if (session >= UT_SESSIONS_MAX || !d->sessions[session].used)
-        return ut_driver_leave_failing(d, UT_ERR_UNKNOWN, "session %" PRIu32 ": there is no such session", session);
-    remove_session(d, session);
     return ut_driver_leave_poking(d, UT_OK);
 }

@@ -147,7 +147,8 @@ int ut_driver_region_unmap(void *region, uint64_t bytes, int discard);
  * carry descriptors, and dropping those can block. Returns the session's number, or an error. */
 int ut_driver_session_add(ut_driver *driver, uint32_t job, void *submissions, void *completions, void *arena,
                           uint64_t arena_bytes, int submit_fd, int complete_fd, uint64_t first_op_seq, uint32_t place);
-/* Once it has returned, neither the regions nor the descriptors are touched. */
+/* Once it has returned, neither the regions nor the descriptors are touched. Of what a rank of a partial job gave, an
+ * op may still need a copy; until that is made, in turns of the thread with other work in between, the call waits. */
 int ut_driver_session_remove(ut_driver *driver, uint32_t session);
 
 /* Returns 1 and an event, or 0 if there is none. The event_fd tells when to ask (events.h): it becomes readable at

@@ -93,6 +93,12 @@ int ut_driver_leave_poking(ut_driver *d, int ret);
 __attribute__((format(printf, 3, 4))) int ut_driver_leave_failing(ut_driver *d, int code, const char *format, ...);
 /* Stops listening to the session's bell and closes its descriptors. */
 void ut_driver_close_session(ut_driver *d, ut_driver_session *s);
+/* control.c */
+bool ut_driver_has_job(const ut_driver *d, uint32_t job);
+/* Releases the lock with a sentence that there is no such job. */
+int ut_driver_leave_no_job(ut_driver *d, uint32_t job);
+/* sessions.c: the engine forgets the session, and its descriptors are closed. */
+void ut_driver_drop_session(ut_driver *d, uint32_t session);
 
 /* The thread's body; |driver| is a ut_driver. Returns when `stopping` is set and ut_loop_poke is called. */
 void *ut_loop_main(void *driver);

@@ -14,8 +14,8 @@
  *     sleep until a packet, a ring, or ut_engine_next_wake()
  *
  * Ownership: the caller owns all memory. ut_engine_init and ut_engine_job_add are given theirs and keep it until
- * ut_engine_job_remove or the end; they touch it lazily, so a large job costs address space, not memory. Rings and
- * arenas of a session stay the caller's and must stay mapped until ut_engine_session_remove.
+ * ut_engine_job_remove or the end; they touch it lazily, so a large job costs address space, not memory. The rings of a
+ * session stay the caller's and must stay mapped until ut_engine_session_remove, its arena until ut_engine_has_let_go.
  */
 #ifndef UT_ENGINE_H
 #define UT_ENGINE_H
@@ -120,8 +120,12 @@ uint64_t ut_engine_next_op_seq(const ut_engine *engine, uint32_t job);
  * UT_ERR_ARGUMENT: there is no such place; UT_ERR_EXISTS: it has a trainer; UT_ERR_FULL: all have. */
 int ut_engine_session_add(ut_engine *engine, uint32_t job, const ut_session_memory *memory, uint64_t first_op_seq,
                           uint32_t *ret_session);
-/* The trainer is gone: its buffers are not touched any more, and ops that waited for it go on without it. */
+/* The trainer is gone: its rings are not touched any more, and ops that waited for it go on without it. Its arena stays
+ * mapped until ut_engine_has_let_go. */
 void ut_engine_session_remove(ut_engine *engine, uint32_t session, ut_ns now);
+/* Whether no op of |job| reads the arena of a session that was removed. An op of a partial job may, for it goes on with
+ * what was given to it: then the next turns of the engine bring that to an end. */
+bool ut_engine_has_let_go(const ut_engine *engine, uint32_t job);
 /* Takes all that the session has submitted. */
 void ut_engine_submissions(ut_engine *engine, uint32_t session, ut_ns now);
 

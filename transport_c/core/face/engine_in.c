@@ -419,6 +419,11 @@ bool ut_engine_has_work(const ut_engine *e)
     return e->work.waits;
 }
 
+bool ut_engine_has_let_go(const ut_engine *e, uint32_t job)
+{
+    return job >= UT_JOBS_MAX || !e->job[job] || ut_partial_has_let_go(e->job[job]);
+}
+
 uint64_t ut_engine_awaited(const ut_engine *e)
 {
     uint64_t least = UINT64_MAX;

@@ -280,18 +280,48 @@ static void leave(ut_job *j, ut_op *op, uint32_t place)
     ut_op_restart(op);
 }
 
+static bool reads_gone(const ut_op *op)
+{
+    return op->partial->orphaned && (op->state == UT_OP_RUNNING || op->state == UT_OP_ENDING);
+}
+
+/* The op goes on with the gift: this host still owes others, and its other ranks, their results. With peers it may go
+ * on for long, so the gift is copied. A host that is alone has no memory for that; it reads on until its op is over,
+ * which takes a few turns. */
+void ut_gifts_save(ut_job *j)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++) {
+        ut_op *op = &j->op[k];
+        ut_op_partial *p = op->partial;
+        while (reads_gone(op) && op->memory.orphan) {
+            uint64_t some = ut_work_take(j->host->turn, op->what.bytes, op->what.bytes - p->saved);
+            if (some == 0)
+                return;
+            memcpy(op->memory.orphan + p->saved, op->memory.src + p->saved, some);
+            p->saved += some;
+            p->orphaned = p->saved < op->what.bytes;
+            op->memory.src = p->orphaned ? op->memory.src : op->memory.orphan;
+        }
+    }
+}
+
+bool ut_gifts_saved(const ut_job *j)
+{
+    for (unsigned k = 0; k < UT_OPS_MAX; k++)
+        if (reads_gone(&j->op[k]))
+            return false;
+    return true;
+}
+
 void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now)
 {
     ut_rank_gifts *r = ut_gift_of(j, session);
     ut_op *op = &j->op[(j->next_open - 1) % UT_OPS_MAX];
-    if (r->in_op.there && op->state == UT_OP_OPENING) {
+    if (r->in_op.there && op->state == UT_OP_OPENING)
         leave(j, op, (uint32_t)(r - j->partial->rank));
-    } else if (r->in_op.there && op->memory.src == r->in_op.src) {
-        /* The op goes on with it: this host still owes others their results. One that is alone owes nothing. */
-        if (op->memory.orphan)
-            memcpy(op->memory.orphan, op->memory.src, op->what.bytes);
-        op->memory.src = op->memory.orphan;
-    }
+    else if (r->in_op.there && op->memory.src == r->in_op.src)
+        op->partial->orphaned = op->what.bytes > 0;
+    ut_gifts_save(j);
     *r = (ut_rank_gifts){.session = NO_SESSION, .gone = true};
     j->partial->stale = j->partial->announce = true;
     ut_job_speak(j, now); /* it is not to be picked any more */

@@ -83,6 +83,8 @@ void ut_op_activate(ut_job *j, const ut_activation *a, ut_ns now)
     op->partial->initiator = a->initiator;
     op->partial->heard_from = a->from;
     op->partial->waited = now - UT_MIN2(a->since, now);
+    op->partial->orphaned = false;
+    op->partial->saved = 0;
     memset(op->partial->said, 0, sizeof op->partial->said);
     if (j->partial->coded) {
         op->what.step = a->shape.oldest_step;

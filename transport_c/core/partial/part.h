@@ -24,6 +24,8 @@ typedef struct ut_op_partial {
     uint16_t initiator;  /* host; 0xffff: not known, or none */
     uint32_t heard_from; /* host that told first; the own one: started here */
     ut_ns waited;        /* from when there was something to give, or a peer told, to the start */
+    bool orphaned;       /* `memory.src` lies in the memory of a trainer that has gone */
+    uint64_t saved;      /* bytes of that which were copied to `memory.orphan` */
     ut_part said[UT_HOSTS_MAX];
 } ut_op_partial;
 
@@ -51,8 +53,10 @@ void ut_partial_init(ut_job *j, ut_partial *p, ut_op_partial *of_op);
 /* The engine calls these for any job; in an ordinary one they do nothing. */
 void ut_partial_tick(ut_job *j, ut_ns now);
 ut_ns ut_partial_next_wake(const ut_job *j);
-/* Goes on with answers that are being copied. */
+/* Goes on with answers and gifts that are being copied. */
 void ut_partial_work_on(ut_job *j, ut_ns now);
+/* Whether no op reads the memory of a trainer that has gone. */
+bool ut_partial_has_let_go(const ut_job *j);
 void ut_partial_members_changed(ut_job *j);
 /* |host| begins another life: which of its trainers have left is not known. */
 void ut_partial_host_connects(ut_job *j, uint32_t host);
@@ -86,6 +90,10 @@ void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
  */
 void ut_gift_attach(ut_job *j, uint32_t session, uint32_t place, ut_calls *calls);
 void ut_gift_gone(ut_job *j, uint32_t session, ut_ns now);
+/* Goes on with what an op needs of the memory of a trainer that has gone, as far as the turn allows. */
+void ut_gifts_save(ut_job *j);
+/* Whether that is over: no op reads such memory. */
+bool ut_gifts_saved(const ut_job *j);
 
 /* answer.c */
 /* Answers all calls that have an answer, as far as the turn allows. */

@@ -34,8 +34,16 @@ ut_ns ut_partial_next_wake(const ut_job *j)
 
 void ut_partial_work_on(ut_job *j, ut_ns now)
 {
-    if (j->partial && j->partial->answering)
+    if (!j->partial)
+        return;
+    ut_gifts_save(j);
+    if (j->partial->answering)
         ut_gifts_answer(j, now);
+}
+
+bool ut_partial_has_let_go(const ut_job *j)
+{
+    return !j->partial || ut_gifts_saved(j);
 }
 
 void ut_partial_members_changed(ut_job *j)

@@ -131,6 +131,8 @@ void sim_trainer_detach(sim_world *w, sim_rank *r, bool tell_engine)
     if (tell_engine) {
         sim_host_look(w, h); /* what it did with this rank, it did before */
         ut_engine_session_remove(h->engine, r->session, sim_local(w, h));
+        while (!ut_engine_has_let_go(h->engine, r->job))
+            ut_engine_tick(h->engine, sim_local(w, h));
         h->sessions_removed = true;
     }
     if (sim_is_partial(&w->plan.job[r->job]))
