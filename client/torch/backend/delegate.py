@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroupGloo, Store, Work
+from torch._C._distributed_c10d import Backend, ProcessGroupGloo, Store, Work
 
 from ultima.base.errors import ClosedHandle
 
@@ -67,6 +67,23 @@ class _Gloo(ProcessGroupGloo):
             owner._timeout = timeout
 
 
+class _StandIn(Backend):
+    """What torch finds where it keeps the backends of a group. From 2.14 on it asks there for rank and size, and since
+    2.15 for more, when a group is made. It does nothing and owns no threads.
+    """
+
+    # Torch's own properties ask for these names again, without end (2.14).
+    supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
+    supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
+
+    def getBackendName(self) -> str:
+        return "ultima"
+
+
+# Python makes one from 2.14 on. Before that torch is content with the name of a backend alone.
+NEEDS_STAND_IN = hasattr(Backend, "supports_reconfigure")
+
+
 class DelegatingProcessGroup(dist.ProcessGroup):
     """A process group whose collectives are those of `_gloo`, until a subclass has its own. Arguments and results are
     torch's, whatever form of the overloaded method was called. After `_end_gloo` they raise ClosedHandle.
@@ -87,8 +104,9 @@ class DelegatingProcessGroup(dist.ProcessGroup):
             self._inner = _Gloo(self, store, rank, size, options)
         else:
             self._inner = _Gloo(self, store, rank, size, timeout)
+        self._stand_in = _StandIn(rank, size) if NEEDS_STAND_IN else None
         for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
-            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, None)
+            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._stand_in)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
 
     def _end_gloo(self) -> None:
