@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import ultima
+from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.group import UltimaProcessGroup
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -26,6 +27,7 @@ class FakeGroup(UltimaProcessGroup):
         self._deadline_s = None
         self._finishers = Finishers()
         self._order = Order(self._finishers.offer)
+        self._line = Line()
         self._job = job
         self.asked: list[tuple[int, Any, Any]] = []
 

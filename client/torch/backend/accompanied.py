@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import ClosedHandle, Desync
+from ultima.torch.backend.accelerator import NOWHERE, Course, Device
 from ultima.torch.backend.delegate import DELEGATED, PEER_TO_PEER
 from ultima.torch.backend.modes import in_mode_of_caller
 
@@ -81,23 +82,36 @@ def in_words(error: Desync) -> Desync:
 
 
 class Accompanied:
-    """A collective of Gloo's on its way: first the ranks meet, then `begin` hands it to Gloo."""
+    """A collective of Gloo's on its way: first the ranks meet, then `begin` hands it to Gloo.
 
-    def __init__(self, call: str, met: Handle, begin: Callable[[], Work], line: Line) -> None:
+    Both may happen on another thread than the caller's. Gloo reads the tensors behind what the current streams of
+    |devices|, those that hold them, have been given when this is made.
+    """
+
+    def __init__(
+        self, call: str, met: Handle, begin: Callable[[], Work], line: Line, devices: Sequence[Device] = ()
+    ) -> None:
         self.call = call
         self.met = met
-        self.begin = in_mode_of_caller(begin)
+        self.devices = devices
+        self._begin = in_mode_of_caller(begin)
+        self._course = Course(devices) if devices else NOWHERE
         self.work: Work | None = None
         self.error: Exception | None = None
         self._line = line
         line.join(self)
 
+    def begin(self) -> Work:
+        return self._course.beside(self._begin)
+
     def wait(self) -> None:
         self._line.serve(self)
         if self.error is not None:
             raise self.error
-        assert self.work is not None
-        self.work.wait()
+        work = self.work
+        assert work is not None
+        self._course.beside(work.wait)
+        self._course.catch_up()
 
 
 class Line:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ultima.base.errors import InvalidArgument
+from ultima.torch.backend.accelerator import device_of
 
 # A larger tensor goes in several ops, so that the arena need not hold it whole. The same on every rank, or they would
 # desync.
@@ -165,5 +166,8 @@ def copier(copies: Copies) -> Callable[[], None]:
     def copy() -> None:
         for target, source in copies:
             target.copy_(source)
+            for tensor in (target, source):
+                if (device := device_of(tensor)) is not None:
+                    device.used_here(tensor)
 
     return copy

@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import (
 
 import ultima
 from ultima.base.errors import DeadlineExceeded, Desync
+from ultima.torch.backend.accelerator import devices_of
 from ultima.torch.backend.accompanied import Accompanied, Line, in_words, note_of
 from ultima.torch.backend.delegate import DELEGATED, PEER_TO_PEER
 from ultima.torch.backend.elements import (
@@ -84,7 +85,7 @@ class NativeProcessGroup(FormsProcessGroup):
         else:
             deadline, call = self._deadline(timedelta(0) if opts is None else opts.timeout), DELEGATED.get(name, name)
             met = job.barrier_async(deadline=deadline, note=note_of(call, given))
-            part = Accompanied(call, met, begin, self._line)
+            part = Accompanied(call, met, begin, self._line, devices_of(given))
         return self._work(
             [result] if isinstance(result, torch.Tensor) else result, [part], copies, opts is None or opts.asyncOp
         )

@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import Work
 
 from ultima.base.errors import ClosedHandle, DaemonError, Desync, NotDone, RanksGone, TimedOut
 from ultima.base.receipt import Status
+from ultima.torch.backend.accelerator import NOWHERE, Course, Device, devices_of
 from ultima.torch.backend.modes import in_mode_of_caller
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -111,6 +112,7 @@ class TorchPart:
 
     def __init__(self, work: Work) -> None:
         self._work = work
+        self.devices: Sequence[Device] = work.course.devices if isinstance(work, UltimaWork) else ()
 
     def wait(self) -> None:
         if isinstance(self._work, UltimaWork):
@@ -145,6 +147,11 @@ class UltimaWork(Work):
         super().__init__()
         self._tensors = tensors
         self._parts = parts
+        devices = devices_of(tensors)
+        for part in parts:
+            devices += [device for device in getattr(part, "devices", ()) if device not in devices]
+        self.course = Course(devices) if devices else NOWHERE
+        """Where its results come to be, whoever finishes it."""
         self._copy_back = copy_back and in_mode_of_caller(copy_back)
         self._log = log
         self._finishers = finishers
@@ -188,6 +195,7 @@ class UltimaWork(Work):
         seconds = timeout.total_seconds()
         if not self.end(time.monotonic() + seconds if seconds > 0 else None):
             raise NotDone(f"the collective has not ended within {seconds:g} s; it goes on")
+        self.course.take_up(self._tensors)
         if self._error is not None:
             raise self._error
         return True
@@ -196,6 +204,7 @@ class UltimaWork(Work):
         """As `wait`, for a part of another work: what was called earlier is waited for by the whole."""
         self._turn.acquire()
         self._finish()
+        self.course.take_up(self._tensors)
         if self._error is not None:
             raise self._error
 
@@ -214,7 +223,7 @@ class UltimaWork(Work):
             future = self._future
             late = future is None and self._over
             if future is None:
-                self._source = torch.futures.Future()
+                self._source = self.course.future()
                 future = self._future = self._source.then(self._outcome)
         if late:
             _complete(self._source)
@@ -259,11 +268,12 @@ class UltimaWork(Work):
         try:
             if self._done:
                 return
-            for part in self._parts:
-                self._finish_part(part)
-            self._parts = ()
-            if self._error is None and self._copy_back is not None:
-                self._copy_back()
+            with self.course.end():
+                for part in self._parts:
+                    self._finish_part(part)
+                self._parts = ()
+                if self._error is None and self._copy_back is not None:
+                    self._copy_back()
         except Exception as error:
             self._error = error
         except BaseException as error:  # Ctrl-C in the caller's wait: others may wait for the Future
@@ -286,6 +296,7 @@ class UltimaWork(Work):
         """The value of the Future. What a callback raises is an error to C++ too. `Future.set_exception` makes one for
         Python alone: to DDP the exception is the result, in which it reads a tensor, and the process ends.
         """
+        self.course.take_up(())
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self._tensors
