@@ -23,6 +23,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.torch.fake_group import FakeGroup
+from ultima.testing import FakeDaemon
+from ultima.torch.backend import accelerator
+from ultima.torch.backend.accelerator import CudaDevice
+
 LONG_S = 20.0
 SLOW_S = 0.03
 """How long a copy of Gloo's back to the device takes."""
@@ -303,3 +308,44 @@ class FakeGloo:
             return True
 
         return SimpleNamespace(wait=wait)
+
+
+class Card(CudaDevice):
+    """The product's own device over a `FakeCuda`."""
+
+    def __init__(self) -> None:
+        self.fake = FakeCuda()
+        super().__init__(torch.device("cpu"), self.fake)
+
+    def future(self, devices: Sequence[torch.device]) -> Any:
+        return FakeFuture(self.fake)
+
+
+class Rank:
+    """One of two ranks, with a device of its own."""
+
+    def __init__(self, daemon: FakeDaemon, rank: int, exchange: Exchange) -> None:
+        self.rank = rank
+        self.card = Card()
+        self.cuda = self.card.fake
+        self.group = FakeGroup(daemon.connect(rank, arena="1M"))
+        self.group._inner = FakeGloo(self.cuda, exchange, remembers=rank == 1)  # type: ignore[assignment]
+
+    def tensor(self, *values: float) -> OnDevice:
+        return self.cuda.tensor(torch.tensor(values))
+
+
+@contextmanager
+def two_ranks() -> Iterator[list[Rank]]:
+    """Over one fake daemon. Each thread's tensors are those of its rank's device."""
+    with FakeDaemon(world_size=2) as daemon:
+        exchange, card_of = Exchange(2), accelerator._card_of
+        found = [Rank(daemon, rank, exchange) for rank in range(2)]
+        cards = {rank.cuda: rank.card for rank in found}
+        accelerator._card_of = lambda tensor: cards[tensor.cuda_of]  # type: ignore[attr-defined]
+        try:
+            yield found
+        finally:
+            accelerator._card_of = card_of
+            for rank in found:
+                rank.cuda.close()

@@ -13,11 +13,14 @@ from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.group import UltimaProcessGroup
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
+from ultima.torch.backend.staging import Stages
 from ultima.torch.backend.work import Finishers
 
 
 class FakeGroup(UltimaProcessGroup):
-    """One rank's. `asked` has the number of elements, mode and deadline of each call of `allreduce_with`."""
+    """One rank's. `asked` has the number of elements, mode and deadline of each call of `allreduce_with`
+    for a tensor on the CPU, be it from a stage.
+    """
 
     def __init__(self, job: ultima.Job) -> None:
         torch.distributed.ProcessGroup.__init__(self, job.rank, job.world_size)
@@ -28,11 +31,13 @@ class FakeGroup(UltimaProcessGroup):
         self._finishers = Finishers()
         self._order = Order(self._finishers.offer)
         self._line = Line()
+        self._stages = Stages(self._finishers.run)
         self._job = job
         self.asked: list[tuple[int, Any, Any]] = []
 
     def allreduce_with(self, tensor: Any, op: str = "avg", *, mode: Any = None, deadline: Any = None) -> Any:
-        self.asked.append((tensor.numel(), mode, deadline))
+        if tensor.is_cpu:
+            self.asked.append((tensor.numel(), mode, deadline))
         return super().allreduce_with(tensor, op, mode=mode, deadline=deadline)
 
 

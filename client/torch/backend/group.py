@@ -35,6 +35,7 @@ from ultima.launch.reach import own_address
 from ultima.session.attachment import ENGINE_SHARE
 from ultima.settings.config import DEFAULT_SOCKET, mode_named, socket_path
 from ultima.torch.backend import coo
+from ultima.torch.backend.accelerator import device_of
 from ultima.torch.backend.accompanied import Line
 from ultima.torch.backend.elements import (
     FLOATS,
@@ -59,6 +60,7 @@ from ultima.torch.backend.native import NativeProcessGroup
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
 from ultima.torch.backend.rendezvous import Meeting, meet
+from ultima.torch.backend.staging import StagedWork, Stages
 from ultima.torch.backend.work import BY_WORK, Failed, Finishers, Part, UltimaWork
 
 NAME = "ultima"
@@ -125,6 +127,7 @@ class UltimaProcessGroup(NativeProcessGroup):
         self._finishers = Finishers()
         self._order = Order(self._finishers.offer)
         self._line = Line()
+        self._stages = Stages(self._finishers.run)
         self._job: ultima.Job | None = None
         reach = ""
         if size > 1:
@@ -197,13 +200,16 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def allreduce_with(
         self, tensor: torch.Tensor, op: str = "avg", *, mode: str | None = None, deadline: Duration | None = None
-    ) -> Work:
+    ) -> Any:
         """`allreduce`, started and with what torch's call has no words for: |mode| and |deadline| as in
         `ultima.Job.allreduce`, None for the group's own. The same mode on all ranks.
 
-        The Work is an UltimaWork, with receipts, unless the group has one rank. Raises as `allreduce`, and
-        InvalidArgument for elements that only Gloo reduces.
+        What it gives is an UltimaWork, with receipts, unless the group has one rank; for a dense tensor on CUDA a
+        StagedWork, which has them too. Raises as `allreduce`, and InvalidArgument for elements that only Gloo reduces.
         """
+        staged = self._staged(tensor, op, mode, deadline)
+        if staged is not None:
+            return staged
         job = self._live_job()
         if job is None:
             # One rank: its own value is the average, too, for which Gloo has no word.
@@ -249,10 +255,6 @@ class UltimaProcessGroup(NativeProcessGroup):
             job, out, indices, values, ended, form=form, hint=hint, mode=mode or self._mode, deadline=limit
         )
         return self._work([tensor], parts, copies, True)
-
-    def in_background(self, task: Callable[[], None]) -> None:
-        """Runs |task|, which must not raise, in a thread that ends with the group."""
-        self._finishers.run(task)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """Reduces several tensors, each as `allreduce` does, with one Work for all."""
@@ -310,6 +312,17 @@ class UltimaProcessGroup(NativeProcessGroup):
             raise
         return self._work(tensors, handles, copies, asynchronous)
 
+    def _staged(self, tensor: torch.Tensor, op: str, mode: str | None, deadline: Duration | None) -> StagedWork | None:
+        """The work of `allreduce_with` where |tensor| is dense, on an accelerator, and has other ranks to meet."""
+        device, job = device_of(tensor), self._job
+        if device is None or job is None or tensor.layout is not torch.strided:
+            return None
+
+        def start(host: torch.Tensor) -> Any:
+            return self.allreduce_with(host, op, mode=mode, deadline=deadline)
+
+        return self._stages.of(device).allreduce(tensor, job, start)
+
     def _by_rows(self, job: ultima.Job, tensor: torch.Tensor, op: str, deadline: Duration, asynchronous: bool) -> Work:
         parts: Sequence[Part]
         finish: Callable[[], None] | None = None
@@ -336,6 +349,7 @@ class UltimaProcessGroup(NativeProcessGroup):
 
     def _live_job(self) -> ultima.Job | None:
         """The job; None for a group of one rank, or one that was destroyed."""
+        self._stages.drain()  # ranks number their ops by the order of the calls
         job = self._job
         if job is not None:
             # A look: a daemon that was restarted between two steps costs none of them.
@@ -356,6 +370,7 @@ class UltimaProcessGroup(NativeProcessGroup):
     def _close(self) -> None:
         job, self._job = self._job, None
         if job is not None:
+            self._stages.close()
             job.close()
         self._order.close()
         self._finishers.close()

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from ultima.base.errors import InvalidArgument
+from ultima.torch.backend.accelerator import device_of
 from ultima.torch.backend.group import UltimaProcessGroup
 from ultima.torch.hooks.parts import parts_of, parts_of_shards
 from ultima.torch.hooks.placement import place
@@ -37,7 +38,12 @@ def average_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.f
     """
     with span(f"ultima bucket {bucket.index()}"):
         _place(bucket, state)
-        work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=state, async_op=True)
+        buffer = bucket.buffer()
+        found = dist.group.WORLD if state is None else state
+        if isinstance(found, UltimaProcessGroup) and device_of(buffer) is not None:
+            work = found.allreduce_with(buffer)  # torch's call has Gloo do it
+        else:
+            work = dist.all_reduce(buffer, op=dist.ReduceOp.AVG, group=state, async_op=True)
     assert work is not None, "this rank is not in the group of its own model"
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
     return averaged

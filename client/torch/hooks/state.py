@@ -27,12 +27,12 @@ from ultima.base.durations import Duration
 from ultima.base.errors import InvalidArgument
 from ultima.base.receipt import Status
 from ultima.torch.backend.group import UltimaProcessGroup, group_of
+from ultima.torch.backend.staging import StagedWork
 from ultima.torch.backend.work import UltimaWork
 from ultima.torch.hooks import hadamard
 from ultima.torch.hooks.bucket_options import Bucket, BucketOptions, Policy, check_table, options_of
 from ultima.torch.hooks.loss_budget import Account, BucketKey, LossBudget
 from ultima.torch.hooks.parts import Part
-from ultima.torch.hooks.staging import CudaDevice, Stage, StagedWork
 
 
 @dataclass(slots=True)
@@ -135,14 +135,13 @@ class HookState:
         self._account = Account(budget or LossBudget(1.0))
         self._sync_every = sync_every
         self._open = _Open()
-        self._stages: dict[torch.device, Stage] = {}
         self._asked = False
         self._lost_since_sync = False
         self._steps_since_sync = 0
         self._summary = HookSummary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_group": None, "_open": _Open(), "_stages": {}}
+        return {**self.__dict__, "_group": None, "_open": _Open()}
 
     @property
     def group(self) -> UltimaProcessGroup:
@@ -230,15 +229,7 @@ class HookState:
         parts: Callable[[], Sequence[Part]],
     ) -> Any:
         """The work that averages a bucket: an UltimaWork, a StagedWork, or Gloo's in a group of one rank."""
-        return self._start_dense(tensor, mode, deadline)
-
-    def _start_dense(self, tensor: torch.Tensor, mode: str | None, deadline: Duration | None) -> Any:
-        if tensor.device.type != "cuda" or tensor.layout is not torch.strided or self.group.job is None:
-            return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
-        stage = self._stages.get(tensor.device)
-        if stage is None:
-            stage = self._stages[tensor.device] = Stage(self.group, CudaDevice(tensor.device))
-        return stage.allreduce(tensor, mode, deadline)
+        return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
 
     def _begin_backward(self) -> None:
         """The first bucket came round again. If nobody asks for `step_ok`, the budget still needs the exchange."""

@@ -193,7 +193,7 @@ class SparseState(HookState):
             if self._momentum:
                 allowed = f"dense tensors of {', '.join(map(str, FLOATS))} with a momentum"
                 raise InvalidArgument("tensor", f"a {tensor.layout} tensor of {tensor.dtype}", allowed)
-            went.work = self._start_dense(tensor, mode, deadline)
+            went.work = self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
         else:
             flat = tensor.detach().reshape(-1)
             known = list(parts())
@@ -230,7 +230,7 @@ class SparseState(HookState):
             wide = flat.float()
             self._memories.take_all(wide, parts)
             flat.copy_(wide)
-        return self._start_dense(tensor, mode, deadline)
+        return self.group.allreduce_with(tensor, mode=mode, deadline=deadline)
 
     def _start_sparse(
         self,

@@ -15,52 +15,17 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.distributed as dist  # noqa: E402
 from torch._C._distributed_c10d import AllreduceOptions  # noqa: E402
 
-from tests.torch.fake_device import Exchange, FakeCuda, FakeFuture, FakeGloo  # noqa: E402
-from tests.torch.fake_group import FakeGroup, on_all  # noqa: E402
-from ultima.testing import FakeDaemon  # noqa: E402
-from ultima.torch.backend import accelerator  # noqa: E402
-from ultima.torch.backend.accelerator import CudaDevice  # noqa: E402
+from tests.torch.fake_device import Rank, two_ranks  # noqa: E402
+from tests.torch.fake_group import on_all  # noqa: E402
 
-COUNT = 1000
 A_WHILE_S = 0.1
 """Time for a thread that forgets to wait to do harm."""
 
 
-class Card(CudaDevice):
-    """The product's device over the fake runtime."""
-
-    def __init__(self) -> None:
-        self.fake = FakeCuda()
-        super().__init__(torch.device("cpu"), self.fake)
-
-    def future(self, devices: Any) -> Any:
-        return FakeFuture(self.fake)
-
-
-class Rank:
-    """One of two ranks, with a device of its own."""
-
-    def __init__(self, daemon: FakeDaemon, rank: int, exchange: Exchange) -> None:
-        self.rank = rank
-        self.card = Card()
-        self.cuda = self.card.fake
-        self.group = FakeGroup(daemon.connect(rank))
-        self.group._inner = FakeGloo(self.cuda, exchange, remembers=rank == 1)
-
-    def tensor(self, *values: float) -> Any:
-        return self.cuda.tensor(torch.tensor(values))
-
-
 @pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Rank]]:
-    with FakeDaemon(world_size=2) as daemon:
-        exchange = Exchange(2)
-        found = [Rank(daemon, rank, exchange) for rank in range(2)]
-        cards = {rank.cuda: rank.card for rank in found}
-        monkeypatch.setattr(accelerator, "_card_of", lambda tensor: cards[tensor.cuda_of])
+def ranks() -> Iterator[list[Rank]]:
+    with two_ranks() as found:
         yield found
-        for rank in found:
-            rank.cuda.close()
 
 
 def options(op: Any = dist.ReduceOp.SUM, asynchronous: bool = True) -> AllreduceOptions:
