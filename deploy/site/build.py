@@ -49,7 +49,8 @@ def collect(source: Path) -> None:
 def navigation(source: Path) -> str:
     """The part of mkdocs.yml that names the pages. Raises ValueError for a page that has no place in it."""
     lines = ["nav:", "  - Ultima: index.md"]
-    known = {"index.md"}
+    # Who looks for an entry of the logs comes from a page: they are in no menu.
+    known = {"index.md", *(str(page.relative_to(source)) for page in (source / "log").glob("*.md"))}
     for title, names in SECTIONS.items():
         pages = [f"{name}.md" for name in names if (source / f"{name}.md").exists()]
         if folder := {"Reproductions": "reproduction", "Manual pages": "man"}.get(title):

@@ -2,7 +2,7 @@
  *
  * On which CPU the engine's thread runs. The kernel may put a thread that a packet wakes on the CPU of the thread that
  * sent the packet, and on a busy machine it looks no further: two engines, or an engine and its trainer, then share one
- * CPU while another CPU idles (docs/performance.md). Pinning threads by hand should not be necessary, so a thread that
+ * CPU while another CPU idles (docs/log/2026-11.md). Pinning threads by hand should not be necessary, so a thread that
  * spends its time in the run queue moves to another CPU. It looks seldom. It moves by chance, so that two threads that
  * share a CPU do not both leave it. It looks at growing intervals while moving does not help: where all CPUs are busy
  * no move can help.

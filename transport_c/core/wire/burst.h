@@ -3,7 +3,7 @@
  * What an engine hands to its shell to be sent: datagrams of one length to one peer, one behind the other in the
  * burst's own memory, as they go out. So a burst is one piece to the kernel, is sealed where it lies, and depends on
  * nobody else's memory. The payload is copied for that, in the pass that takes its checksum. To hand the kernel 88
- * pieces of a full burst instead costs more than the copy (docs/performance.md).
+ * pieces of a full burst instead costs more than the copy (docs/log/2026-11.md).
  */
 #ifndef UT_BURST_H
 #define UT_BURST_H
