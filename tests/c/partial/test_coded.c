@@ -220,6 +220,33 @@ static void results__stay_for_three_steps(void)
     end();
 }
 
+/* A call for an older step is held against that step's result, whatever the newest one's shape is. */
+static void results__have_the_shape_of_their_step(void)
+{
+    begin(6, 1, coded(1));
+    run(20 * UT_MS);
+    for (uint64_t step = 0; step < 2; step++) {
+        elements = step ? ELEMENTS / 2 : ELEMENTS;
+        for (uint32_t h = 0; h < n - 1; h++)
+            give_step(h, 1, step, UT_SECOND);
+        run(100 * UT_MS);
+        for (uint32_t h = 0; h < n - 1; h++)
+            (void)exact(h, 1, step);
+    }
+    elements = ELEMENTS;
+    ask_step(n - 1, 0, UT_SECOND);
+    run(10 * UT_MS);
+    (void)exact(n - 1, 1, 0);
+    ask_step(n - 1, 1, UT_SECOND);
+    run(10 * UT_MS);
+    ut_receipt r = receipt(n - 1);
+    CHECK_EQ(r.error, UT_ERR_DESYNC);
+    CHECK_EQ(r.field, UT_FIELD_COUNT);
+    CHECK_EQ(r.value_here, ELEMENTS / 2);
+    CHECK_EQ(r.value_there, ELEMENTS);
+    end();
+}
+
 /* Ranks come in any order and at any time, some not at all, while packets are lost: what is said to be exact is. */
 static void whatever_happens__no_part_counts_twice(void)
 {
@@ -273,6 +300,7 @@ int main(int argc, char **argv)
     RUN(both_replicas_die__and_steps_fail_at_once);
     RUN(an_estimate__stands_for_all);
     RUN(results__stay_for_three_steps);
+    RUN(results__have_the_shape_of_their_step);
     RUN(whatever_happens__no_part_counts_twice);
     return check_end();
 }

@@ -66,16 +66,22 @@ static bool copy(ut_job *j, ut_waiting *w, const uint8_t *from)
     return true;
 }
 
-/* The call asks for another result than there is. */
-static ut_receipt desync(const ut_job *j, const ut_submission *x, const ut_receipt *newest)
+/* What the op of a kept receipt with a result has computed. That lies in its memory until all have it. */
+static const ut_op_what *what_of(const ut_job *j, const ut_receipt *kept)
 {
-    const ut_partial *p = j->partial;
-    bool dtype = x->dtype != p->dtype;
+    return &j->op[kept->op_seq % UT_OPS_MAX].what;
+}
+
+/* The call asks for another result than |kept| tells of. */
+static ut_receipt desync(const ut_job *j, const ut_submission *x, const ut_receipt *kept)
+{
+    const ut_op_what *what = what_of(j, kept);
+    bool dtype = x->dtype != what->dtype;
     ut_receipt r = ut_answer_brief(j, x, UT_FAILED, UT_ERR_DESYNC);
-    r.op_seq = newest->op_seq;
+    r.op_seq = kept->op_seq;
     r.culprit = r.self;
     r.field = dtype ? UT_FIELD_DTYPE : UT_FIELD_COUNT;
-    r.value_here = dtype ? p->dtype : p->count;
+    r.value_here = dtype ? what->dtype : what->count;
     r.value_there = dtype ? x->dtype : x->count;
     return r;
 }
@@ -163,7 +169,8 @@ void ut_gift_owe(const ut_job *j, const ut_rank_gifts *r, ut_waiting *w, uint64_
     bool failed = kept(j, answer)->status == UT_FAILED;
     w->answer = answer;
     w->slot = failed ? r->state : r->result;
-    w->differs = !failed && (x->dtype != j->partial->dtype || x->count != j->partial->count);
+    const ut_op_what *what = what_of(j, kept(j, answer));
+    w->differs = !failed && (x->dtype != what->dtype || x->count != what->count);
 }
 
 void ut_gifts_owe(ut_job *j, uint64_t op_seq, uint64_t answer)

@@ -191,8 +191,6 @@ void ut_coded_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
         c->result[op->seq % UT_OPS_MAX] = (ut_step_result){
             .there = true, .had = r->session == UINT32_MAX, .step = op->what.step, .receipt = j->account.kept_count};
         p->results = c->next;
-        p->dtype = op->what.dtype;
-        p->count = op->what.count;
         r->result = r->state;
     }
     for (uint32_t i = 0; r->session != UINT32_MAX && i < r->calls->count; i++) {

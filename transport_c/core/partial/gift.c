@@ -244,8 +244,6 @@ void ut_gifts_ended(ut_job *j, const ut_op *op, const ut_receipt *receipt, ut_ns
         p->results = op->seq + 1;
         p->result_kept = j->account.kept_count - 1;
         p->held = true;
-        p->dtype = op->what.dtype;
-        p->count = op->what.count;
     }
     for (uint32_t i = 0; i < j->config.local_ranks; i++) {
         ut_rank_gifts *r = &p->rank[i];

@@ -55,8 +55,6 @@ typedef struct ut_partial {
     bool stale;             /* something happened: ut_partial_look must see whether the next op starts */
     bool held;              /* the newest results still lie in the memory of their op */
     bool answering;         /* answers to calls are still being copied: no op starts meanwhile */
-    uint8_t dtype;          /* of the newest results */
-    uint64_t count;
     uint64_t results;        /* op_seq of the newest op that has ended here with a result, plus one */
     uint64_t result_kept;    /* number of that op's receipt among those kept, from 0 */
     ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
