@@ -41,10 +41,12 @@ def test_process_group__leaves_no_collective_to_its_base(name: str) -> None:
     assert any(name in vars(kind) for kind in (UltimaProcessGroup, DelegatingProcessGroup))
 
 
-@pytest.mark.parametrize(("name", "inner"), DELEGATED.items())
-def test_delegate__calls_a_method_that_gloo_has(name: str, inner: str) -> None:
+@pytest.mark.parametrize("inner", sorted({*DELEGATED.values()}))
+def test_delegate__calls_a_method_that_gloo_has(inner: str) -> None:
+    """Under a name that torch has, too: some names are of torch 2.13 and newer."""
     assert callable(getattr(torch.distributed.ProcessGroupGloo, inner))
-    assert hasattr(torch.distributed.ProcessGroup, name)
+    names = [name for name, other in DELEGATED.items() if other == inner]
+    assert any(hasattr(torch.distributed.ProcessGroup, name) for name in names)
 
 
 class Recorder:
