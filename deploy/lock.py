@@ -38,7 +38,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 TORCH = "torch==2.13.0"
-"""Exactly this one: the process group relies on what this release was seen to do."""
+"""What development uses. The oldest and the newest that were tested stand in client/torch/tested.py."""
 
 HEADER = """\
 # SPDX-License-Identifier: Apache-2.0

@@ -10,6 +10,7 @@ Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
 from ultima.base.receipt import Receipt
@@ -24,6 +25,7 @@ from ultima.torch.partial.eager import EagerSGD
 from ultima.torch.partial.partial_hook import PartialState, partial_hook
 from ultima.torch.partial.rna import RNA
 from ultima.torch.sparse import SparseState, SparseSummary, sparse_hook
+from ultima.torch.tested import warn_of
 
 __all__ = [
     "PIECE_BYTES_MAX",
@@ -51,6 +53,7 @@ __all__ = [
     "trace",
 ]
 
+warn_of(torch.__version__)
 register()
 
 

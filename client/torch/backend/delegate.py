@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives that Gloo does for us, each called on the inner group from Python.
 
-Leaving them to torch's default looks the same and deadlocks: torch 2.13 calls the base implementation of a collective
+Leaving them to torch's default looks the same and deadlocks: torch calls the base implementation of a collective
 that a Python process group does not override *with the GIL held*, and Gloo's worker thread takes the GIL with the lock
 in hand that the caller then waits for. The inner group's own Python methods release the GIL.
 
