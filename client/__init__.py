@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ultima.api.coded import Coded
     from ultima.api.handle import Handle
     from ultima.api.job import Job, connect
@@ -104,12 +106,33 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 
 def __getattr__(name: str) -> object:
+    found: object
     home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{home}"), name)
+    if name == "__version__":
+        found = import_module("ultima.v1.installed").version()
+    elif home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_who_has(name)}")
+    else:
+        found = getattr(_module(f"{__name__}.{home}"), name)
     globals()[name] = found
     return found
+
+
+def _module(name: str) -> ModuleType:
+    """Raises ModuleNotFoundError with a sentence that names what to install."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        said = import_module("ultima.v1.installed").missing(error, "ultima")
+        if said is None:
+            raise
+        raise ModuleNotFoundError(said, name=error.name) from None
+
+
+def _who_has(name: str) -> str:
+    """Says so if it may be another package's, which is imported by the same name."""
+    said = None if name.startswith("_") else import_module("ultima.base.foreign").intruder()
+    return f": {said}" if said else ""
 
 
 def __dir__() -> list[str]:

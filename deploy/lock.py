@@ -4,6 +4,7 @@
     python deploy/lock.py            resolves anew, with pip and whatever index it is set up for (ten minutes)
     python deploy/lock.py --check    says what in pyproject.toml a lock file does not answer, without any network
     python deploy/lock.py --serves NAME   whether that lock is for this Python and machine: exit status 0, or 1 and why
+    python deploy/lock.py --wanted NAME   prints what that lock answers, a line each, as pip reads it
 
 deploy/requirements.lock is what daemon and client need at run time. deploy/development.lock is what building, testing
 and CI need besides; `make setup` installs it (.ci/install).
@@ -58,13 +59,31 @@ Found = dict[str, tuple[str, set[str]]]
 """By name: the version, and the hashes of all files that may be taken."""
 
 
+def requirements(extras: Sequence[str] = (), groups: Sequence[str] = ()) -> list[str]:
+    """What pyproject.toml asks for always, with those extras, which may name others, and in those groups. Sorted."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = told["project"]
+    lines = [*project["dependencies"], *(line for group in groups for line in told["dependency-groups"][group])]
+    open_ones, seen = [*extras], set()
+    while open_ones:
+        extra = open_ones.pop()
+        if extra not in seen:
+            seen.add(extra)
+            lines += project["optional-dependencies"][extra]
+            ours = [line for line in lines if name_of(line) == project["name"]]
+            open_ones += [name.strip() for line in ours for name in line.partition("[")[2].rstrip("]").split(",")]
+            lines = [line for line in lines if line not in ours]
+    return sorted({*lines})
+
+
 @dataclass(frozen=True)
 class Lock:
-    """One lock file: of what Ultima always needs and of some extras of pyproject.toml, or of one build of torch."""
+    """One lock file: of what Ultima needs, with some extras and groups of pyproject.toml, or of one torch."""
 
     name: str
     how: str
     extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     torch: str = ""
 
     @property
@@ -73,11 +92,9 @@ class Lock:
 
     def wanted(self) -> list[str]:
         """The requirements that it answers, sorted, each once."""
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         if self.torch:
-            return [self.torch, *project["optional-dependencies"]["torch"]]
-        lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in self.extras)]
-        return sorted({line for some in lists for line in some if name_of(line) != "torch"})
+            return [self.torch, *(line for line in requirements(["torch"]) if name_of(line) == "torch")]
+        return [line for line in requirements(self.extras, self.groups) if name_of(line) != "torch"]
 
     def asked(self) -> str:
         """The fingerprint of `wanted`."""
@@ -85,7 +102,7 @@ class Lock:
 
 
 RUN_TIME = Lock("requirements.lock", "pip install --require-hashes -r deploy/requirements.lock", ("web",))
-DEVELOPMENT = Lock("development.lock", "make setup", ("torch", "demo", "web", "dev"))
+DEVELOPMENT = Lock("development.lock", "make setup", ("demo", "web"), ("dev",))
 TORCH_CPU = Lock("torch-cpu.lock", "make setup", torch=f"{TORCH}+cpu")
 TORCH_AS_IS = Lock("torch.lock", "make setup", torch=TORCH)
 LOCKS = (RUN_TIME, DEVELOPMENT, TORCH_CPU, TORCH_AS_IS)
@@ -229,7 +246,11 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="say what is stale, and fail then")
     which.add_argument("--serves", choices=[lock.name for lock in LOCKS], help="fail if that is not for this machine")
+    which.add_argument("--wanted", choices=[lock.name for lock in LOCKS], help="print what that lock answers")
     flags = parser.parse_args()
+    if flags.wanted:
+        print("\n".join(next(lock for lock in LOCKS if lock.name == flags.wanted).wanted()))
+        return 0
     if flags.serves:
         why = why_not_here(next(lock for lock in LOCKS if lock.name == flags.serves))
         if why:

@@ -114,10 +114,11 @@ def test_arrows__torch_stays_behind_its_own_doors() -> None:
 
 
 # The Python rooms, lowest floor first: a room may use those that stand before it, so no two of them can form a circle.
-# "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask.
+# "." is the folder's own __init__: what `import ultima` gives, for which the rooms of the Job below it may not ask;
+# `python -m ultima` is a door to the command above all of them.
 FLOORS = {
     "client": "base coded settings session api . sparse speed_groups testing admin launch "
-    "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch demo cli",
+    "torch/backend torch/hooks torch/partial torch/coded torch/sparse torch demo cli __main__",
     "daemon": "base trust engine hosts trainers observe jobs probe rpc web process .",
 }
 CIRCLE_MAX = 3  # files of one room that may need each other
@@ -141,6 +142,7 @@ def _upward(folder: Path, floors: str) -> set[str]:
     """The arrows that break the order of |floors|, and the rooms that it leaves out."""
     heights = {room: height for height, room in enumerate(floors.split())}
     rooms = {path: str(path.parent.relative_to(folder)) for path in folder.rglob("*.py")}
+    rooms |= {path: path.stem for path in folder.glob("__main__.py")}
     bad = {f"{room} is on no floor" for room in rooms.values() if room not in heights}
     for source, target in _arrows(folder):
         if not bad and heights[rooms[source]] < heights[rooms[target]]:

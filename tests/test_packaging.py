@@ -2,7 +2,6 @@
 """That pyproject.toml describes the tree as it is: what it leaves out is missed only in a wheel."""
 
 import importlib
-import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+import ultima
+from ultima.v1 import installed
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -45,8 +47,9 @@ def test_scripts__are_callable(script: str) -> None:
 
 
 def test_version__is_the_same_everywhere() -> None:
-    version = PROJECT["project"]["version"]
-    assert importlib.metadata.version("ultima") == version, "the installed metadata is old: `make setup`"
+    name, version = PROJECT["project"]["name"], PROJECT["project"]["version"]
+    assert name == installed.DISTRIBUTION
+    assert installed.version() == ultima.__version__ == version, "the installed metadata is old: `make setup`"
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
@@ -70,7 +73,7 @@ def test_wheel__holds_every_package(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(tree)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.startswith("ultima-") and "-cp311-abi3-" in wheel.name
+    assert wheel.name.startswith("ultimad-") and "-cp311-abi3-" in wheel.name
     inside = set(ZipFile(wheel).namelist())
     assert {f"{name.replace('.', '/')}/__init__.py" for name in FOLDERS} <= inside
     assert {"ultima/_native.abi3.so", "ultima/_simulator.abi3.so", "ultima/daemon/web/page.html"} <= inside

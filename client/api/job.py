@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -25,7 +26,9 @@ from ultima.api.sync import SyncResult, sync_model
 from ultima.base.buffers import AnyArray
 from ultima.base.durations import Duration, duration_s
 from ultima.base.errors import InvalidArgument, Unsupported
+from ultima.base.foreign import intruder
 from ultima.base.receipt import Host, Receipt
+from ultima.base.warning import UltimaWarning
 from ultima.base.words import (
     COLLECTIVE_BY_CODE,
 )
@@ -36,6 +39,7 @@ from ultima.session.session import SessionState
 from ultima.settings import config
 from ultima.settings.config import Settings, Size
 from ultima.settings.options import Options
+from ultima.v1.installed import missing
 
 SLOT_OPS = ("avg", "sum")
 
@@ -103,8 +107,14 @@ def connect(
 
 def _daemon_connector() -> Connector:
     # Imported only here: grpc and the extension are not needed for the fake, nor for reading receipts.
-    from ultima.session.attach import DaemonConnector
-
+    try:
+        from ultima.session.attach import DaemonConnector
+    except ModuleNotFoundError as error:
+        if said := missing(error, "ultima.connect"):
+            raise ModuleNotFoundError(said, name=error.name) from None
+        raise
+    if clash := intruder():
+        warnings.warn(str(clash), UltimaWarning, stacklevel=3)
     return DaemonConnector()
 
 

@@ -99,11 +99,15 @@ def collective_result(
 
 
 def bfloat16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
-    """float32 values as bfloat16, rounded to the nearest (ties to even), held as uint16. A NaN stays a NaN."""
+    """float32 values as bfloat16, rounded to the nearest (ties to even), held as uint16. A NaN stays a NaN.
+
+    Every constant has a type: numpy 1 makes a float of an unsigned scalar and a plain int.
+    """
     wide = np.array(values, dtype=np.float32, order="C")
     bits = wide.view(np.uint32)
-    rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(wide), ((bits >> 16) | 0x40).astype(np.uint16), rounded)
+    high = bits >> np.uint32(16)
+    rounded = (bits.astype(np.uint64) + np.uint64(0x7FFF) + (high & np.uint32(1))) >> np.uint64(16)
+    return np.where(np.isnan(wide), high | np.uint32(0x40), rounded).astype(np.uint16)
 
 
 def bfloat16_values(bits: AnyArray) -> npt.NDArray[np.float32]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m ultima.cli` is `ultima`, where the command itself is not on the path."""
 
-from ultima.cli.main import main
+from ultima.cli.entry import main
 
 main()

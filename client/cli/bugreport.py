@@ -63,11 +63,12 @@ def gathered(socket: str) -> tuple[dict[str, bytes], dict[str, str]]:
     from ultima.cli.events import facts
     from ultima.cli.status import to_dict
     from ultima.cli.version import version_of
+    from ultima.v1 import installed
 
     status = to_dict(get_status(socket))
     host = {"python": platform.python_version(), "kernel": platform.release(), "machine": platform.machine()}
     asked: dict[str, Callable[[], Any]] = {
-        "version.json": lambda: {"version": version_of("ultima"), "torch": version_of("torch"), **host},
+        "version.json": lambda: {"version": installed.version(), "torch": version_of("torch"), **host},
         "status.json": lambda: status,
         "config.json": lambda: {
             row.key: {"value": json.loads(row.value), "origin": row.origin} for row in operate.get_config(socket)

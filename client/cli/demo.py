@@ -8,7 +8,6 @@ import signal
 import time
 from contextlib import ExitStack
 from enum import StrEnum
-from importlib.util import find_spec
 from itertools import product
 from types import FrameType
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ import typer
 
 from ultima.base.errors import InvalidArgument, UltimaError
 from ultima.cli.common import say
+from ultima.v1 import installed
 
 
 class Backend(StrEnum):
@@ -73,14 +73,14 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON with stable keys.")] = False,
 ) -> None:
+    if why := installed.lacks("demo", "`ultima demo`"):
+        raise DemoFailed(why)
     from rich.console import Console
 
     from ultima.demo import report
     from ultima.demo.cluster import ChildFailed, Cluster
     from ultima.demo.data import load
 
-    if find_spec("torch") is None:
-        raise DemoFailed("torch is not installed: pip install 'ultima[demo]'")
     extra = _who_is_waited_for(backend, ranks, policy, coded, slow_rank)
     ways = [extra]
     if sparse is not None:

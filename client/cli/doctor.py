@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ultima.cli.common import AsJson, Socket, print_json, say, socket_named
+from ultima.v1 import installed
 
 if TYPE_CHECKING:
     from ultima.v1 import admin_pb2
@@ -45,7 +47,6 @@ def doctor(
 def client_checks(path: str, version: str) -> list[admin_pb2.Check]:
     """What only this side can tell: whether this user may attach, and whether the daemon is of this release."""
     from ultima.base.errors import UltimaError
-    from ultima.cli.version import version_of
     from ultima.session.caller import proof
     from ultima.v1.admin_pb2 import Check
 
@@ -58,13 +59,23 @@ def client_checks(path: str, version: str) -> list[admin_pb2.Check]:
         finding = f"uid {os.geteuid()} may not attach: {error}"
         remedy = "put the user into the group that allow_group names, or its uid into allow_uids"
         rows.append(Check(name="group", verdict=failure, finding=finding, remedy=remedy))
-    own = version_of("ultima")
+    own = installed.version()
     if own == version:
         rows.append(Check(name="versions", verdict=ok, finding=f"daemon and client are {own}"))
     else:
         finding = f"the daemon is {version}, this client {own}"
         rows.append(Check(name="versions", verdict=warning, finding=finding, remedy="restart the daemon"))
-    return rows
+    return rows + name_checks()
+
+
+def name_checks() -> list[admin_pb2.Check]:
+    """Whether programs on this host that import `ultima`, in this folder say, get another package."""
+    from ultima.base.foreign import hidden_by, intruder
+    from ultima.v1.admin_pb2 import Check
+
+    warning, clashes = Check.VERDICT_WARNING, filter(None, (intruder(), hidden_by([Path.cwd()])))
+    rows = [Check(name="name", verdict=warning, finding=clash.finding, remedy=clash.remedy) for clash in clashes]
+    return rows or [Check(name="name", verdict=Check.VERDICT_OK, finding="nothing else here is called ultima")]
 
 
 def to_dict(check: admin_pb2.Check) -> dict[str, Any]:

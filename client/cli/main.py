@@ -45,6 +45,7 @@ from ultima.cli import (
     web,
 )
 from ultima.cli.common import say
+from ultima.v1 import installed
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -110,7 +111,7 @@ def build() -> typer.Typer:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        say(f"ultima {version.version_of('ultima')}")
+        say(f"ultima {installed.version()}")
         raise typer.Exit
 
 
@@ -132,6 +133,11 @@ def ends_well(function: Callable[..., None]) -> Callable[..., None]:
         except UltimaError as error:
             say(f"ultima: {error}", err=True)
             raise typer.Exit(exit_status(error)) from None
+        except ModuleNotFoundError as error:
+            if not (said := installed.missing(error, "this command")):
+                raise
+            say(f"ultima: {said}", err=True)
+            raise typer.Exit(EXIT_FAILED) from None
         except BrokenPipeError:
             # The reader went away (`ultima status | head`): keep the interpreter from flushing into the pipe again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -208,11 +208,11 @@ def _rank_facts(job: Job, rank: int) -> dict[str, Any]:
 def preamble(config: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
     """The lines over the header. Those that nccl-tests has are in its form."""
     from ultima.cli.perf_table import PROGRAM
-    from ultima.cli.version import version_of
+    from ultima.v1 import installed
 
     by = f"{config['step_factor']}(factor)" if "step_factor" in config else f"{config['step_bytes']}(bytes)"
     lines = [
-        f"# ultima version {version_of('ultima')}",
+        f"# ultima version {installed.version()}",
         f"# Collective test starting: {PROGRAM}",
         f"# nThread 1 nGpus 1 minBytes {config['minimum_bytes']} maxBytes {config['maximum_bytes']} step: {by} "
         f"warmup iters: {config['warmup_iters']} iters: {config['iterations']} agg iters: 1 "

@@ -37,6 +37,7 @@ def run(
         bool, typer.Option("--insecure", help="Do without authentication, on a network of your own.")
     ] = False,
 ) -> None:
+    from ultima.base.foreign import first_folders, hidden_by, intruder
     from ultima.launch.launcher import Plan, launch
     from ultima.launch.processes import free_port
 
@@ -47,6 +48,9 @@ def run(
     host, port = ("127.0.0.1", free_port()) if master is None else _master(master)
     plan = Plan(command, nproc_per_node, nnodes, node_rank, host, port, insecure)
     environment = dict(os.environ)
+    for clash in (intruder(), hidden_by(first_folders(command, environment))):
+        if clash is not None:
+            say(f"ultima: {clash}", err=True)
     if job_secret is not None:
         environment.pop("ULTIMA_JOB_SECRET", None)
         environment["ULTIMA_JOB_SECRET_FILE"] = str(job_secret.absolute())

@@ -7,11 +7,12 @@ import platform
 from importlib.util import find_spec
 
 from ultima.cli.common import AsJson, print_json, say
+from ultima.v1 import installed
 
 
 def version(as_json: AsJson = False) -> None:
     facts = {
-        "version": version_of("ultima"),
+        "version": installed.version(),
         "python": platform.python_version(),
         "extension": find_spec("ultima._native") is not None,
         "torch": version_of("torch"),
@@ -31,9 +32,9 @@ def version(as_json: AsJson = False) -> None:
 def version_of(package: str) -> str | None:
     """The installed version of a distribution, without importing it; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
+    from importlib.metadata import version as of
 
     try:
-        return installed(package)
+        return of(package)
     except PackageNotFoundError:
         return None

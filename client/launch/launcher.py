@@ -34,6 +34,7 @@ from ultima.settings.config import (
     job_secret,
     socket_path,
 )
+from ultima.v1.installed import lacks
 
 # A rank that was interrupted has this long to end; a rank that was told to end may want to write a checkpoint.
 INTERRUPT_GRACE_S = 0.8
@@ -118,6 +119,8 @@ def launch(plan: Plan, environment: Mapping[str, str], say: Callable[[str], None
         try:
             daemon, found = None, _running_daemon(environment)
             if found is None:
+                if why := lacks("daemon", "no daemon runs on this host, and a private one"):
+                    raise LaunchFailed(why)
                 daemon = stack.enter_context(PrivateDaemon(plan, environment, signals))
                 found = daemon.socket
                 where = f" on {daemon.bind}" if daemon.bind else ""

@@ -10,8 +10,15 @@ Each rank needs what torchrun sets, and ULTIMA_SOCKET where its host's daemon is
 
 from __future__ import annotations
 
-import torch
-import torch.distributed as dist
+from ultima.v1.installed import missing
+
+try:
+    import torch
+    import torch.distributed as dist
+except ModuleNotFoundError as error:
+    if said := missing(error, "ultima.torch"):
+        raise ModuleNotFoundError(said, name=error.name) from None
+    raise
 
 from ultima.base.receipt import Receipt
 from ultima.torch.backend.capabilities import Capability, capabilities

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ultima.daemon.base import log_forms, logs
 from ultima.daemon.base.errors import StartupError
+from ultima.v1.installed import missing, version
 
 if TYPE_CHECKING:
     from ultima.daemon.engine.engine import Engine, EngineConfig
@@ -48,17 +49,6 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> dict[str, object]:
     """The flags that were given, by key of DaemonConfig, and "config". Raises StartupError."""
     return {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
-
-
-def version() -> str:
-    """The version of the installed distribution."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as of
-
-    try:
-        return of("ultima")
-    except PackageNotFoundError:
-        return "0+unknown"
 
 
 async def serve(flags: dict[str, object], open_engine: Callable[[EngineConfig], Engine] | None) -> None:
@@ -120,6 +110,11 @@ def main(arguments: Sequence[str] | None = None, open_engine: Callable[[EngineCo
     except StartupError as error:
         print(f"ultimad: {error}", file=sys.stderr)
         return error.exit_status
+    except ModuleNotFoundError as error:
+        if not (said := missing(error, "ultimad")):
+            raise
+        print(f"ultimad: {said}", file=sys.stderr)
+        return 1
     return 0
 
 

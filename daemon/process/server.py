@@ -67,6 +67,7 @@ from ultima.v1 import (
     trainer_pb2,
     trainer_pb2_grpc,
 )
+from ultima.v1.installed import missing
 from ultima.v1.unix_target import unix_target
 
 if TYPE_CHECKING:
@@ -291,9 +292,10 @@ class Daemon:
         try:
             from ultima.daemon.web.site import Site
         except ModuleNotFoundError as error:
-            raise StartFailed(
-                f"web = {self.config.web!r}: the page needs {error.name}: pip install 'ultima[web]'"
-            ) from None
+            why = missing(error, "the page")
+            if why is None:
+                raise
+            raise StartFailed(f"web = {self.config.web!r}: {why}") from None
         config = self.config
         view = View(config, self.engine, self.jobs, self.version)
         guard = Guard(key_in(state_folder(config)), tokens=not config.web.startswith("unix:"))

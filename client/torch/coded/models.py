@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +19,10 @@ def check_model(model: nn.Module, seeded: bool) -> None:
     """Raises Unsupported for models whose replicas would differ, or that have no gradient of their own on each rank;
     InvalidArgument for what can be made to work. |seeded|: the batches seed torch's generators.
     """
+    # Here, because they take longer to import than all else of `ultima.torch`.
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
     if not isinstance(model, nn.Module):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module")
     for name, module in model.named_modules():

@@ -6,663 +6,623 @@ SPDX-License-Identifier: Apache-2.0
 For operators and their tools.
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from ultima.v1 import records_pb2 as _records_pb2
-from ultima.v1 import types_pb2 as _types_pb2
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
+import ultima.v1.records_pb2
+import ultima.v1.types_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class GetStatusRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetStatusRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
     """Name of one job; empty for all."""
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
+Global___GetStatusRequest: typing_extensions.TypeAlias = GetStatusRequest
 
-@_typing.final
-class GetStatusResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetStatusResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LimitsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LimitsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    VERSION_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    UPTIME_MS_FIELD_NUMBER: _builtins.int
-    PID_FIELD_NUMBER: _builtins.int
-    INSECURE_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    GRPC_PORT_FIELD_NUMBER: _builtins.int
-    ENGINE_FIELD_NUMBER: _builtins.int
-    JOBS_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    SECURITY_FIELD_NUMBER: _builtins.int
-    version: _builtins.str
-    incarnation: _builtins.int
-    uptime_ms: _builtins.int
-    pid: _builtins.int
-    insecure: _builtins.bool
+    VERSION_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    UPTIME_MS_FIELD_NUMBER: builtins.int
+    PID_FIELD_NUMBER: builtins.int
+    INSECURE_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    LIMITS_FIELD_NUMBER: builtins.int
+    SECURITY_FIELD_NUMBER: builtins.int
+    version: builtins.str
+    incarnation: builtins.int
+    uptime_ms: builtins.int
+    pid: builtins.int
+    insecure: builtins.bool
     """The daemon speaks to peers beyond loopback without authentication."""
-    address: _builtins.str
-    grpc_port: _builtins.int
-    @_builtins.property
+    address: builtins.str
+    grpc_port: builtins.int
+    @property
     def engine(self) -> Global___EngineStatus: ...
-    @_builtins.property
-    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
-    @_builtins.property
-    def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
+    @property
+    def limits(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """Limits in force, name to value, as printed at start."""
 
-    @_builtins.property
+    @property
     def security(self) -> Global___Security: ...
     def __init__(
         self,
         *,
-        version: _builtins.str = ...,
-        incarnation: _builtins.int = ...,
-        uptime_ms: _builtins.int = ...,
-        pid: _builtins.int = ...,
-        insecure: _builtins.bool = ...,
-        address: _builtins.str = ...,
-        grpc_port: _builtins.int = ...,
+        version: builtins.str = ...,
+        incarnation: builtins.int = ...,
+        uptime_ms: builtins.int = ...,
+        pid: builtins.int = ...,
+        insecure: builtins.bool = ...,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
         engine: Global___EngineStatus | None = ...,
-        jobs: _abc.Iterable[Global___JobStatus] | None = ...,
-        limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        jobs: collections.abc.Iterable[Global___JobStatus] | None = ...,
+        limits: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         security: Global___Security | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "security", b"security"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "engine", b"engine", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "insecure", b"insecure", "jobs", b"jobs", "limits", b"limits", "pid", b"pid", "security", b"security", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["engine", b"engine", "security", b"security"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "engine", b"engine", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "insecure", b"insecure", "jobs", b"jobs", "limits", b"limits", "pid", b"pid", "security", b"security", "uptime_ms", b"uptime_ms", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+Global___GetStatusResponse: typing_extensions.TypeAlias = GetStatusResponse
 
-@_typing.final
-class Security(_message.Message):
+@typing.final
+class Security(google.protobuf.message.Message):
     """How this daemon and its peers know each other."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    MODE_FIELD_NUMBER: _builtins.int
-    CLUSTER_FIELD_NUMBER: _builtins.int
-    NODE_FIELD_NUMBER: _builtins.int
-    CERTIFICATE_NOT_AFTER_S_FIELD_NUMBER: _builtins.int
-    AUTHORITY_NOT_AFTER_S_FIELD_NUMBER: _builtins.int
-    WARNING_FIELD_NUMBER: _builtins.int
-    mode: _builtins.str
+    MODE_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    CERTIFICATE_NOT_AFTER_S_FIELD_NUMBER: builtins.int
+    AUTHORITY_NOT_AFTER_S_FIELD_NUMBER: builtins.int
+    WARNING_FIELD_NUMBER: builtins.int
+    mode: builtins.str
     """"alone" without peers, "insecure", "certificates" or "job secret"."""
-    cluster: _builtins.str
+    cluster: builtins.str
     """Of this daemon, as its certificate says. Empty without one."""
-    node: _builtins.str
-    certificate_not_after_s: _builtins.int
+    node: builtins.str
+    certificate_not_after_s: builtins.int
     """When the certificate and the authority that it leads to become void, in seconds since 1970 UTC; 0 without one."""
-    authority_not_after_s: _builtins.int
-    warning: _builtins.str
+    authority_not_after_s: builtins.int
+    warning: builtins.str
     """What an operator should see to now: less than a quarter of a life is left, or new files are not valid. Else empty."""
     def __init__(
         self,
         *,
-        mode: _builtins.str = ...,
-        cluster: _builtins.str = ...,
-        node: _builtins.str = ...,
-        certificate_not_after_s: _builtins.int = ...,
-        authority_not_after_s: _builtins.int = ...,
-        warning: _builtins.str = ...,
+        mode: builtins.str = ...,
+        cluster: builtins.str = ...,
+        node: builtins.str = ...,
+        certificate_not_after_s: builtins.int = ...,
+        authority_not_after_s: builtins.int = ...,
+        warning: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_not_after_s", b"authority_not_after_s", "certificate_not_after_s", b"certificate_not_after_s", "cluster", b"cluster", "mode", b"mode", "node", b"node", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["authority_not_after_s", b"authority_not_after_s", "certificate_not_after_s", b"certificate_not_after_s", "cluster", b"cluster", "mode", b"mode", "node", b"node", "warning", b"warning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Security: _TypeAlias = Security  # noqa: Y015
+Global___Security: typing_extensions.TypeAlias = Security
 
-@_typing.final
-class TuneRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class TuneRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    JOB_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """Only what is to change."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        options: _types_pb2.JobOptions | None = ...,
+        job: builtins.str = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job", b"job", "options", b"options"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TuneRequest: _TypeAlias = TuneRequest  # noqa: Y015
+Global___TuneRequest: typing_extensions.TypeAlias = TuneRequest
 
-@_typing.final
-class TuneResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class TuneResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    OPTIONS_FIELD_NUMBER: builtins.int
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """In force now, every field set."""
 
     def __init__(
         self,
         *,
-        options: _types_pb2.JobOptions | None = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TuneResponse: _TypeAlias = TuneResponse  # noqa: Y015
+Global___TuneResponse: typing_extensions.TypeAlias = TuneResponse
 
-@_typing.final
-class GetReceiptsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetReceiptsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    job: builtins.str
     """Name of the job. Empty: the caller's only job that runs here, or otherwise the caller's job that ended last."""
-    op_seq: _builtins.int
+    op_seq: builtins.int
     """Unset for the newest."""
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        op_seq: _builtins.int | None = ...,
+        job: builtins.str = ...,
+        op_seq: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq", "op_seq", b"op_seq"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq", "job", b"job", "op_seq", b"op_seq"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_op_seq", b"_op_seq", "op_seq", b"op_seq"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_op_seq", b"_op_seq", "job", b"job", "op_seq", b"op_seq"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__op_seq: _TypeAlias = _typing.Literal["op_seq"]  # noqa: Y015
-    _WhichOneofArgType__op_seq: _TypeAlias = _typing.Literal["_op_seq", b"_op_seq"]  # noqa: Y015
+    _WhichOneofReturnType__op_seq: typing_extensions.TypeAlias = typing.Literal["op_seq"]
+    _WhichOneofArgType__op_seq: typing_extensions.TypeAlias = typing.Literal["_op_seq", b"_op_seq"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__op_seq) -> _WhichOneofReturnType__op_seq | None: ...
 
-Global___GetReceiptsRequest: _TypeAlias = GetReceiptsRequest  # noqa: Y015
+Global___GetReceiptsRequest: typing_extensions.TypeAlias = GetReceiptsRequest
 
-@_typing.final
-class GetReceiptsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetReceiptsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    RUNNING_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    RECEIPTS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    world_size: _builtins.int
-    running: _builtins.bool
+    JOB_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    RUNNING_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    RECEIPTS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    world_size: builtins.int
+    running: builtins.bool
     """False for a job that has ended."""
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """By index; the state is the present one, or that at the end of the job."""
 
-    @_builtins.property
-    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_records_pb2.OpReceipt]:
+    @property
+    def receipts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.records_pb2.OpReceipt]:
         """Always one."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        world_size: _builtins.int = ...,
-        running: _builtins.bool = ...,
-        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        receipts: _abc.Iterable[_records_pb2.OpReceipt] | None = ...,
+        job: builtins.str = ...,
+        world_size: builtins.int = ...,
+        running: builtins.bool = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
+        receipts: collections.abc.Iterable[ultima.v1.records_pb2.OpReceipt] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "job", b"job", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "job", b"job", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetReceiptsResponse: _TypeAlias = GetReceiptsResponse  # noqa: Y015
+Global___GetReceiptsResponse: typing_extensions.TypeAlias = GetReceiptsResponse
 
-@_typing.final
-class EngineStatus(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class EngineStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class CountersEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class CountersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    DATA_PORT_FIELD_NUMBER: _builtins.int
-    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
-    PACKET_BYTES_FIELD_NUMBER: _builtins.int
-    GSO_FIELD_NUMBER: _builtins.int
-    GRO_FIELD_NUMBER: _builtins.int
-    SIMD_FIELD_NUMBER: _builtins.int
-    RECEIVE_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
-    SEND_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
-    COUNTERS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    data_port: _builtins.int
-    feedback_port: _builtins.int
-    packet_bytes: _builtins.int
-    gso: _builtins.bool
-    gro: _builtins.bool
-    simd: _builtins.str
+    DATA_PORT_FIELD_NUMBER: builtins.int
+    FEEDBACK_PORT_FIELD_NUMBER: builtins.int
+    PACKET_BYTES_FIELD_NUMBER: builtins.int
+    GSO_FIELD_NUMBER: builtins.int
+    GRO_FIELD_NUMBER: builtins.int
+    SIMD_FIELD_NUMBER: builtins.int
+    RECEIVE_BUFFER_BYTES_FIELD_NUMBER: builtins.int
+    SEND_BUFFER_BYTES_FIELD_NUMBER: builtins.int
+    COUNTERS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    data_port: builtins.int
+    feedback_port: builtins.int
+    packet_bytes: builtins.int
+    gso: builtins.bool
+    gro: builtins.bool
+    simd: builtins.str
     """"avx512", "avx2" or "plain"."""
-    receive_buffer_bytes: _builtins.int
-    send_buffer_bytes: _builtins.int
-    @_builtins.property
-    def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+    receive_buffer_bytes: builtins.int
+    send_buffer_bytes: builtins.int
+    @property
+    def counters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """All counters of the engine since start, by the names of ut_stats and ut_driver_stats."""
 
-    @_builtins.property
-    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneStatus]:
+    @property
+    def lanes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LaneStatus]:
         """The ports above are those of the first lane, the counters those of all lanes together."""
 
     def __init__(
         self,
         *,
-        data_port: _builtins.int = ...,
-        feedback_port: _builtins.int = ...,
-        packet_bytes: _builtins.int = ...,
-        gso: _builtins.bool = ...,
-        gro: _builtins.bool = ...,
-        simd: _builtins.str = ...,
-        receive_buffer_bytes: _builtins.int = ...,
-        send_buffer_bytes: _builtins.int = ...,
-        counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
-        lanes: _abc.Iterable[Global___LaneStatus] | None = ...,
+        data_port: builtins.int = ...,
+        feedback_port: builtins.int = ...,
+        packet_bytes: builtins.int = ...,
+        gso: builtins.bool = ...,
+        gro: builtins.bool = ...,
+        simd: builtins.str = ...,
+        receive_buffer_bytes: builtins.int = ...,
+        send_buffer_bytes: builtins.int = ...,
+        counters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        lanes: collections.abc.Iterable[Global___LaneStatus] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port", "gro", b"gro", "gso", b"gso", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "receive_buffer_bytes", b"receive_buffer_bytes", "send_buffer_bytes", b"send_buffer_bytes", "simd", b"simd"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port", "gro", b"gro", "gso", b"gso", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "receive_buffer_bytes", b"receive_buffer_bytes", "send_buffer_bytes", b"send_buffer_bytes", "simd", b"simd"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EngineStatus: _TypeAlias = EngineStatus  # noqa: Y015
+Global___EngineStatus: typing_extensions.TypeAlias = EngineStatus
 
-@_typing.final
-class LaneStatus(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class LaneStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class CountersEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class CountersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    DATA_PORT_FIELD_NUMBER: _builtins.int
-    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
-    COUNTERS_FIELD_NUMBER: _builtins.int
-    data_port: _builtins.int
-    feedback_port: _builtins.int
-    @_builtins.property
-    def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    DATA_PORT_FIELD_NUMBER: builtins.int
+    FEEDBACK_PORT_FIELD_NUMBER: builtins.int
+    COUNTERS_FIELD_NUMBER: builtins.int
+    data_port: builtins.int
+    feedback_port: builtins.int
+    @property
+    def counters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
     def __init__(
         self,
         *,
-        data_port: _builtins.int = ...,
-        feedback_port: _builtins.int = ...,
-        counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        data_port: builtins.int = ...,
+        feedback_port: builtins.int = ...,
+        counters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["counters", b"counters", "data_port", b"data_port", "feedback_port", b"feedback_port"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LaneStatus: _TypeAlias = LaneStatus  # noqa: Y015
+Global___LaneStatus: typing_extensions.TypeAlias = LaneStatus
 
-@_typing.final
-class JobStatus(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class JobStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    HOST_INDEX_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    OPS_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_PARTIAL_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_INSUFFICIENT_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    MISSING_BYTES_FIELD_NUMBER: _builtins.int
-    OP_P50_US_FIELD_NUMBER: _builtins.int
-    OP_P99_US_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    OPS_DIVERGED_COUNT_FIELD_NUMBER: _builtins.int
-    LAST_DIVERGED_OP_SEQ_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
-    PARTIAL_OPS_FIELD_NUMBER: _builtins.int
-    INCLUDED_MEAN_FIELD_NUMBER: _builtins.int
-    WAITED_P50_US_FIELD_NUMBER: _builtins.int
-    STRAGGLER_RANK_FIELD_NUMBER: _builtins.int
-    CONTROLLER_HOST_FIELD_NUMBER: _builtins.int
-    PROBES_FIELD_NUMBER: _builtins.int
-    AILMENTS_FIELD_NUMBER: _builtins.int
-    WAITING_FOR_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_ASKED_FIELD_NUMBER: _builtins.int
-    LATE_HOST_FIELD_NUMBER: _builtins.int
-    LATE_US_FIELD_NUMBER: _builtins.int
-    LATE_OF_US_FIELD_NUMBER: _builtins.int
-    CODED_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    world_size: _builtins.int
-    host_index: _builtins.int
-    next_op_seq: _builtins.int
-    bucket_bytes_max: _builtins.int
-    ops_complete_count: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    OPS_COMPLETE_COUNT_FIELD_NUMBER: builtins.int
+    OPS_PARTIAL_COUNT_FIELD_NUMBER: builtins.int
+    OPS_INSUFFICIENT_COUNT_FIELD_NUMBER: builtins.int
+    OPS_FAILED_COUNT_FIELD_NUMBER: builtins.int
+    MISSING_BYTES_FIELD_NUMBER: builtins.int
+    OP_P50_US_FIELD_NUMBER: builtins.int
+    OP_P99_US_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    OPS_DIVERGED_COUNT_FIELD_NUMBER: builtins.int
+    LAST_DIVERGED_OP_SEQ_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    PARTIAL_OPS_FIELD_NUMBER: builtins.int
+    INCLUDED_MEAN_FIELD_NUMBER: builtins.int
+    WAITED_P50_US_FIELD_NUMBER: builtins.int
+    STRAGGLER_RANK_FIELD_NUMBER: builtins.int
+    CONTROLLER_HOST_FIELD_NUMBER: builtins.int
+    PROBES_FIELD_NUMBER: builtins.int
+    AILMENTS_FIELD_NUMBER: builtins.int
+    WAITING_FOR_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_ASKED_FIELD_NUMBER: builtins.int
+    LATE_HOST_FIELD_NUMBER: builtins.int
+    LATE_US_FIELD_NUMBER: builtins.int
+    LATE_OF_US_FIELD_NUMBER: builtins.int
+    CODED_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    world_size: builtins.int
+    host_index: builtins.int
+    next_op_seq: builtins.int
+    bucket_bytes_max: builtins.int
+    ops_complete_count: builtins.int
     """Ops since the job began here."""
-    ops_partial_count: _builtins.int
-    ops_insufficient_count: _builtins.int
-    ops_failed_count: _builtins.int
-    missing_bytes: _builtins.int
-    op_p50_us: _builtins.int
+    ops_partial_count: builtins.int
+    ops_insufficient_count: builtins.int
+    ops_failed_count: builtins.int
+    missing_bytes: builtins.int
+    op_p50_us: builtins.int
     """Of the last 1024 ops, microseconds; 0 while there is none."""
-    op_p99_us: _builtins.int
-    lanes: _builtins.int
-    ops_diverged_count: _builtins.int
+    op_p99_us: builtins.int
+    lanes: builtins.int
+    ops_diverged_count: builtins.int
     """Ops for which another host was found to hold another result, and the newest such op; -1 for none."""
-    last_diverged_op_seq: _builtins.int
-    partial_ops: _builtins.int
+    last_diverged_op_seq: builtins.int
+    partial_ops: builtins.int
     """Partial jobs: how many newest ops the next two fields are about; the mean number of ranks in them; the median time,
     in microseconds, that this host waited for the start once it had something to give.
     """
-    included_mean: _builtins.float
-    waited_p50_us: _builtins.int
-    straggler_rank: _builtins.int
+    included_mean: builtins.float
+    waited_p50_us: builtins.int
+    straggler_rank: builtins.int
     """Of a partial job the rank that is in the fewest of the newest ops, if it is in clearly fewer than the others; of
     another the only rank of `late_host`; -1 for none.
     """
-    controller_host: _builtins.int
+    controller_host: builtins.int
     """Partial jobs under PROBE: index of the host whose daemon is the controller, as this one sees it; -1 for none."""
-    waiting_for: _builtins.str
+    waiting_for: builtins.str
     """Whom a job that forms waits for, in words; empty once it runs."""
-    world_size_asked: _builtins.int
+    world_size_asked: builtins.int
     """Ranks of a job that forms, as those said who wait here; 0 once it runs."""
-    late_host: _builtins.int
+    late_host: builtins.int
     """Jobs that are not partial: index of the host for which the others wait while ops stay whole, -1 for none, and in
     microseconds how much later than the others it calls an op, and how long one takes (medians of the newest ops).
     """
-    late_us: _builtins.int
-    late_of_us: _builtins.int
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    late_us: builtins.int
+    late_of_us: builtins.int
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobHostStatus]: ...
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """In force here, every field set; none while the job forms."""
 
-    @_builtins.property
-    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
         """Partial jobs: how each rank took part in the newest ops, by rank. Empty in others."""
 
-    @_builtins.property
+    @property
     def probes(self) -> Global___ProbeStatus:
         """What the answering daemon has asked as the controller of a partial job; all 0 if it never was the controller."""
 
-    @_builtins.property
-    def ailments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ailment]:
+    @property
+    def ailments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Ailment]:
         """What ails the job, as far as this daemon has found out and the others have told it."""
 
-    @_builtins.property
+    @property
     def coded(self) -> Global___CodedStatus:
         """Of coded jobs alone."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        world_size: _builtins.int = ...,
-        host_index: _builtins.int = ...,
-        next_op_seq: _builtins.int = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        hosts: _abc.Iterable[Global___JobHostStatus] | None = ...,
-        ops_complete_count: _builtins.int = ...,
-        ops_partial_count: _builtins.int = ...,
-        ops_insufficient_count: _builtins.int = ...,
-        ops_failed_count: _builtins.int = ...,
-        missing_bytes: _builtins.int = ...,
-        op_p50_us: _builtins.int = ...,
-        op_p99_us: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        lanes: _builtins.int = ...,
-        ops_diverged_count: _builtins.int = ...,
-        last_diverged_op_seq: _builtins.int = ...,
-        ranks: _abc.Iterable[Global___RankStatus] | None = ...,
-        partial_ops: _builtins.int = ...,
-        included_mean: _builtins.float = ...,
-        waited_p50_us: _builtins.int = ...,
-        straggler_rank: _builtins.int = ...,
-        controller_host: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        world_size: builtins.int = ...,
+        host_index: builtins.int = ...,
+        next_op_seq: builtins.int = ...,
+        bucket_bytes_max: builtins.int = ...,
+        hosts: collections.abc.Iterable[Global___JobHostStatus] | None = ...,
+        ops_complete_count: builtins.int = ...,
+        ops_partial_count: builtins.int = ...,
+        ops_insufficient_count: builtins.int = ...,
+        ops_failed_count: builtins.int = ...,
+        missing_bytes: builtins.int = ...,
+        op_p50_us: builtins.int = ...,
+        op_p99_us: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        lanes: builtins.int = ...,
+        ops_diverged_count: builtins.int = ...,
+        last_diverged_op_seq: builtins.int = ...,
+        ranks: collections.abc.Iterable[Global___RankStatus] | None = ...,
+        partial_ops: builtins.int = ...,
+        included_mean: builtins.float = ...,
+        waited_p50_us: builtins.int = ...,
+        straggler_rank: builtins.int = ...,
+        controller_host: builtins.int = ...,
         probes: Global___ProbeStatus | None = ...,
-        ailments: _abc.Iterable[Global___Ailment] | None = ...,
-        waiting_for: _builtins.str = ...,
-        world_size_asked: _builtins.int = ...,
-        late_host: _builtins.int = ...,
-        late_us: _builtins.int = ...,
-        late_of_us: _builtins.int = ...,
+        ailments: collections.abc.Iterable[Global___Ailment] | None = ...,
+        waiting_for: builtins.str = ...,
+        world_size_asked: builtins.int = ...,
+        late_host: builtins.int = ...,
+        late_us: builtins.int = ...,
+        late_of_us: builtins.int = ...,
         coded: Global___CodedStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["coded", b"coded", "options", b"options", "probes", b"probes"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ailments", b"ailments", "bucket_bytes_max", b"bucket_bytes_max", "coded", b"coded", "controller_host", b"controller_host", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "included_mean", b"included_mean", "job", b"job", "lanes", b"lanes", "last_diverged_op_seq", b"last_diverged_op_seq", "late_host", b"late_host", "late_of_us", b"late_of_us", "late_us", b"late_us", "missing_bytes", b"missing_bytes", "next_op_seq", b"next_op_seq", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_diverged_count", b"ops_diverged_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "options", b"options", "partial_ops", b"partial_ops", "probes", b"probes", "ranks", b"ranks", "straggler_rank", b"straggler_rank", "waited_p50_us", b"waited_p50_us", "waiting_for", b"waiting_for", "world_size", b"world_size", "world_size_asked", b"world_size_asked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 
-@_typing.final
-class CodedStatus(_message.Message):
+@typing.final
+class CodedStatus(google.protobuf.message.Message):
     """The newest steps of a coded job that ended with a result here, `partial_ops` of them."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXACT_COUNT_FIELD_NUMBER: _builtins.int
-    LATE_COUNT_FIELD_NUMBER: _builtins.int
-    UNUSED_COUNT_FIELD_NUMBER: _builtins.int
-    USED_BYTES_FIELD_NUMBER: _builtins.int
-    REDUNDANT_BYTES_FIELD_NUMBER: _builtins.int
-    RESIDUAL_MAX_FIELD_NUMBER: _builtins.int
-    exact_count: _builtins.int
+    EXACT_COUNT_FIELD_NUMBER: builtins.int
+    LATE_COUNT_FIELD_NUMBER: builtins.int
+    UNUSED_COUNT_FIELD_NUMBER: builtins.int
+    USED_BYTES_FIELD_NUMBER: builtins.int
+    REDUNDANT_BYTES_FIELD_NUMBER: builtins.int
+    RESIDUAL_MAX_FIELD_NUMBER: builtins.int
+    exact_count: builtins.int
     """Steps whose sum was the exact one over all data."""
-    late_count: _builtins.int
+    late_count: builtins.int
     """Steps that did not wait for some rank that was there, and steps in which this host did not need what some rank gave."""
-    unused_count: _builtins.int
-    used_bytes: _builtins.int
+    unused_count: builtins.int
+    used_bytes: builtins.int
     """Bytes that came and went into a result or its sum, and those that came although another rank's were there."""
-    redundant_bytes: _builtins.int
-    residual_max: _builtins.float
+    redundant_bytes: builtins.int
+    residual_max: builtins.float
     """Of the least exact step; 0 if all were exact."""
     def __init__(
         self,
         *,
-        exact_count: _builtins.int = ...,
-        late_count: _builtins.int = ...,
-        unused_count: _builtins.int = ...,
-        used_bytes: _builtins.int = ...,
-        redundant_bytes: _builtins.int = ...,
-        residual_max: _builtins.float = ...,
+        exact_count: builtins.int = ...,
+        late_count: builtins.int = ...,
+        unused_count: builtins.int = ...,
+        used_bytes: builtins.int = ...,
+        redundant_bytes: builtins.int = ...,
+        residual_max: builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact_count", b"exact_count", "late_count", b"late_count", "redundant_bytes", b"redundant_bytes", "residual_max", b"residual_max", "unused_count", b"unused_count", "used_bytes", b"used_bytes"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exact_count", b"exact_count", "late_count", b"late_count", "redundant_bytes", b"redundant_bytes", "residual_max", b"residual_max", "unused_count", b"unused_count", "used_bytes", b"used_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CodedStatus: _TypeAlias = CodedStatus  # noqa: Y015
+Global___CodedStatus: typing_extensions.TypeAlias = CodedStatus
 
-@_typing.final
-class Ailment(_message.Message):
+@typing.final
+class Ailment(google.protobuf.message.Message):
     """A trouble of a job that has a name and a remedy."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    PORTS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
+    NAME_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    PORTS_FIELD_NUMBER: builtins.int
+    name: builtins.str
     """"udp blocked" """
-    text: _builtins.str
+    text: builtins.str
     """In full sentences, with what to do."""
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Indices of the hosts that are to blame, and the UDP ports."""
 
-    @_builtins.property
-    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @property
+    def ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
-        text: _builtins.str = ...,
-        hosts: _abc.Iterable[_builtins.int] | None = ...,
-        ports: _abc.Iterable[_builtins.int] | None = ...,
+        name: builtins.str = ...,
+        text: builtins.str = ...,
+        hosts: collections.abc.Iterable[builtins.int] | None = ...,
+        ports: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "name", b"name", "ports", b"ports", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["hosts", b"hosts", "name", b"name", "ports", b"ports", "text", b"text"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Ailment: _TypeAlias = Ailment  # noqa: Y015
+Global___Ailment: typing_extensions.TypeAlias = Ailment
 
-@_typing.final
-class ExamineRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ExamineRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PEERS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    PEERS_FIELD_NUMBER: builtins.int
+    @property
+    def peers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Daemons to be tried, each "address" or "address:port"."""
 
     def __init__(
         self,
         *,
-        peers: _abc.Iterable[_builtins.str] | None = ...,
+        peers: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["peers", b"peers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ExamineRequest: _TypeAlias = ExamineRequest  # noqa: Y015
+Global___ExamineRequest: typing_extensions.TypeAlias = ExamineRequest
 
-@_typing.final
-class ExamineResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ExamineResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CHECKS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Check]: ...
+    CHECKS_FIELD_NUMBER: builtins.int
+    @property
+    def checks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Check]: ...
     def __init__(
         self,
         *,
-        checks: _abc.Iterable[Global___Check] | None = ...,
+        checks: collections.abc.Iterable[Global___Check] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["checks", b"checks"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ExamineResponse: _TypeAlias = ExamineResponse  # noqa: Y015
+Global___ExamineResponse: typing_extensions.TypeAlias = ExamineResponse
 
-@_typing.final
-class Check(_message.Message):
+@typing.final
+class Check(google.protobuf.message.Message):
     """One thing that was looked at."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     class _Verdict:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
 
-    class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Check._Verdict.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
+    class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[Check._Verdict.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
         VERDICT_UNSPECIFIED: Check._Verdict.ValueType  # 0
         VERDICT_OK: Check._Verdict.ValueType  # 1
         VERDICT_WARNING: Check._Verdict.ValueType  # 2
@@ -680,740 +640,661 @@ class Check(_message.Message):
     VERDICT_UNKNOWN: Check.Verdict.ValueType  # 4
     """It could not be found out."""
 
-    NAME_FIELD_NUMBER: _builtins.int
-    SUBJECT_FIELD_NUMBER: _builtins.int
-    VERDICT_FIELD_NUMBER: _builtins.int
-    FINDING_FIELD_NUMBER: _builtins.int
-    REMEDY_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
+    NAME_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    VERDICT_FIELD_NUMBER: builtins.int
+    FINDING_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
+    name: builtins.str
     """What: "udp data port", "clock", ..."""
-    subject: _builtins.str
+    subject: builtins.str
     """Of which daemon or job; empty for this host."""
     verdict: Global___Check.Verdict.ValueType
-    finding: _builtins.str
+    finding: builtins.str
     """What was found, and what to do about it."""
-    remedy: _builtins.str
+    remedy: builtins.str
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
-        subject: _builtins.str = ...,
+        name: builtins.str = ...,
+        subject: builtins.str = ...,
         verdict: Global___Check.Verdict.ValueType = ...,
-        finding: _builtins.str = ...,
-        remedy: _builtins.str = ...,
+        finding: builtins.str = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "name", b"name", "remedy", b"remedy", "subject", b"subject", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["finding", b"finding", "name", b"name", "remedy", b"remedy", "subject", b"subject", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Check: _TypeAlias = Check  # noqa: Y015
+Global___Check: typing_extensions.TypeAlias = Check
 
-@_typing.final
-class ProbeStatus(_message.Message):
+@typing.final
+class ProbeStatus(google.protobuf.message.Message):
     """The probes of one controller since the job began on its host. sent = ready + expired + gone + those that are open."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SENT_COUNT_FIELD_NUMBER: _builtins.int
-    READY_COUNT_FIELD_NUMBER: _builtins.int
-    EXPIRED_COUNT_FIELD_NUMBER: _builtins.int
-    GONE_COUNT_FIELD_NUMBER: _builtins.int
-    DENIED_COUNT_FIELD_NUMBER: _builtins.int
-    REDRAWN_COUNT_FIELD_NUMBER: _builtins.int
-    TIMED_OUT_COUNT_FIELD_NUMBER: _builtins.int
-    DECIDED_COUNT_FIELD_NUMBER: _builtins.int
-    DECISION_P50_US_FIELD_NUMBER: _builtins.int
-    sent_count: _builtins.int
+    SENT_COUNT_FIELD_NUMBER: builtins.int
+    READY_COUNT_FIELD_NUMBER: builtins.int
+    EXPIRED_COUNT_FIELD_NUMBER: builtins.int
+    GONE_COUNT_FIELD_NUMBER: builtins.int
+    DENIED_COUNT_FIELD_NUMBER: builtins.int
+    REDRAWN_COUNT_FIELD_NUMBER: builtins.int
+    TIMED_OUT_COUNT_FIELD_NUMBER: builtins.int
+    DECIDED_COUNT_FIELD_NUMBER: builtins.int
+    DECISION_P50_US_FIELD_NUMBER: builtins.int
+    sent_count: builtins.int
     """Ranks that were asked, those of the controller's own host included, though asking them takes no call."""
-    ready_count: _builtins.int
-    expired_count: _builtins.int
+    ready_count: builtins.int
+    expired_count: builtins.int
     """Probes for an op that had started by then, or that were taken back unanswered."""
-    gone_count: _builtins.int
+    gone_count: builtins.int
     """The rank was not alive, or its host could not be asked."""
-    denied_count: _builtins.int
+    denied_count: builtins.int
     """Ranks that were said to be ready, but whose host would not start the op."""
-    redrawn_count: _builtins.int
+    redrawn_count: builtins.int
     """Ranks that were drawn beyond the first q of an op."""
-    timed_out_count: _builtins.int
+    timed_out_count: builtins.int
     """Draws of which no rank was ready in time."""
-    decided_count: _builtins.int
+    decided_count: builtins.int
     """Ops for which the controller found an initiator."""
-    decision_p50_us: _builtins.int
+    decision_p50_us: builtins.int
     """Median time of a decision in microseconds, from when the op's turn came, waiting for the ranks included."""
     def __init__(
         self,
         *,
-        sent_count: _builtins.int = ...,
-        ready_count: _builtins.int = ...,
-        expired_count: _builtins.int = ...,
-        gone_count: _builtins.int = ...,
-        denied_count: _builtins.int = ...,
-        redrawn_count: _builtins.int = ...,
-        timed_out_count: _builtins.int = ...,
-        decided_count: _builtins.int = ...,
-        decision_p50_us: _builtins.int = ...,
+        sent_count: builtins.int = ...,
+        ready_count: builtins.int = ...,
+        expired_count: builtins.int = ...,
+        gone_count: builtins.int = ...,
+        denied_count: builtins.int = ...,
+        redrawn_count: builtins.int = ...,
+        timed_out_count: builtins.int = ...,
+        decided_count: builtins.int = ...,
+        decision_p50_us: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_count", b"decided_count", "decision_p50_us", b"decision_p50_us", "denied_count", b"denied_count", "expired_count", b"expired_count", "gone_count", b"gone_count", "ready_count", b"ready_count", "redrawn_count", b"redrawn_count", "sent_count", b"sent_count", "timed_out_count", b"timed_out_count"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["decided_count", b"decided_count", "decision_p50_us", b"decision_p50_us", "denied_count", b"denied_count", "expired_count", b"expired_count", "gone_count", b"gone_count", "ready_count", b"ready_count", "redrawn_count", b"redrawn_count", "sent_count", b"sent_count", "timed_out_count", b"timed_out_count"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProbeStatus: _TypeAlias = ProbeStatus  # noqa: Y015
+Global___ProbeStatus: typing_extensions.TypeAlias = ProbeStatus
 
-@_typing.final
-class RankStatus(_message.Message):
+@typing.final
+class RankStatus(google.protobuf.message.Message):
     """One rank of a partial job, over the newest ops as the answering host saw them."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RANK_FIELD_NUMBER: _builtins.int
-    FRESH_COUNT_FIELD_NUMBER: _builtins.int
-    STALE_COUNT_FIELD_NUMBER: _builtins.int
-    NULL_COUNT_FIELD_NUMBER: _builtins.int
-    INITIATED_COUNT_FIELD_NUMBER: _builtins.int
-    LAST_OP_SEQ_FIELD_NUMBER: _builtins.int
-    LATE_COUNT_FIELD_NUMBER: _builtins.int
-    UNUSED_COUNT_FIELD_NUMBER: _builtins.int
-    rank: _builtins.int
-    fresh_count: _builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    FRESH_COUNT_FIELD_NUMBER: builtins.int
+    STALE_COUNT_FIELD_NUMBER: builtins.int
+    NULL_COUNT_FIELD_NUMBER: builtins.int
+    INITIATED_COUNT_FIELD_NUMBER: builtins.int
+    LAST_OP_SEQ_FIELD_NUMBER: builtins.int
+    LATE_COUNT_FIELD_NUMBER: builtins.int
+    UNUSED_COUNT_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    fresh_count: builtins.int
     """Number of ops in which what the rank gave was fresh; was stale; and in which it gave nothing."""
-    stale_count: _builtins.int
-    null_count: _builtins.int
-    initiated_count: _builtins.int
+    stale_count: builtins.int
+    null_count: builtins.int
+    initiated_count: builtins.int
     """Ops that its host started."""
-    last_op_seq: _builtins.int
+    last_op_seq: builtins.int
     """Newest op that the rank was in; -1 for none."""
-    late_count: _builtins.int
+    late_count: builtins.int
     """Coded jobs: steps that did not wait for it, though it was there; and steps to which it gave what this host did not
     need.
     """
-    unused_count: _builtins.int
+    unused_count: builtins.int
     def __init__(
         self,
         *,
-        rank: _builtins.int = ...,
-        fresh_count: _builtins.int = ...,
-        stale_count: _builtins.int = ...,
-        null_count: _builtins.int = ...,
-        initiated_count: _builtins.int = ...,
-        last_op_seq: _builtins.int = ...,
-        late_count: _builtins.int = ...,
-        unused_count: _builtins.int = ...,
+        rank: builtins.int = ...,
+        fresh_count: builtins.int = ...,
+        stale_count: builtins.int = ...,
+        null_count: builtins.int = ...,
+        initiated_count: builtins.int = ...,
+        last_op_seq: builtins.int = ...,
+        late_count: builtins.int = ...,
+        unused_count: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "late_count", b"late_count", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count", "unused_count", b"unused_count"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["fresh_count", b"fresh_count", "initiated_count", b"initiated_count", "last_op_seq", b"last_op_seq", "late_count", b"late_count", "null_count", b"null_count", "rank", b"rank", "stale_count", b"stale_count", "unused_count", b"unused_count"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
+Global___RankStatus: typing_extensions.TypeAlias = RankStatus
 
-@_typing.final
-class JobHostStatus(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class JobHostStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    HOST_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    SRTT_US_FIELD_NUMBER: _builtins.int
-    SENT_BYTES_FIELD_NUMBER: _builtins.int
-    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
-    LOST_BYTES_FIELD_NUMBER: _builtins.int
-    BASE_RTT_US_FIELD_NUMBER: _builtins.int
-    WINDOW_BYTES_FIELD_NUMBER: _builtins.int
-    WINDOW_CUTS_COUNT_FIELD_NUMBER: _builtins.int
-    CE_PACKETS_FIELD_NUMBER: _builtins.int
-    SENT_PACKETS_FIELD_NUMBER: _builtins.int
-    FEEDBACKS_SENT_FIELD_NUMBER: _builtins.int
-    FEEDBACKS_HEARD_FIELD_NUMBER: _builtins.int
-    FEEDBACKS_BESIDE_FIELD_NUMBER: _builtins.int
-    VIOLATIONS_COUNT_FIELD_NUMBER: _builtins.int
-    QUARANTINE_S_FIELD_NUMBER: _builtins.int
-    SECRETS_RENEWED_COUNT_FIELD_NUMBER: _builtins.int
-    state: _types_pb2.HostState.ValueType
-    srtt_us: _builtins.int
-    sent_bytes: _builtins.int
-    received_bytes: _builtins.int
-    lost_bytes: _builtins.int
-    base_rtt_us: _builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    SRTT_US_FIELD_NUMBER: builtins.int
+    SENT_BYTES_FIELD_NUMBER: builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: builtins.int
+    LOST_BYTES_FIELD_NUMBER: builtins.int
+    BASE_RTT_US_FIELD_NUMBER: builtins.int
+    WINDOW_BYTES_FIELD_NUMBER: builtins.int
+    WINDOW_CUTS_COUNT_FIELD_NUMBER: builtins.int
+    CE_PACKETS_FIELD_NUMBER: builtins.int
+    SENT_PACKETS_FIELD_NUMBER: builtins.int
+    FEEDBACKS_SENT_FIELD_NUMBER: builtins.int
+    FEEDBACKS_HEARD_FIELD_NUMBER: builtins.int
+    FEEDBACKS_BESIDE_FIELD_NUMBER: builtins.int
+    VIOLATIONS_COUNT_FIELD_NUMBER: builtins.int
+    QUARANTINE_S_FIELD_NUMBER: builtins.int
+    SECRETS_RENEWED_COUNT_FIELD_NUMBER: builtins.int
+    state: ultima.v1.types_pb2.HostState.ValueType
+    srtt_us: builtins.int
+    sent_bytes: builtins.int
+    received_bytes: builtins.int
+    lost_bytes: builtins.int
+    base_rtt_us: builtins.int
     """The least round trip of the last seconds, in microseconds; 0: not known."""
-    window_bytes: _builtins.int
+    window_bytes: builtins.int
     """Bytes that the congestion control lets be in flight; 0 where there is no congestion control."""
-    window_cuts_count: _builtins.int
+    window_cuts_count: builtins.int
     """How often the congestion control has reduced its window; and how many packets to this host arrived marked (ECN)."""
-    ce_packets: _builtins.int
-    sent_packets: _builtins.int
+    ce_packets: builtins.int
+    sent_packets: builtins.int
     """Since the path was made: data packets sent, feedbacks sent, and those that came, at the feedback port and, beside
     data, at the data port.
     """
-    feedbacks_sent: _builtins.int
-    feedbacks_heard: _builtins.int
-    feedbacks_beside: _builtins.int
-    violations_count: _builtins.int
+    feedbacks_sent: builtins.int
+    feedbacks_heard: builtins.int
+    feedbacks_beside: builtins.int
+    violations_count: builtins.int
     """How often its packets broke the protocol, and for how many seconds more no path to it is made because of that."""
-    quarantine_s: _builtins.float
-    secrets_renewed_count: _builtins.int
+    quarantine_s: builtins.float
+    secrets_renewed_count: builtins.int
     """Fresh secrets of the path to this host and from it that are in use or about to be."""
-    @_builtins.property
-    def host(self) -> _types_pb2.Host: ...
+    @property
+    def host(self) -> ultima.v1.types_pb2.Host: ...
     def __init__(
         self,
         *,
-        host: _types_pb2.Host | None = ...,
-        state: _types_pb2.HostState.ValueType = ...,
-        srtt_us: _builtins.int = ...,
-        sent_bytes: _builtins.int = ...,
-        received_bytes: _builtins.int = ...,
-        lost_bytes: _builtins.int = ...,
-        base_rtt_us: _builtins.int = ...,
-        window_bytes: _builtins.int = ...,
-        window_cuts_count: _builtins.int = ...,
-        ce_packets: _builtins.int = ...,
-        sent_packets: _builtins.int = ...,
-        feedbacks_sent: _builtins.int = ...,
-        feedbacks_heard: _builtins.int = ...,
-        feedbacks_beside: _builtins.int = ...,
-        violations_count: _builtins.int = ...,
-        quarantine_s: _builtins.float = ...,
-        secrets_renewed_count: _builtins.int = ...,
+        host: ultima.v1.types_pb2.Host | None = ...,
+        state: ultima.v1.types_pb2.HostState.ValueType = ...,
+        srtt_us: builtins.int = ...,
+        sent_bytes: builtins.int = ...,
+        received_bytes: builtins.int = ...,
+        lost_bytes: builtins.int = ...,
+        base_rtt_us: builtins.int = ...,
+        window_bytes: builtins.int = ...,
+        window_cuts_count: builtins.int = ...,
+        ce_packets: builtins.int = ...,
+        sent_packets: builtins.int = ...,
+        feedbacks_sent: builtins.int = ...,
+        feedbacks_heard: builtins.int = ...,
+        feedbacks_beside: builtins.int = ...,
+        violations_count: builtins.int = ...,
+        quarantine_s: builtins.float = ...,
+        secrets_renewed_count: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_beside", b"feedbacks_beside", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["base_rtt_us", b"base_rtt_us", "ce_packets", b"ce_packets", "feedbacks_beside", b"feedbacks_beside", "feedbacks_heard", b"feedbacks_heard", "feedbacks_sent", b"feedbacks_sent", "host", b"host", "lost_bytes", b"lost_bytes", "quarantine_s", b"quarantine_s", "received_bytes", b"received_bytes", "secrets_renewed_count", b"secrets_renewed_count", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets", "srtt_us", b"srtt_us", "state", b"state", "violations_count", b"violations_count", "window_bytes", b"window_bytes", "window_cuts_count", b"window_cuts_count"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobHostStatus: _TypeAlias = JobHostStatus  # noqa: Y015
+Global___JobHostStatus: typing_extensions.TypeAlias = JobHostStatus
 
-@_typing.final
-class GetOpsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetOpsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    SINCE_NS_FIELD_NUMBER: _builtins.int
-    UNTIL_NS_FIELD_NUMBER: _builtins.int
-    ALL_HOSTS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    SINCE_NS_FIELD_NUMBER: builtins.int
+    UNTIL_NS_FIELD_NUMBER: builtins.int
+    ALL_HOSTS_FIELD_NUMBER: builtins.int
+    job: builtins.str
     """As in GetReceiptsRequest."""
-    since_ns: _builtins.int
+    since_ns: builtins.int
     """Nanoseconds since 1970; 0 for no bound."""
-    until_ns: _builtins.int
-    all_hosts: _builtins.bool
+    until_ns: builtins.int
+    all_hosts: builtins.bool
     """Also what the other hosts of the job have recorded, as far as they can be reached."""
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        since_ns: _builtins.int = ...,
-        until_ns: _builtins.int = ...,
-        all_hosts: _builtins.bool = ...,
+        job: builtins.str = ...,
+        since_ns: builtins.int = ...,
+        until_ns: builtins.int = ...,
+        all_hosts: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_hosts", b"all_hosts", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["all_hosts", b"all_hosts", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetOpsRequest: _TypeAlias = GetOpsRequest  # noqa: Y015
+Global___GetOpsRequest: typing_extensions.TypeAlias = GetOpsRequest
 
-@_typing.final
-class GetOpsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetOpsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    LIVES_FIELD_NUMBER: _builtins.int
-    UNREACHED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def lives(self) -> _containers.RepeatedCompositeFieldContainer[_records_pb2.JobLife]:
+    LIVES_FIELD_NUMBER: builtins.int
+    UNREACHED_FIELD_NUMBER: builtins.int
+    @property
+    def lives(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.records_pb2.JobLife]:
         """The newest first, those of this host before those of others."""
 
-    @_builtins.property
-    def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def unreached(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hosts that did not answer, each with the reason."""
 
     def __init__(
         self,
         *,
-        lives: _abc.Iterable[_records_pb2.JobLife] | None = ...,
-        unreached: _abc.Iterable[_builtins.str] | None = ...,
+        lives: collections.abc.Iterable[ultima.v1.records_pb2.JobLife] | None = ...,
+        unreached: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lives", b"lives", "unreached", b"unreached"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lives", b"lives", "unreached", b"unreached"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetOpsResponse: _TypeAlias = GetOpsResponse  # noqa: Y015
+Global___GetOpsResponse: typing_extensions.TypeAlias = GetOpsResponse
 
-@_typing.final
-class GetEventsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetEventsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    SINCE_NS_FIELD_NUMBER: _builtins.int
-    UNTIL_NS_FIELD_NUMBER: _builtins.int
-    FOLLOW_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    SINCE_NS_FIELD_NUMBER: builtins.int
+    UNTIL_NS_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
+    job: builtins.str
     """Empty for all."""
-    since_ns: _builtins.int
-    until_ns: _builtins.int
-    follow: _builtins.bool
+    since_ns: builtins.int
+    until_ns: builtins.int
+    follow: builtins.bool
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        since_ns: _builtins.int = ...,
-        until_ns: _builtins.int = ...,
-        follow: _builtins.bool = ...,
+        job: builtins.str = ...,
+        since_ns: builtins.int = ...,
+        until_ns: builtins.int = ...,
+        follow: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["follow", b"follow", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetEventsRequest: _TypeAlias = GetEventsRequest  # noqa: Y015
+Global___GetEventsRequest: typing_extensions.TypeAlias = GetEventsRequest
 
-@_typing.final
-class GetEventsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetEventsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EVENTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostEvent]: ...
+    EVENTS_FIELD_NUMBER: builtins.int
+    @property
+    def events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HostEvent]: ...
     def __init__(
         self,
         *,
-        events: _abc.Iterable[Global___HostEvent] | None = ...,
+        events: collections.abc.Iterable[Global___HostEvent] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["events", b"events"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetEventsResponse: _TypeAlias = GetEventsResponse  # noqa: Y015
+Global___GetEventsResponse: typing_extensions.TypeAlias = GetEventsResponse
 
-@_typing.final
-class HostEvent(_message.Message):
+@typing.final
+class HostEvent(google.protobuf.message.Message):
     """Something that happened once. The kinds are listed in docs/operations.md."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    AT_NS_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    LEVEL_FIELD_NUMBER: _builtins.int
-    at_ns: _builtins.int
-    kind: _builtins.str
-    job: _builtins.str
+    AT_NS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    LEVEL_FIELD_NUMBER: builtins.int
+    at_ns: builtins.int
+    kind: builtins.str
+    job: builtins.str
     """Empty if it is not about a job."""
-    text: _builtins.str
+    text: builtins.str
     """One sentence."""
-    level: _builtins.str
+    level: builtins.str
     """Whether somebody should look: "info", "warning" or "error"."""
     def __init__(
         self,
         *,
-        at_ns: _builtins.int = ...,
-        kind: _builtins.str = ...,
-        job: _builtins.str = ...,
-        text: _builtins.str = ...,
-        level: _builtins.str = ...,
+        at_ns: builtins.int = ...,
+        kind: builtins.str = ...,
+        job: builtins.str = ...,
+        text: builtins.str = ...,
+        level: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "job", b"job", "kind", b"kind", "level", b"level", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["at_ns", b"at_ns", "job", b"job", "kind", b"kind", "level", b"level", "text", b"text"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostEvent: _TypeAlias = HostEvent  # noqa: Y015
+Global___HostEvent: typing_extensions.TypeAlias = HostEvent
 
-@_typing.final
-class GetHistoryRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetHistoryRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    SINCE_NS_FIELD_NUMBER: _builtins.int
-    UNTIL_NS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    since_ns: _builtins.int
-    until_ns: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    SINCE_NS_FIELD_NUMBER: builtins.int
+    UNTIL_NS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    since_ns: builtins.int
+    until_ns: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        since_ns: _builtins.int = ...,
-        until_ns: _builtins.int = ...,
+        job: builtins.str = ...,
+        since_ns: builtins.int = ...,
+        until_ns: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+Global___GetHistoryRequest: typing_extensions.TypeAlias = GetHistoryRequest
 
-@_typing.final
-class GetHistoryResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetHistoryResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    MINUTES_FIELD_NUMBER: _builtins.int
-    OLDEST_NS_FIELD_NUMBER: _builtins.int
-    ON_DISK_FIELD_NUMBER: _builtins.int
-    oldest_ns: _builtins.int
+    MINUTES_FIELD_NUMBER: builtins.int
+    OLDEST_NS_FIELD_NUMBER: builtins.int
+    ON_DISK_FIELD_NUMBER: builtins.int
+    oldest_ns: builtins.int
     """How far back the answering daemon remembers; 0 if it has recorded nothing."""
-    on_disk: _builtins.bool
+    on_disk: builtins.bool
     """Whether it keeps this on disk."""
-    @_builtins.property
-    def minutes(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMinute]:
+    @property
+    def minutes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobMinute]:
         """Oldest first."""
 
     def __init__(
         self,
         *,
-        minutes: _abc.Iterable[Global___JobMinute] | None = ...,
-        oldest_ns: _builtins.int = ...,
-        on_disk: _builtins.bool = ...,
+        minutes: collections.abc.Iterable[Global___JobMinute] | None = ...,
+        oldest_ns: builtins.int = ...,
+        on_disk: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["minutes", b"minutes", "oldest_ns", b"oldest_ns", "on_disk", b"on_disk"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["minutes", b"minutes", "oldest_ns", b"oldest_ns", "on_disk", b"on_disk"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+Global___GetHistoryResponse: typing_extensions.TypeAlias = GetHistoryResponse
 
-@_typing.final
-class JobMinute(_message.Message):
+@typing.final
+class JobMinute(google.protobuf.message.Message):
     """What became of the ops of one life of a job that ended within one minute."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    START_NS_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    OPS_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_PARTIAL_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_INSUFFICIENT_COUNT_FIELD_NUMBER: _builtins.int
-    OPS_FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    MISSING_BYTES_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_FIELD_NUMBER: _builtins.int
-    OP_P50_US_FIELD_NUMBER: _builtins.int
-    OP_P99_US_FIELD_NUMBER: _builtins.int
-    OP_MAX_US_FIELD_NUMBER: _builtins.int
-    SLOWEST_OP_SEQ_FIELD_NUMBER: _builtins.int
-    CULPRIT_FIELD_NUMBER: _builtins.int
-    CULPRIT_COUNT_FIELD_NUMBER: _builtins.int
-    start_ns: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    ops_complete_count: _builtins.int
-    ops_partial_count: _builtins.int
-    ops_insufficient_count: _builtins.int
-    ops_failed_count: _builtins.int
-    missing_bytes: _builtins.int
-    bucket_bytes: _builtins.int
+    START_NS_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    OPS_COMPLETE_COUNT_FIELD_NUMBER: builtins.int
+    OPS_PARTIAL_COUNT_FIELD_NUMBER: builtins.int
+    OPS_INSUFFICIENT_COUNT_FIELD_NUMBER: builtins.int
+    OPS_FAILED_COUNT_FIELD_NUMBER: builtins.int
+    MISSING_BYTES_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_FIELD_NUMBER: builtins.int
+    OP_P50_US_FIELD_NUMBER: builtins.int
+    OP_P99_US_FIELD_NUMBER: builtins.int
+    OP_MAX_US_FIELD_NUMBER: builtins.int
+    SLOWEST_OP_SEQ_FIELD_NUMBER: builtins.int
+    CULPRIT_FIELD_NUMBER: builtins.int
+    CULPRIT_COUNT_FIELD_NUMBER: builtins.int
+    start_ns: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    ops_complete_count: builtins.int
+    ops_partial_count: builtins.int
+    ops_insufficient_count: builtins.int
+    ops_failed_count: builtins.int
+    missing_bytes: builtins.int
+    bucket_bytes: builtins.int
     """Bytes of all buckets."""
-    op_p50_us: _builtins.int
+    op_p50_us: builtins.int
     """Within 5 percent."""
-    op_p99_us: _builtins.int
-    op_max_us: _builtins.int
-    slowest_op_seq: _builtins.int
-    culprit: _builtins.str
+    op_p99_us: builtins.int
+    op_max_us: builtins.int
+    slowest_op_seq: builtins.int
+    culprit: builtins.str
     """The host that was to blame most often, as "10.0.0.2 sender"; empty for nobody; and how often."""
-    culprit_count: _builtins.int
+    culprit_count: builtins.int
     def __init__(
         self,
         *,
-        start_ns: _builtins.int = ...,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        ops_complete_count: _builtins.int = ...,
-        ops_partial_count: _builtins.int = ...,
-        ops_insufficient_count: _builtins.int = ...,
-        ops_failed_count: _builtins.int = ...,
-        missing_bytes: _builtins.int = ...,
-        bucket_bytes: _builtins.int = ...,
-        op_p50_us: _builtins.int = ...,
-        op_p99_us: _builtins.int = ...,
-        op_max_us: _builtins.int = ...,
-        slowest_op_seq: _builtins.int = ...,
-        culprit: _builtins.str = ...,
-        culprit_count: _builtins.int = ...,
+        start_ns: builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        ops_complete_count: builtins.int = ...,
+        ops_partial_count: builtins.int = ...,
+        ops_insufficient_count: builtins.int = ...,
+        ops_failed_count: builtins.int = ...,
+        missing_bytes: builtins.int = ...,
+        bucket_bytes: builtins.int = ...,
+        op_p50_us: builtins.int = ...,
+        op_p99_us: builtins.int = ...,
+        op_max_us: builtins.int = ...,
+        slowest_op_seq: builtins.int = ...,
+        culprit: builtins.str = ...,
+        culprit_count: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes", b"bucket_bytes", "culprit", b"culprit", "culprit_count", b"culprit_count", "generation", b"generation", "job", b"job", "missing_bytes", b"missing_bytes", "op_max_us", b"op_max_us", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "slowest_op_seq", b"slowest_op_seq", "start_ns", b"start_ns"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes", b"bucket_bytes", "culprit", b"culprit", "culprit_count", b"culprit_count", "generation", b"generation", "job", b"job", "missing_bytes", b"missing_bytes", "op_max_us", b"op_max_us", "op_p50_us", b"op_p50_us", "op_p99_us", b"op_p99_us", "ops_complete_count", b"ops_complete_count", "ops_failed_count", b"ops_failed_count", "ops_insufficient_count", b"ops_insufficient_count", "ops_partial_count", b"ops_partial_count", "slowest_op_seq", b"slowest_op_seq", "start_ns", b"start_ns"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobMinute: _TypeAlias = JobMinute  # noqa: Y015
+Global___JobMinute: typing_extensions.TypeAlias = JobMinute
 
-@_typing.final
-class GetMetricsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetMetricsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetMetricsRequest: _TypeAlias = GetMetricsRequest  # noqa: Y015
+Global___GetMetricsRequest: typing_extensions.TypeAlias = GetMetricsRequest
 
-@_typing.final
-class GetMetricsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetMetricsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TEXT_FIELD_NUMBER: _builtins.int
-    text: _builtins.str
+    TEXT_FIELD_NUMBER: builtins.int
+    text: builtins.str
     def __init__(
         self,
         *,
-        text: _builtins.str = ...,
+        text: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["text", b"text"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetMetricsResponse: _TypeAlias = GetMetricsResponse  # noqa: Y015
+Global___GetMetricsResponse: typing_extensions.TypeAlias = GetMetricsResponse
 
-@_typing.final
-class GetConfigRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetConfigRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetConfigRequest: _TypeAlias = GetConfigRequest  # noqa: Y015
+Global___GetConfigRequest: typing_extensions.TypeAlias = GetConfigRequest
 
-@_typing.final
-class GetConfigResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetConfigResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALUES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigValue]: ...
+    VALUES_FIELD_NUMBER: builtins.int
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfigValue]: ...
     def __init__(
         self,
         *,
-        values: _abc.Iterable[Global___ConfigValue] | None = ...,
+        values: collections.abc.Iterable[Global___ConfigValue] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetConfigResponse: _TypeAlias = GetConfigResponse  # noqa: Y015
+Global___GetConfigResponse: typing_extensions.TypeAlias = GetConfigResponse
 
-@_typing.final
-class ConfigValue(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ConfigValue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    KEY_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    ORIGIN_FIELD_NUMBER: _builtins.int
-    key: _builtins.str
+    KEY_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    ORIGIN_FIELD_NUMBER: builtins.int
+    key: builtins.str
     """As in the file, with dots: "limits.jobs"."""
-    value: _builtins.str
+    value: builtins.str
     """As JSON."""
-    origin: _builtins.str
+    origin: builtins.str
     """"default", a file, the name of a variable of the environment, or a flag."""
     def __init__(
         self,
         *,
-        key: _builtins.str = ...,
-        value: _builtins.str = ...,
-        origin: _builtins.str = ...,
+        key: builtins.str = ...,
+        value: builtins.str = ...,
+        origin: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "origin", b"origin", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "origin", b"origin", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ConfigValue: _TypeAlias = ConfigValue  # noqa: Y015
+Global___ConfigValue: typing_extensions.TypeAlias = ConfigValue
 
-@_typing.final
-class SetLogLevelRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class SetLogLevelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    LEVEL_FIELD_NUMBER: _builtins.int
-    FOR_MS_FIELD_NUMBER: _builtins.int
-    level: _builtins.str
+    LEVEL_FIELD_NUMBER: builtins.int
+    FOR_MS_FIELD_NUMBER: builtins.int
+    level: builtins.str
     """"debug", "info", "warning" or "error"."""
-    for_ms: _builtins.int
+    for_ms: builtins.int
     """For how long, up to a day; 0: until it is changed again."""
     def __init__(
         self,
         *,
-        level: _builtins.str = ...,
-        for_ms: _builtins.int = ...,
+        level: builtins.str = ...,
+        for_ms: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_ms", b"for_ms", "level", b"level"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["for_ms", b"for_ms", "level", b"level"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SetLogLevelRequest: _TypeAlias = SetLogLevelRequest  # noqa: Y015
+Global___SetLogLevelRequest: typing_extensions.TypeAlias = SetLogLevelRequest
 
-@_typing.final
-class SetLogLevelResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class SetLogLevelResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    BEFORE_FIELD_NUMBER: _builtins.int
-    before: _builtins.str
+    BEFORE_FIELD_NUMBER: builtins.int
+    before: builtins.str
     """The level before."""
     def __init__(
         self,
         *,
-        before: _builtins.str = ...,
+        before: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["before", b"before"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SetLogLevelResponse: _TypeAlias = SetLogLevelResponse  # noqa: Y015
+Global___SetLogLevelResponse: typing_extensions.TypeAlias = SetLogLevelResponse
 
-@_typing.final
-class DrainRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class DrainRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+Global___DrainRequest: typing_extensions.TypeAlias = DrainRequest
 
-@_typing.final
-class DrainResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class DrainResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PID_FIELD_NUMBER: _builtins.int
-    DRAIN_MS_FIELD_NUMBER: _builtins.int
-    WINDOW_MS_FIELD_NUMBER: _builtins.int
-    pid: _builtins.int
+    PID_FIELD_NUMBER: builtins.int
+    DRAIN_MS_FIELD_NUMBER: builtins.int
+    WINDOW_MS_FIELD_NUMBER: builtins.int
+    pid: builtins.int
     """Process that ends."""
-    drain_ms: _builtins.int
+    drain_ms: builtins.int
     """For how long it lets open ops end, at most, and for how long other hosts wait for it then. Milliseconds."""
-    window_ms: _builtins.int
+    window_ms: builtins.int
     def __init__(
         self,
         *,
-        pid: _builtins.int = ...,
-        drain_ms: _builtins.int = ...,
-        window_ms: _builtins.int = ...,
+        pid: builtins.int = ...,
+        drain_ms: builtins.int = ...,
+        window_ms: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_ms", b"drain_ms", "pid", b"pid", "window_ms", b"window_ms"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["drain_ms", b"drain_ms", "pid", b"pid", "window_ms", b"window_ms"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+Global___DrainResponse: typing_extensions.TypeAlias = DrainResponse
 
-@_typing.final
-class AdminServiceWatchRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class AdminServiceWatchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    INTERVAL_MS_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    interval_ms: _builtins.int
+    INTERVAL_MS_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    interval_ms: builtins.int
     """200 to 60000."""
-    job: _builtins.str
+    job: builtins.str
     """Empty for all."""
     def __init__(
         self,
         *,
-        interval_ms: _builtins.int = ...,
-        job: _builtins.str = ...,
+        interval_ms: builtins.int = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval_ms", b"interval_ms", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["interval_ms", b"interval_ms", "job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AdminServiceWatchRequest: _TypeAlias = AdminServiceWatchRequest  # noqa: Y015
+Global___AdminServiceWatchRequest: typing_extensions.TypeAlias = AdminServiceWatchRequest
 
-@_typing.final
-class AdminServiceWatchResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class AdminServiceWatchResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    EVENTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
+    STATUS_FIELD_NUMBER: builtins.int
+    EVENTS_FIELD_NUMBER: builtins.int
+    @property
     def status(self) -> Global___GetStatusResponse: ...
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostEvent]: ...
+    @property
+    def events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HostEvent]: ...
     def __init__(
         self,
         *,
         status: Global___GetStatusResponse | None = ...,
-        events: _abc.Iterable[Global___HostEvent] | None = ...,
+        events: collections.abc.Iterable[Global___HostEvent] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["status", b"status"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["events", b"events", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AdminServiceWatchResponse: _TypeAlias = AdminServiceWatchResponse  # noqa: Y015
+Global___AdminServiceWatchResponse: typing_extensions.TypeAlias = AdminServiceWatchResponse
 
-@_typing.final
-class OpenPageRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class OpenPageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenPageRequest: _TypeAlias = OpenPageRequest  # noqa: Y015
+Global___OpenPageRequest: typing_extensions.TypeAlias = OpenPageRequest
 
-@_typing.final
-class OpenPageResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class OpenPageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    address: _builtins.str
+    ADDRESS_FIELD_NUMBER: builtins.int
+    address: builtins.str
     """"http://127.0.0.1:29518/?token=...", or "unix:" and the path of a socket."""
     def __init__(
         self,
         *,
-        address: _builtins.str = ...,
+        address: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenPageResponse: _TypeAlias = OpenPageResponse  # noqa: Y015
+Global___OpenPageResponse: typing_extensions.TypeAlias = OpenPageResponse

@@ -6,37 +6,31 @@ SPDX-License-Identifier: Apache-2.0
 For operators and their tools.
 """
 
-from collections import abc as _abc
-from grpc import aio as _aio
-from ultima.v1 import admin_pb2 as _admin_pb2
-import abc as _abc_1
-import grpc as _grpc
-import sys
-import typing as _typing
+import abc
+import collections.abc
+import grpc
+import grpc.aio
+import typing
+import ultima.v1.admin_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
+_T = typing.TypeVar("_T")
 
-_T = _typing.TypeVar("_T")
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
-    GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
+    @typing.overload
+    def __new__(cls, channel: grpc.Channel) -> AdminServiceStub: ...
+    @typing.overload
+    def __new__(cls, channel: grpc.aio.Channel) -> AdminServiceAsyncStub: ...
+    GetStatus: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetStatusRequest, ultima.v1.admin_pb2.GetStatusResponse]
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
-    Tune: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]
+    Tune: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.TuneRequest, ultima.v1.admin_pb2.TuneResponse]
     """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
     socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
     used up or too old. PERMISSION_DENIED: the job is another user's.
@@ -46,51 +40,51 @@ class AdminServiceStub:
     its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
     message names. Repeating the call is safe.
     """
-    GetReceipts: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]
+    GetReceipts: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
-    GetOps: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetOpsRequest, _admin_pb2.GetOpsResponse]
+    GetOps: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetOpsRequest, ultima.v1.admin_pb2.GetOpsResponse]
     """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
     user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
     """
-    GetEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]
+    GetEvents: grpc.UnaryStreamMultiCallable[ultima.v1.admin_pb2.GetEventsRequest, ultima.v1.admin_pb2.GetEventsResponse]
     """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
     up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
     INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
     """
-    GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
+    GetHistory: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetHistoryRequest, ultima.v1.admin_pb2.GetHistoryResponse]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
-    GetMetrics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMetricsRequest, _admin_pb2.GetMetricsResponse]
+    GetMetrics: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetMetricsRequest, ultima.v1.admin_pb2.GetMetricsResponse]
     """The daemon's counters in the text form of Prometheus."""
-    GetConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetConfigRequest, _admin_pb2.GetConfigResponse]
+    GetConfig: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetConfigRequest, ultima.v1.admin_pb2.GetConfigResponse]
     """All options in force, and where each comes from."""
-    SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]
+    SetLogLevel: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.SetLogLevelRequest, ultima.v1.admin_pb2.SetLogLevelResponse]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
-    Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]
+    Drain: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.DrainRequest, ultima.v1.admin_pb2.DrainResponse]
     """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
     wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
     nothing.
     """
-    Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]
+    Watch: grpc.UnaryStreamMultiCallable[ultima.v1.admin_pb2.AdminServiceWatchRequest, ultima.v1.admin_pb2.AdminServiceWatchResponse]
     """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
     is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
     """
-    Examine: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]
+    Examine: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.ExamineRequest, ultima.v1.admin_pb2.ExamineResponse]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
     all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
     no address.
     """
-    OpenPage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]
+    OpenPage: grpc.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
     GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
     """
 
-@_typing.type_check_only
+@typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
+    def __init__(self, channel: grpc.aio.Channel) -> None: ...
+    GetStatus: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetStatusRequest, ultima.v1.admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
-    Tune: _aio.UnaryUnaryMultiCallable[_admin_pb2.TuneRequest, _admin_pb2.TuneResponse]  # type: ignore[assignment]
+    Tune: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.TuneRequest, ultima.v1.admin_pb2.TuneResponse]  # type: ignore[assignment]
     """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
     socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
     used up or too old. PERMISSION_DENIED: the job is another user's.
@@ -100,60 +94,60 @@ class AdminServiceAsyncStub(AdminServiceStub):
     its range; nothing was changed. FAILED_PRECONDITION: the options were changed, but not on the hosts that the
     message names. Repeating the call is safe.
     """
-    GetReceipts: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetReceiptsRequest, _admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
+    GetReceipts: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetReceiptsRequest, ultima.v1.admin_pb2.GetReceiptsResponse]  # type: ignore[assignment]
     """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
-    GetOps: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetOpsRequest, _admin_pb2.GetOpsResponse]  # type: ignore[assignment]
+    GetOps: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetOpsRequest, ultima.v1.admin_pb2.GetOpsResponse]  # type: ignore[assignment]
     """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
     user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
     """
-    GetEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.GetEventsRequest, _admin_pb2.GetEventsResponse]  # type: ignore[assignment]
+    GetEvents: grpc.aio.UnaryStreamMultiCallable[ultima.v1.admin_pb2.GetEventsRequest, ultima.v1.admin_pb2.GetEventsResponse]  # type: ignore[assignment]
     """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
     up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
     INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
     """
-    GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    GetHistory: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetHistoryRequest, ultima.v1.admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
-    GetMetrics: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMetricsRequest, _admin_pb2.GetMetricsResponse]  # type: ignore[assignment]
+    GetMetrics: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetMetricsRequest, ultima.v1.admin_pb2.GetMetricsResponse]  # type: ignore[assignment]
     """The daemon's counters in the text form of Prometheus."""
-    GetConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetConfigRequest, _admin_pb2.GetConfigResponse]  # type: ignore[assignment]
+    GetConfig: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.GetConfigRequest, ultima.v1.admin_pb2.GetConfigResponse]  # type: ignore[assignment]
     """All options in force, and where each comes from."""
-    SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
+    SetLogLevel: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.SetLogLevelRequest, ultima.v1.admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
     """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
-    Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]  # type: ignore[assignment]
+    Drain: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.DrainRequest, ultima.v1.admin_pb2.DrainResponse]  # type: ignore[assignment]
     """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
     wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
     nothing.
     """
-    Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.AdminServiceWatchRequest, _admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
+    Watch: grpc.aio.UnaryStreamMultiCallable[ultima.v1.admin_pb2.AdminServiceWatchRequest, ultima.v1.admin_pb2.AdminServiceWatchResponse]  # type: ignore[assignment]
     """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
     is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
     """
-    Examine: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExamineRequest, _admin_pb2.ExamineResponse]  # type: ignore[assignment]
+    Examine: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.ExamineRequest, ultima.v1.admin_pb2.ExamineResponse]  # type: ignore[assignment]
     """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
     daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
     all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
     no address.
     """
-    OpenPage: _aio.UnaryUnaryMultiCallable[_admin_pb2.OpenPageRequest, _admin_pb2.OpenPageResponse]  # type: ignore[assignment]
+    OpenPage: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.admin_pb2.OpenPageRequest, ultima.v1.admin_pb2.OpenPageResponse]  # type: ignore[assignment]
     """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
     GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
     """
 
-class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    @_abc_1.abstractmethod
+class AdminServiceServicer(metaclass=abc.ABCMeta):
+    @abc.abstractmethod
     def GetStatus(
         self,
-        request: _admin_pb2.GetStatusRequest,
+        request: ultima.v1.admin_pb2.GetStatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetStatusResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetStatusResponse]]:
         """Everything that `ultima status` shows, of the jobs of all users. Read-only and cheap."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Tune(
         self,
-        request: _admin_pb2.TuneRequest,
+        request: ultima.v1.admin_pb2.TuneRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.TuneResponse, _abc.Awaitable[_admin_pb2.TuneResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.TuneResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.TuneResponse]]:
         """The other two calls are for a job's user, root and the daemon's own user. Each call carries a token from the attach
         socket in its metadata, as "ultima-token" (daemon/trainers/attach.py). UNAUTHENTICATED: there is no token, or it is
         used up or too old. PERMISSION_DENIED: the job is another user's.
@@ -164,108 +158,108 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         message names. Repeating the call is safe.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetReceipts(
         self,
-        request: _admin_pb2.GetReceiptsRequest,
+        request: ultima.v1.admin_pb2.GetReceiptsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetReceiptsResponse, _abc.Awaitable[_admin_pb2.GetReceiptsResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetReceiptsResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetReceiptsResponse]]:
         """The receipt of one op, if it is among the newest of its job. NOT_FOUND when job or op are not recorded here."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetOps(
         self,
-        request: _admin_pb2.GetOpsRequest,
+        request: ultima.v1.admin_pb2.GetOpsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetOpsResponse, _abc.Awaitable[_admin_pb2.GetOpsResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetOpsResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetOpsResponse]]:
         """The ops of a job that are recorded here, with the receipts of those that were not complete, or slow. For the job's
         user, as GetReceipts. NOT_FOUND: nothing is recorded of such a job.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetEvents(
         self,
-        request: _admin_pb2.GetEventsRequest,
+        request: ultima.v1.admin_pb2.GetEventsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_admin_pb2.GetEventsResponse], _abc.AsyncIterator[_admin_pb2.GetEventsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.admin_pb2.GetEventsResponse], collections.abc.AsyncIterator[ultima.v1.admin_pb2.GetEventsResponse]]:
         """What has happened on this host, oldest first; with `follow`, also what happens from then on, until the caller hangs
         up, for which the caller says who it is (a token in the metadata). Of the jobs of all users, as GetStatus.
         INVALID_ARGUMENT: the times are in the wrong order. RESOURCE_EXHAUSTED: too many of this user, or in all, follow.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetHistory(
         self,
-        request: _admin_pb2.GetHistoryRequest,
+        request: ultima.v1.admin_pb2.GetHistoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetHistoryResponse, _abc.Awaitable[_admin_pb2.GetHistoryResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetHistoryResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetHistoryResponse]]:
         """Summaries of jobs, one for each minute in which an op ended. Of the jobs of all users."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetMetrics(
         self,
-        request: _admin_pb2.GetMetricsRequest,
+        request: ultima.v1.admin_pb2.GetMetricsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetMetricsResponse, _abc.Awaitable[_admin_pb2.GetMetricsResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetMetricsResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetMetricsResponse]]:
         """The daemon's counters in the text form of Prometheus."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetConfig(
         self,
-        request: _admin_pb2.GetConfigRequest,
+        request: ultima.v1.admin_pb2.GetConfigRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetConfigResponse, _abc.Awaitable[_admin_pb2.GetConfigResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.GetConfigResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.GetConfigResponse]]:
         """All options in force, and where each comes from."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SetLogLevel(
         self,
-        request: _admin_pb2.SetLogLevelRequest,
+        request: ultima.v1.admin_pb2.SetLogLevelRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.SetLogLevelResponse, _abc.Awaitable[_admin_pb2.SetLogLevelResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.SetLogLevelResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.SetLogLevelResponse]]:
         """Changes the least level that is logged, for a while or until the daemon ends. For root and the daemon's own user."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Drain(
         self,
-        request: _admin_pb2.DrainRequest,
+        request: ultima.v1.admin_pb2.DrainRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.DrainResponse, _abc.Awaitable[_admin_pb2.DrainResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.DrainResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.DrainResponse]]:
         """Has the daemon announce that it goes, end the ops that are open, and end, as SIGTERM does; answers at once. Its jobs
         wait for it as limits.drain_window_seconds says. For root and the daemon's own user. Repeating the call changes
         nothing.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Watch(
         self,
-        request: _admin_pb2.AdminServiceWatchRequest,
+        request: ultima.v1.admin_pb2.AdminServiceWatchRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_admin_pb2.AdminServiceWatchResponse], _abc.AsyncIterator[_admin_pb2.AdminServiceWatchResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.admin_pb2.AdminServiceWatchResponse], collections.abc.AsyncIterator[ultima.v1.admin_pb2.AdminServiceWatchResponse]]:
         """The status again and again, with the events since the last time, until the caller hangs up. The caller says who it
         is (a token in the metadata). RESOURCE_EXHAUSTED: too many of this user, or in all, watch.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Examine(
         self,
-        request: _admin_pb2.ExamineRequest,
+        request: ultima.v1.admin_pb2.ExamineRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.ExamineResponse, _abc.Awaitable[_admin_pb2.ExamineResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.ExamineResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.ExamineResponse]]:
         """For `ultima doctor`: looks at what may be wrong with this host and, a few datagrams each, with the way to other
         daemons. Whoever names peers must say who he is, as for Tune: UNAUTHENTICATED. One at a time for each user, and for
         all those who do not say who they are; RESOURCE_EXHAUSTED while another one runs. INVALID_ARGUMENT: a peer that is
         no address.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def OpenPage(
         self,
-        request: _admin_pb2.OpenPageRequest,
+        request: ultima.v1.admin_pb2.OpenPageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.OpenPageResponse, _abc.Awaitable[_admin_pb2.OpenPageResponse]]:
+    ) -> typing.Union[ultima.v1.admin_pb2.OpenPageResponse, collections.abc.Awaitable[ultima.v1.admin_pb2.OpenPageResponse]]:
         """Where the status page is, with a token that opens it once within a minute. The page shows what GetStatus and
         GetEvents tell. FAILED_PRECONDITION: the daemon serves none (`web` is not set).
         """
 
-def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -6,761 +6,716 @@ SPDX-License-Identifier: Apache-2.0
 What daemons say to one another. Rare and small: membership, connection ids, deaths.
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from ultima.v1 import records_pb2 as _records_pb2
-from ultima.v1 import types_pb2 as _types_pb2
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
+import ultima.v1.records_pb2
+import ultima.v1.types_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class RegisterRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class RegisterRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    HOST_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    LEFT_GENERATION_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    world_size: _builtins.int
-    bucket_bytes_max: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    LEFT_GENERATION_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    world_size: builtins.int
+    bucket_bytes_max: builtins.int
     """Largest bucket that this host's trainers asked for, in bytes; the job takes the largest of all."""
-    left_generation: _builtins.int
+    left_generation: builtins.int
     """The last life of this job that the calling host left in good order, or 0. The rank waits for that life to end, and
     does not come back into it.
     """
-    uid: _builtins.int
+    uid: builtins.int
     """The user of the caller's trainers, on the caller's word. Among daemons with certificates a job without a secret
     belongs to the user who came first, on all hosts.
     """
-    next_op_seq: _builtins.int
+    next_op_seq: builtins.int
     """The op that the rank calls next, if it has called ops of this job before: a job that all its daemons have forgotten
     goes on with the highest of these numbers.
     """
-    @_builtins.property
-    def host(self) -> _types_pb2.Host:
+    @property
+    def host(self) -> ultima.v1.types_pb2.Host:
         """The calling host; `index` is not set yet, `ranks` holds the one rank for which this call speaks. An empty `address`
         stands for the one that the call comes from.
         """
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions: ...
-    @_builtins.property
-    def proof(self) -> _types_pb2.JobProof:
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions: ...
+    @property
+    def proof(self) -> ultima.v1.types_pb2.JobProof:
         """Of a job that has a secret; the generation in it is 0."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        world_size: _builtins.int = ...,
-        host: _types_pb2.Host | None = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        left_generation: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        proof: _types_pb2.JobProof | None = ...,
-        uid: _builtins.int = ...,
-        next_op_seq: _builtins.int = ...,
+        job: builtins.str = ...,
+        world_size: builtins.int = ...,
+        host: ultima.v1.types_pb2.Host | None = ...,
+        bucket_bytes_max: builtins.int = ...,
+        left_generation: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        proof: ultima.v1.types_pb2.JobProof | None = ...,
+        uid: builtins.int = ...,
+        next_op_seq: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["host", b"host", "options", b"options", "proof", b"proof"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host", b"host", "job", b"job", "left_generation", b"left_generation", "next_op_seq", b"next_op_seq", "options", b"options", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
+Global___RegisterRequest: typing_extensions.TypeAlias = RegisterRequest
 
-@_typing.final
-class RegisterResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class RegisterResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    HOSTS_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    UNDER_WAY_FIELD_NUMBER: _builtins.int
-    OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
-    PORTIONS_FIELD_NUMBER: _builtins.int
-    generation: _builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    UNDER_WAY_FIELD_NUMBER: builtins.int
+    OPTIONS_ASKED_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    PORTIONS_FIELD_NUMBER: builtins.int
+    generation: builtins.int
     """Number of the job's life, random and never 0: it changes when all ranks have left and the name is used again."""
-    bucket_bytes_max: _builtins.int
-    next_op_seq: _builtins.int
+    bucket_bytes_max: builtins.int
+    next_op_seq: builtins.int
     """Where the job stands as far as the coordinator knows: the number of the next op; 0 at first."""
-    under_way: _builtins.bool
+    under_way: builtins.bool
     """The job was under way before this call: the caller takes the place of its earlier life, and connects to all hosts
     itself.
     """
-    lanes: _builtins.int
+    lanes: builtins.int
     """Lanes of the job, settled when it was formed: at most the least number that any host had."""
-    portions: _builtins.int
+    portions: builtins.int
     """Into how many portions the ranks split a large op: 1, or as many as lanes. 0 stands for 1."""
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """An empty `address` stands for the one under which the caller reached the coordinator."""
 
-    @_builtins.property
-    def options_asked(self) -> _types_pb2.JobOptions:
+    @property
+    def options_asked(self) -> ultima.v1.types_pb2.JobOptions:
         """The options that the ranks asked for, which are the same for all, and the options in force now."""
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions: ...
-    @_builtins.property
-    def proof(self) -> _types_pb2.JobProof: ...
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions: ...
+    @property
+    def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     def __init__(
         self,
         *,
-        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        generation: _builtins.int = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        next_op_seq: _builtins.int = ...,
-        under_way: _builtins.bool = ...,
-        options_asked: _types_pb2.JobOptions | None = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        lanes: _builtins.int = ...,
-        proof: _types_pb2.JobProof | None = ...,
-        portions: _builtins.int = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
+        generation: builtins.int = ...,
+        bucket_bytes_max: builtins.int = ...,
+        next_op_seq: builtins.int = ...,
+        under_way: builtins.bool = ...,
+        options_asked: ultima.v1.types_pb2.JobOptions | None = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        lanes: builtins.int = ...,
+        proof: ultima.v1.types_pb2.JobProof | None = ...,
+        portions: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "under_way", b"under_way"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterResponse: _TypeAlias = RegisterResponse  # noqa: Y015
+Global___RegisterResponse: typing_extensions.TypeAlias = RegisterResponse
 
-@_typing.final
-class RestoreRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class RestoreRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    OPTIONS_ASKED_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    PORTIONS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    world_size: _builtins.int
-    generation: _builtins.int
-    bucket_bytes_max: _builtins.int
-    next_op_seq: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    OPTIONS_ASKED_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    PORTIONS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    world_size: builtins.int
+    generation: builtins.int
+    bucket_bytes_max: builtins.int
+    next_op_seq: builtins.int
     """Where the job stands on the caller's host: the number of the next op."""
-    lanes: _builtins.int
-    uid: _builtins.int
-    portions: _builtins.int
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
+    lanes: builtins.int
+    uid: builtins.int
+    portions: builtins.int
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """All hosts, in order of their index, with the state in which the caller sees each."""
 
-    @_builtins.property
-    def options_asked(self) -> _types_pb2.JobOptions: ...
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions: ...
-    @_builtins.property
-    def proof(self) -> _types_pb2.JobProof: ...
+    @property
+    def options_asked(self) -> ultima.v1.types_pb2.JobOptions: ...
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions: ...
+    @property
+    def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        world_size: _builtins.int = ...,
-        generation: _builtins.int = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        next_op_seq: _builtins.int = ...,
-        options_asked: _types_pb2.JobOptions | None = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        lanes: _builtins.int = ...,
-        proof: _types_pb2.JobProof | None = ...,
-        uid: _builtins.int = ...,
-        portions: _builtins.int = ...,
+        job: builtins.str = ...,
+        world_size: builtins.int = ...,
+        generation: builtins.int = ...,
+        bucket_bytes_max: builtins.int = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
+        next_op_seq: builtins.int = ...,
+        options_asked: ultima.v1.types_pb2.JobOptions | None = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        lanes: builtins.int = ...,
+        proof: ultima.v1.types_pb2.JobProof | None = ...,
+        uid: builtins.int = ...,
+        portions: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "options_asked", b"options_asked", "proof", b"proof"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "generation", b"generation", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "options_asked", b"options_asked", "portions", b"portions", "proof", b"proof", "uid", b"uid", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RestoreRequest: _TypeAlias = RestoreRequest  # noqa: Y015
+Global___RestoreRequest: typing_extensions.TypeAlias = RestoreRequest
 
-@_typing.final
-class RestoreResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class RestoreResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RestoreResponse: _TypeAlias = RestoreResponse  # noqa: Y015
+Global___RestoreResponse: typing_extensions.TypeAlias = RestoreResponse
 
-@_typing.final
-class ConnectRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ConnectRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    CALLER_FIELD_NUMBER: _builtins.int
-    TO_INDEX_FIELD_NUMBER: _builtins.int
-    CONNECTION_IDS_FIELD_NUMBER: _builtins.int
-    TO_INCARNATION_FIELD_NUMBER: _builtins.int
-    OFFER_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    DOUBT_FIELD_NUMBER: _builtins.int
-    SEAL_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
-    RENEW_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    to_index: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    CALLER_FIELD_NUMBER: builtins.int
+    TO_INDEX_FIELD_NUMBER: builtins.int
+    CONNECTION_IDS_FIELD_NUMBER: builtins.int
+    TO_INCARNATION_FIELD_NUMBER: builtins.int
+    OFFER_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    DOUBT_FIELD_NUMBER: builtins.int
+    SEAL_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    RENEW_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    to_index: builtins.int
     """Index of the called host."""
-    to_incarnation: _builtins.int
+    to_incarnation: builtins.int
     """The incarnation of the called host that the caller believes in; 0 if it does not know."""
-    offer: _builtins.int
+    offer: builtins.int
     """Number of the offer, which the caller counts for this path from 1 in each of its lives. In a request for an offer:
     the number of the last offer that the caller has taken, 0 for none.
     """
-    doubt: _builtins.bool
+    doubt: builtins.bool
     """Asks for an offer only if the called host has not made the offer with the number `offer`, which somebody else may
     have forged. Only an error says that the called host does not live the life `to_incarnation`.
     """
-    renew: _builtins.bool
+    renew: builtins.bool
     """Offers nothing: `seal` is a fresh secret for the path that stands, in the lanes whose ids `connection_ids` names.
     Idempotent. FAILED_PRECONDITION: there is no such path, or it has not begun with the fresh secret before.
     """
-    @_builtins.property
-    def caller(self) -> _types_pb2.Host:
+    @property
+    def caller(self) -> ultima.v1.types_pb2.Host:
         """The calling host, whole."""
 
-    @_builtins.property
-    def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def connection_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The ids that the called host must put on packets to the caller, one per lane of the job. A call without ids asks
         for an offer.
         """
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """The options in force on the calling host. One of the two hosts may have missed a change."""
 
-    @_builtins.property
-    def seal(self) -> _types_pb2.SealOffer:
+    @property
+    def seal(self) -> ultima.v1.types_pb2.SealOffer:
         """Of packets to the caller. It goes with connection_ids."""
 
-    @_builtins.property
-    def proof(self) -> _types_pb2.JobProof:
+    @property
+    def proof(self) -> ultima.v1.types_pb2.JobProof:
         """Of a job that has a secret."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        caller: _types_pb2.Host | None = ...,
-        to_index: _builtins.int = ...,
-        connection_ids: _abc.Iterable[_builtins.int] | None = ...,
-        to_incarnation: _builtins.int = ...,
-        offer: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        doubt: _builtins.bool = ...,
-        seal: _types_pb2.SealOffer | None = ...,
-        proof: _types_pb2.JobProof | None = ...,
-        renew: _builtins.bool = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        caller: ultima.v1.types_pb2.Host | None = ...,
+        to_index: builtins.int = ...,
+        connection_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        to_incarnation: builtins.int = ...,
+        offer: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        doubt: builtins.bool = ...,
+        seal: ultima.v1.types_pb2.SealOffer | None = ...,
+        proof: ultima.v1.types_pb2.JobProof | None = ...,
+        renew: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "options", b"options", "proof", b"proof", "seal", b"seal"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["caller", b"caller", "connection_ids", b"connection_ids", "doubt", b"doubt", "generation", b"generation", "job", b"job", "offer", b"offer", "options", b"options", "proof", b"proof", "renew", b"renew", "seal", b"seal", "to_incarnation", b"to_incarnation", "to_index", b"to_index"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
+Global___ConnectRequest: typing_extensions.TypeAlias = ConnectRequest
 
-@_typing.final
-class ConnectResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ConnectResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CONNECTION_IDS_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    SEAL_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
-    OLDEST_OP_SEQ_FIELD_NUMBER: _builtins.int
-    incarnation: _builtins.int
-    next_op_seq: _builtins.int
+    CONNECTION_IDS_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    SEAL_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    OLDEST_OP_SEQ_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
+    next_op_seq: builtins.int
     """Where the job stands on the called host: the number of the next op."""
-    oldest_op_seq: _builtins.int
+    oldest_op_seq: builtins.int
     """The oldest op that has not ended on the called host; next_op_seq or less. A host that comes back takes part from
     there on.
     """
-    @_builtins.property
-    def connection_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def connection_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The ids that the caller must put on packets to the called host, one per lane. There are none in the answer to a
         request for an offer, as the offer follows in a call of its own, and none where the call only renews a secret.
         """
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """The options in force on the called host."""
 
-    @_builtins.property
-    def seal(self) -> _types_pb2.SealOffer:
+    @property
+    def seal(self) -> ultima.v1.types_pb2.SealOffer:
         """Of packets to the called host. It goes with connection_ids."""
 
-    @_builtins.property
-    def proof(self) -> _types_pb2.JobProof: ...
+    @property
+    def proof(self) -> ultima.v1.types_pb2.JobProof: ...
     def __init__(
         self,
         *,
-        connection_ids: _abc.Iterable[_builtins.int] | None = ...,
-        incarnation: _builtins.int = ...,
-        next_op_seq: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        seal: _types_pb2.SealOffer | None = ...,
-        proof: _types_pb2.JobProof | None = ...,
-        oldest_op_seq: _builtins.int = ...,
+        connection_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        incarnation: builtins.int = ...,
+        next_op_seq: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        seal: ultima.v1.types_pb2.SealOffer | None = ...,
+        proof: ultima.v1.types_pb2.JobProof | None = ...,
+        oldest_op_seq: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options", "proof", b"proof", "seal", b"seal"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["connection_ids", b"connection_ids", "incarnation", b"incarnation", "next_op_seq", b"next_op_seq", "oldest_op_seq", b"oldest_op_seq", "options", b"options", "proof", b"proof", "seal", b"seal"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ConnectResponse: _TypeAlias = ConnectResponse  # noqa: Y015
+Global___ConnectResponse: typing_extensions.TypeAlias = ConnectResponse
 
-@_typing.final
-class WatchRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class WatchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    GRPC_PORT_FIELD_NUMBER: _builtins.int
-    incarnation: _builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
     """The watching daemon: the number of its life (random, never 0), and where it listens for its peers. An empty address
     stands for the one from which the call comes.
     """
-    address: _builtins.str
-    grpc_port: _builtins.int
+    address: builtins.str
+    grpc_port: builtins.int
     def __init__(
         self,
         *,
-        incarnation: _builtins.int = ...,
-        address: _builtins.str = ...,
-        grpc_port: _builtins.int = ...,
+        incarnation: builtins.int = ...,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "grpc_port", b"grpc_port", "incarnation", b"incarnation"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+Global___WatchRequest: typing_extensions.TypeAlias = WatchRequest
 
-@_typing.final
-class WatchResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class WatchResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    HOST_INDEX_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    UNHEARD_FIELD_NUMBER: _builtins.int
-    BACK_WITHIN_MS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    UNHEARD_FIELD_NUMBER: builtins.int
+    BACK_WITHIN_MS_FIELD_NUMBER: builtins.int
+    job: builtins.str
     """Empty in the first message, which only says that the stream stands. Then follow one message for each job that both
     daemons share, and one for each change.
     """
-    generation: _builtins.int
-    host_index: _builtins.int
+    generation: builtins.int
+    host_index: builtins.int
     """The host that this message is about, always the sender's own."""
-    state: _types_pb2.HostState.ValueType
-    incarnation: _builtins.int
+    state: ultima.v1.types_pb2.HostState.ValueType
+    incarnation: builtins.int
     """The number of the life of that host."""
-    back_within_ms: _builtins.int
+    back_within_ms: builtins.int
     """Above 0: the sender's daemon was told to stop, and its ranks come back when it is started again. For so long, in
     milliseconds from when it is gone, reliable ops wait for the host.
     """
-    @_builtins.property
-    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Ranks that are alive on the host. If there are none while the host is up, all have left in good order, and the host
         only stays for what others may still miss of its last op.
         """
 
-    @_builtins.property
-    def unheard(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unheard]:
+    @property
+    def unheard(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Unheard]:
         """What the sender has found out not to get through, from it or to it."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        host_index: _builtins.int = ...,
-        state: _types_pb2.HostState.ValueType = ...,
-        ranks: _abc.Iterable[_builtins.int] | None = ...,
-        incarnation: _builtins.int = ...,
-        unheard: _abc.Iterable[Global___Unheard] | None = ...,
-        back_within_ms: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        host_index: builtins.int = ...,
+        state: ultima.v1.types_pb2.HostState.ValueType = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
+        incarnation: builtins.int = ...,
+        unheard: collections.abc.Iterable[Global___Unheard] | None = ...,
+        back_within_ms: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["back_within_ms", b"back_within_ms", "generation", b"generation", "host_index", b"host_index", "incarnation", b"incarnation", "job", b"job", "ranks", b"ranks", "state", b"state", "unheard", b"unheard"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+Global___WatchResponse: typing_extensions.TypeAlias = WatchResponse
 
-@_typing.final
-class Unheard(_message.Message):
+@typing.final
+class Unheard(google.protobuf.message.Message):
     """UDP that does not get through from one host of a job to another, although their daemons answer each other over TCP."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    FROM_HOST_FIELD_NUMBER: _builtins.int
-    TO_HOST_FIELD_NUMBER: _builtins.int
-    LANE_FIELD_NUMBER: _builtins.int
-    FEEDBACK_FIELD_NUMBER: _builtins.int
-    from_host: _builtins.int
-    to_host: _builtins.int
-    lane: _builtins.int
-    feedback: _builtins.bool
+    FROM_HOST_FIELD_NUMBER: builtins.int
+    TO_HOST_FIELD_NUMBER: builtins.int
+    LANE_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    from_host: builtins.int
+    to_host: builtins.int
+    lane: builtins.int
+    feedback: builtins.bool
     """On the feedback port of that lane; otherwise on its data port."""
     def __init__(
         self,
         *,
-        from_host: _builtins.int = ...,
-        to_host: _builtins.int = ...,
-        lane: _builtins.int = ...,
-        feedback: _builtins.bool = ...,
+        from_host: builtins.int = ...,
+        to_host: builtins.int = ...,
+        lane: builtins.int = ...,
+        feedback: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["feedback", b"feedback", "from_host", b"from_host", "lane", b"lane", "to_host", b"to_host"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["feedback", b"feedback", "from_host", b"from_host", "lane", b"lane", "to_host", b"to_host"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Unheard: _TypeAlias = Unheard  # noqa: Y015
+Global___Unheard: typing_extensions.TypeAlias = Unheard
 
-@_typing.final
-class HearRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class HearRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    HOST_INDEX_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    host_index: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    host_index: builtins.int
     """Index of the calling host."""
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        host_index: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        host_index: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "host_index", b"host_index", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "host_index", b"host_index", "job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HearRequest: _TypeAlias = HearRequest  # noqa: Y015
+Global___HearRequest: typing_extensions.TypeAlias = HearRequest
 
-@_typing.final
-class HearResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class HearResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    incarnation: _builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
     """Of the called host in the job."""
-    @_builtins.property
-    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PathCounts]:
+    @property
+    def lanes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PathCounts]:
         """By lane of the job."""
 
     def __init__(
         self,
         *,
-        incarnation: _builtins.int = ...,
-        lanes: _abc.Iterable[Global___PathCounts] | None = ...,
+        incarnation: builtins.int = ...,
+        lanes: collections.abc.Iterable[Global___PathCounts] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "lanes", b"lanes"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["incarnation", b"incarnation", "lanes", b"lanes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HearResponse: _TypeAlias = HearResponse  # noqa: Y015
+Global___HearResponse: typing_extensions.TypeAlias = HearResponse
 
-@_typing.final
-class PathCounts(_message.Message):
+@typing.final
+class PathCounts(google.protobuf.message.Message):
     """Of one path since it was made. Data sent are packets, data heard are bytes. Feedbacks are sent to either port: heard
     are those that came at the feedback port, beside those that came at the data port.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DATA_SENT_FIELD_NUMBER: _builtins.int
-    DATA_HEARD_FIELD_NUMBER: _builtins.int
-    FEEDBACK_SENT_FIELD_NUMBER: _builtins.int
-    FEEDBACK_HEARD_FIELD_NUMBER: _builtins.int
-    FEEDBACK_BESIDE_FIELD_NUMBER: _builtins.int
-    data_sent: _builtins.int
-    data_heard: _builtins.int
-    feedback_sent: _builtins.int
-    feedback_heard: _builtins.int
-    feedback_beside: _builtins.int
+    DATA_SENT_FIELD_NUMBER: builtins.int
+    DATA_HEARD_FIELD_NUMBER: builtins.int
+    FEEDBACK_SENT_FIELD_NUMBER: builtins.int
+    FEEDBACK_HEARD_FIELD_NUMBER: builtins.int
+    FEEDBACK_BESIDE_FIELD_NUMBER: builtins.int
+    data_sent: builtins.int
+    data_heard: builtins.int
+    feedback_sent: builtins.int
+    feedback_heard: builtins.int
+    feedback_beside: builtins.int
     def __init__(
         self,
         *,
-        data_sent: _builtins.int = ...,
-        data_heard: _builtins.int = ...,
-        feedback_sent: _builtins.int = ...,
-        feedback_heard: _builtins.int = ...,
-        feedback_beside: _builtins.int = ...,
+        data_sent: builtins.int = ...,
+        data_heard: builtins.int = ...,
+        feedback_sent: builtins.int = ...,
+        feedback_heard: builtins.int = ...,
+        feedback_beside: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_heard", b"data_heard", "data_sent", b"data_sent", "feedback_beside", b"feedback_beside", "feedback_heard", b"feedback_heard", "feedback_sent", b"feedback_sent"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data_heard", b"data_heard", "data_sent", b"data_sent", "feedback_beside", b"feedback_beside", "feedback_heard", b"feedback_heard", "feedback_sent", b"feedback_sent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PathCounts: _TypeAlias = PathCounts  # noqa: Y015
+Global___PathCounts: typing_extensions.TypeAlias = PathCounts
 
-@_typing.final
-class FormingRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FormingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FormingRequest: _TypeAlias = FormingRequest  # noqa: Y015
+Global___FormingRequest: typing_extensions.TypeAlias = FormingRequest
 
-@_typing.final
-class FormingResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FormingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
-    world_size: _builtins.int
-    @_builtins.property
-    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    world_size: builtins.int
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """That wait, ascending."""
 
     def __init__(
         self,
         *,
-        world_size: _builtins.int = ...,
-        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        world_size: builtins.int = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ranks", b"ranks", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FormingResponse: _TypeAlias = FormingResponse  # noqa: Y015
+Global___FormingResponse: typing_extensions.TypeAlias = FormingResponse
 
-@_typing.final
-class ReachRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReachRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TO_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
-    PACKETS_FIELD_NUMBER: _builtins.int
-    bytes: _builtins.int
+    TO_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    PACKETS_FIELD_NUMBER: builtins.int
+    bytes: builtins.int
     """UDP payload of each datagram; and how many go to each port: 8 at most of up to 64 bytes, 1 that is larger."""
-    packets: _builtins.int
-    @_builtins.property
-    def to(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Lane]:
+    packets: builtins.int
+    @property
+    def to(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Lane]:
         """By lane of the called host: where its engine is to send to. Port 0: nothing."""
 
     def __init__(
         self,
         *,
-        to: _abc.Iterable[_types_pb2.Lane] | None = ...,
-        bytes: _builtins.int = ...,
-        packets: _builtins.int = ...,
+        to: collections.abc.Iterable[ultima.v1.types_pb2.Lane] | None = ...,
+        bytes: builtins.int = ...,
+        packets: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "packets", b"packets", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bytes", b"bytes", "packets", b"packets", "to", b"to"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReachRequest: _TypeAlias = ReachRequest  # noqa: Y015
+Global___ReachRequest: typing_extensions.TypeAlias = ReachRequest
 
-@_typing.final
-class ReachResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReachResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STRANGERS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    WIRE_VERSION_FIELD_NUMBER: _builtins.int
-    PACKET_BYTES_FIELD_NUMBER: _builtins.int
-    CLOCK_NS_FIELD_NUMBER: _builtins.int
-    REFUSED_FIELD_NUMBER: _builtins.int
-    version: _builtins.str
-    wire_version: _builtins.int
-    packet_bytes: _builtins.int
-    clock_ns: _builtins.int
+    STRANGERS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    WIRE_VERSION_FIELD_NUMBER: builtins.int
+    PACKET_BYTES_FIELD_NUMBER: builtins.int
+    CLOCK_NS_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    version: builtins.str
+    wire_version: builtins.int
+    packet_bytes: builtins.int
+    clock_ns: builtins.int
     """Wall clock of the called host, ns since 1970."""
-    refused: _builtins.str
+    refused: builtins.str
     """Why the kernel refused to send; empty if it did not."""
-    @_builtins.property
-    def strangers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def strangers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """By lane: datagrams that belonged to no job, since the daemon's start."""
 
-    @_builtins.property
-    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Lane]: ...
+    @property
+    def lanes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Lane]: ...
     def __init__(
         self,
         *,
-        strangers: _abc.Iterable[_builtins.int] | None = ...,
-        lanes: _abc.Iterable[_types_pb2.Lane] | None = ...,
-        version: _builtins.str = ...,
-        wire_version: _builtins.int = ...,
-        packet_bytes: _builtins.int = ...,
-        clock_ns: _builtins.int = ...,
-        refused: _builtins.str = ...,
+        strangers: collections.abc.Iterable[builtins.int] | None = ...,
+        lanes: collections.abc.Iterable[ultima.v1.types_pb2.Lane] | None = ...,
+        version: builtins.str = ...,
+        wire_version: builtins.int = ...,
+        packet_bytes: builtins.int = ...,
+        clock_ns: builtins.int = ...,
+        refused: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ns", b"clock_ns", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "refused", b"refused", "strangers", b"strangers", "version", b"version", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["clock_ns", b"clock_ns", "lanes", b"lanes", "packet_bytes", b"packet_bytes", "refused", b"refused", "strangers", b"strangers", "version", b"version", "wire_version", b"wire_version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReachResponse: _TypeAlias = ReachResponse  # noqa: Y015
+Global___ReachResponse: typing_extensions.TypeAlias = ReachResponse
 
-@_typing.final
-class ApplyOptionsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ApplyOptionsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """Every field set."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "options", b"options"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ApplyOptionsRequest: _TypeAlias = ApplyOptionsRequest  # noqa: Y015
+Global___ApplyOptionsRequest: typing_extensions.TypeAlias = ApplyOptionsRequest
 
-@_typing.final
-class ApplyOptionsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ApplyOptionsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    OPTIONS_FIELD_NUMBER: builtins.int
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """The options in force on the called host now: those of the request, or newer ones."""
 
     def __init__(
         self,
         *,
-        options: _types_pb2.JobOptions | None = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ApplyOptionsResponse: _TypeAlias = ApplyOptionsResponse  # noqa: Y015
+Global___ApplyOptionsResponse: typing_extensions.TypeAlias = ApplyOptionsResponse
 
-@_typing.final
-class ProbeRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ProbeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    RANK_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    op_seq: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    op_seq: builtins.int
     """RNA's iteration id."""
-    rank: _builtins.int
+    rank: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        op_seq: _builtins.int = ...,
-        rank: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        op_seq: builtins.int = ...,
+        rank: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "op_seq", b"op_seq", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "op_seq", b"op_seq", "rank", b"rank"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProbeRequest: _TypeAlias = ProbeRequest  # noqa: Y015
+Global___ProbeRequest: typing_extensions.TypeAlias = ProbeRequest
 
-@_typing.final
-class ProbeResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ProbeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     class _Result:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
 
-    class _ResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ProbeResponse._Result.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
+    class _ResultEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[ProbeResponse._Result.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
         RESULT_UNSPECIFIED: ProbeResponse._Result.ValueType  # 0
         RESULT_READY: ProbeResponse._Result.ValueType  # 1
         RESULT_EXPIRED: ProbeResponse._Result.ValueType  # 2
@@ -772,118 +727,105 @@ class ProbeResponse(_message.Message):
     RESULT_EXPIRED: ProbeResponse.Result.ValueType  # 2
     RESULT_UNKNOWN_RANK: ProbeResponse.Result.ValueType  # 3
 
-    RESULT_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
     result: Global___ProbeResponse.Result.ValueType
-    next_op_seq: _builtins.int
+    next_op_seq: builtins.int
     """The op that comes next on the called host."""
     def __init__(
         self,
         *,
         result: Global___ProbeResponse.Result.ValueType = ...,
-        next_op_seq: _builtins.int = ...,
+        next_op_seq: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_op_seq", b"next_op_seq", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_op_seq", b"next_op_seq", "result", b"result"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProbeResponse: _TypeAlias = ProbeResponse  # noqa: Y015
+Global___ProbeResponse: typing_extensions.TypeAlias = ProbeResponse
 
-@_typing.final
-class ActivateRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ActivateRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    op_seq: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    op_seq: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        op_seq: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        op_seq: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "op_seq", b"op_seq"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "op_seq", b"op_seq"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ActivateRequest: _TypeAlias = ActivateRequest  # noqa: Y015
+Global___ActivateRequest: typing_extensions.TypeAlias = ActivateRequest
 
-@_typing.final
-class ActivateResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ActivateResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STARTED_FIELD_NUMBER: _builtins.int
-    started: _builtins.bool
+    STARTED_FIELD_NUMBER: builtins.int
+    started: builtins.bool
     """False if the op had started before."""
     def __init__(
         self,
         *,
-        started: _builtins.bool = ...,
+        started: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["started", b"started"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ActivateResponse: _TypeAlias = ActivateResponse  # noqa: Y015
+Global___ActivateResponse: typing_extensions.TypeAlias = ActivateResponse
 
-@_typing.final
-class ReadOpsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReadOpsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    SINCE_NS_FIELD_NUMBER: _builtins.int
-    UNTIL_NS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    since_ns: _builtins.int
-    until_ns: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    SINCE_NS_FIELD_NUMBER: builtins.int
+    UNTIL_NS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    since_ns: builtins.int
+    until_ns: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        since_ns: _builtins.int = ...,
-        until_ns: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        since_ns: builtins.int = ...,
+        until_ns: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["generation", b"generation", "job", b"job", "since_ns", b"since_ns", "until_ns", b"until_ns"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReadOpsRequest: _TypeAlias = ReadOpsRequest  # noqa: Y015
+Global___ReadOpsRequest: typing_extensions.TypeAlias = ReadOpsRequest
 
-@_typing.final
-class ReadOpsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReadOpsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PART_FIELD_NUMBER: _builtins.int
-    NOW_NS_FIELD_NUMBER: _builtins.int
-    now_ns: _builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    NOW_NS_FIELD_NUMBER: builtins.int
+    now_ns: builtins.int
     """The called host's clock, nanoseconds since 1970, when it heard the call."""
-    @_builtins.property
-    def part(self) -> _records_pb2.JobLife: ...
+    @property
+    def part(self) -> ultima.v1.records_pb2.JobLife: ...
     def __init__(
         self,
         *,
-        part: _records_pb2.JobLife | None = ...,
-        now_ns: _builtins.int = ...,
+        part: ultima.v1.records_pb2.JobLife | None = ...,
+        now_ns: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ns", b"now_ns", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["part", b"part"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["now_ns", b"now_ns", "part", b"part"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReadOpsResponse: _TypeAlias = ReadOpsResponse  # noqa: Y015
+Global___ReadOpsResponse: typing_extensions.TypeAlias = ReadOpsResponse

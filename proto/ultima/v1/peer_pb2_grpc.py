@@ -6,7 +6,7 @@ import warnings
 
 from ultima.v1 import peer_pb2 as ultima_dot_v1_dot_peer__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in ultima/v1/peer_pb2_grpc.py depends on'
+        + f' but the generated code in ultima/v1/peer_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PeerServiceStub:
+class PeerServiceStub(object):
     """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
     without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
@@ -95,7 +95,7 @@ class PeerServiceStub:
                 _registered_method=True)
 
 
-class PeerServiceServicer:
+class PeerServiceServicer(object):
     """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
     without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
@@ -268,7 +268,7 @@ def add_PeerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PeerService:
+class PeerService(object):
     """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
     without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.

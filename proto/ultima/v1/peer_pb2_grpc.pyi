@@ -6,24 +6,18 @@ SPDX-License-Identifier: Apache-2.0
 What daemons say to one another. Rare and small: membership, connection ids, deaths.
 """
 
-from collections import abc as _abc
-from grpc import aio as _aio
-from ultima.v1 import peer_pb2 as _peer_pb2
-import abc as _abc_1
-import grpc as _grpc
-import sys
-import typing as _typing
+import abc
+import collections.abc
+import grpc
+import grpc.aio
+import typing
+import ultima.v1.peer_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
+_T = typing.TypeVar("_T")
 
-_T = _typing.TypeVar("_T")
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
@@ -35,11 +29,11 @@ class PeerServiceStub:
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> PeerServiceAsyncStub: ...
-    Register: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RegisterRequest, _peer_pb2.RegisterResponse]
+    @typing.overload
+    def __new__(cls, channel: grpc.Channel) -> PeerServiceStub: ...
+    @typing.overload
+    def __new__(cls, channel: grpc.aio.Channel) -> PeerServiceAsyncStub: ...
+    Register: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RegisterRequest, ultima.v1.peer_pb2.RegisterResponse]
     """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
     whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
     incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
@@ -47,65 +41,65 @@ class PeerServiceStub:
     names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
     DEADLINE_EXCEEDED: the message names the ranks that are missing.
     """
-    Restore: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]
+    Restore: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RestoreRequest, ultima.v1.peer_pb2.RestoreResponse]
     """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
     the job again. Idempotent, and without effect if the coordinator knows the job.
     """
-    Connect: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]
+    Connect: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ConnectRequest, ultima.v1.peer_pb2.ConnectResponse]
     """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
     on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
     connection. An offer older than the last one taken is refused. The same offer again changes nothing.
     FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
     """
-    Watch: _grpc.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]
+    Watch: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
     the stream is itself the news that the called daemon has died.
     """
-    ApplyOptions: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]
+    ApplyOptions: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ApplyOptionsRequest, ultima.v1.peer_pb2.ApplyOptionsResponse]
     """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
     options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
     a value.
     """
-    Probe: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]
+    Probe: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]
     """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
     rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
     called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
     asking twice, or giving up, changes nothing.
     """
-    Activate: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]
+    Activate: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ActivateRequest, ultima.v1.peer_pb2.ActivateResponse]
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
     next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
     """
-    ReadOps: _grpc.UnaryStreamMultiCallable[_peer_pb2.ReadOpsRequest, _peer_pb2.ReadOpsResponse]
+    ReadOps: grpc.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadOpsRequest, ultima.v1.peer_pb2.ReadOpsResponse]
     """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
     receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
     NOT_FOUND: nothing is recorded of that life.
     """
-    Hear: _grpc.UnaryUnaryMultiCallable[_peer_pb2.HearRequest, _peer_pb2.HearResponse]
+    Hear: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.HearRequest, ultima.v1.peer_pb2.HearResponse]
     """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
     answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
     NOT_FOUND: there is no such life of the job here. Read-only.
     """
-    Forming: _grpc.UnaryUnaryMultiCallable[_peer_pb2.FormingRequest, _peer_pb2.FormingResponse]
+    Forming: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.FormingRequest, ultima.v1.peer_pb2.FormingResponse]
     """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
     Read-only.
     """
-    Reach: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]
+    Reach: grpc.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReachRequest, ultima.v1.peer_pb2.ReachResponse]
     """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
     daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
     """
 
-@_typing.type_check_only
+@typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
     """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
     without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    Register: _aio.UnaryUnaryMultiCallable[_peer_pb2.RegisterRequest, _peer_pb2.RegisterResponse]  # type: ignore[assignment]
+    def __init__(self, channel: grpc.aio.Channel) -> None: ...
+    Register: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RegisterRequest, ultima.v1.peer_pb2.RegisterResponse]  # type: ignore[assignment]
     """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
     whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
     incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
@@ -113,68 +107,68 @@ class PeerServiceAsyncStub(PeerServiceStub):
     names rank, field and values); every rank that waits is told. ALREADY_EXISTS: the rank is alive on another host.
     DEADLINE_EXCEEDED: the message names the ranks that are missing.
     """
-    Restore: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestoreRequest, _peer_pb2.RestoreResponse]  # type: ignore[assignment]
+    Restore: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.RestoreRequest, ultima.v1.peer_pb2.RestoreResponse]  # type: ignore[assignment]
     """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
     the job again. Idempotent, and without effect if the coordinator knows the job.
     """
-    Connect: _aio.UnaryUnaryMultiCallable[_peer_pb2.ConnectRequest, _peer_pb2.ConnectResponse]  # type: ignore[assignment]
+    Connect: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ConnectRequest, ultima.v1.peer_pb2.ConnectResponse]  # type: ignore[assignment]
     """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
     on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
     makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
     connection. An offer older than the last one taken is refused. The same offer again changes nothing.
     FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
     """
-    Watch: _aio.UnaryStreamMultiCallable[_peer_pb2.WatchRequest, _peer_pb2.WatchResponse]  # type: ignore[assignment]
+    Watch: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.WatchRequest, ultima.v1.peer_pb2.WatchResponse]  # type: ignore[assignment]
     """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
     the stream is itself the news that the called daemon has died.
     """
-    ApplyOptions: _aio.UnaryUnaryMultiCallable[_peer_pb2.ApplyOptionsRequest, _peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
+    ApplyOptions: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ApplyOptionsRequest, ultima.v1.peer_pb2.ApplyOptionsResponse]  # type: ignore[assignment]
     """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
     options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
     a value.
     """
-    Probe: _aio.UnaryUnaryMultiCallable[_peer_pb2.ProbeRequest, _peer_pb2.ProbeResponse]  # type: ignore[assignment]
+    Probe: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ProbeRequest, ultima.v1.peer_pb2.ProbeResponse]  # type: ignore[assignment]
     """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
     rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
     called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
     asking twice, or giving up, changes nothing.
     """
-    Activate: _aio.UnaryUnaryMultiCallable[_peer_pb2.ActivateRequest, _peer_pb2.ActivateResponse]  # type: ignore[assignment]
+    Activate: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ActivateRequest, ultima.v1.peer_pb2.ActivateResponse]  # type: ignore[assignment]
     """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
     next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
     """
-    ReadOps: _aio.UnaryStreamMultiCallable[_peer_pb2.ReadOpsRequest, _peer_pb2.ReadOpsResponse]  # type: ignore[assignment]
+    ReadOps: grpc.aio.UnaryStreamMultiCallable[ultima.v1.peer_pb2.ReadOpsRequest, ultima.v1.peer_pb2.ReadOpsResponse]  # type: ignore[assignment]
     """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
     receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
     NOT_FOUND: nothing is recorded of that life.
     """
-    Hear: _aio.UnaryUnaryMultiCallable[_peer_pb2.HearRequest, _peer_pb2.HearResponse]  # type: ignore[assignment]
+    Hear: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.HearRequest, ultima.v1.peer_pb2.HearResponse]  # type: ignore[assignment]
     """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
     answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
     NOT_FOUND: there is no such life of the job here. Read-only.
     """
-    Forming: _aio.UnaryUnaryMultiCallable[_peer_pb2.FormingRequest, _peer_pb2.FormingResponse]  # type: ignore[assignment]
+    Forming: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.FormingRequest, ultima.v1.peer_pb2.FormingResponse]  # type: ignore[assignment]
     """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
     Read-only.
     """
-    Reach: _aio.UnaryUnaryMultiCallable[_peer_pb2.ReachRequest, _peer_pb2.ReachResponse]  # type: ignore[assignment]
+    Reach: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.peer_pb2.ReachRequest, ultima.v1.peer_pb2.ReachResponse]  # type: ignore[assignment]
     """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
     for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
     daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
     """
 
-class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
+class PeerServiceServicer(metaclass=abc.ABCMeta):
     """For other daemons, on TCP. Among daemons with certificates a caller is the node that its certificate names, and calls
     without one reach nothing here. PERMISSION_DENIED, of any call: the node has no host in the job, or not the one that
     the call speaks for; or the job has a secret that the call does not prove; or the rank is of another user.
     """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Register(
         self,
-        request: _peer_pb2.RegisterRequest,
+        request: ultima.v1.peer_pb2.RegisterRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.RegisterResponse, _abc.Awaitable[_peer_pb2.RegisterResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.RegisterResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.RegisterResponse]]:
         """Says to the coordinator of a job (the daemon of rank 0) that a rank has joined on the calling host. Returns the
         whole membership when all ranks of the job have registered. Idempotent: a rank may register again with a new
         incarnation of its host, and a job that is under way answers at once. The open call is the registration: a caller
@@ -183,22 +177,22 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         DEADLINE_EXCEEDED: the message names the ranks that are missing.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Restore(
         self,
-        request: _peer_pb2.RestoreRequest,
+        request: ultima.v1.peer_pb2.RestoreRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.RestoreResponse, _abc.Awaitable[_peer_pb2.RestoreResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.RestoreResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.RestoreResponse]]:
         """Tells a coordinator that was restarted what a job looks like that went on meanwhile, so that ranks can register for
         the job again. Idempotent, and without effect if the coordinator knows the job.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Connect(
         self,
-        request: _peer_pb2.ConnectRequest,
+        request: ultima.v1.peer_pb2.ConnectRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.ConnectResponse, _abc.Awaitable[_peer_pb2.ConnectResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.ConnectResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ConnectResponse]]:
         """Opens both directions between two hosts of a job. Each side names the connection ids that the other side must put
         on its packets, one per lane; the receiver of the packets chooses them. Of two hosts the one with the lower index
         makes the offers, so that offers cannot cross, and the other one asks for an offer. A newer offer replaces the
@@ -206,90 +200,90 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED_PRECONDITION: the call is for another host or for another life of this host, or the offer is void.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Watch(
         self,
-        request: _peer_pb2.WatchRequest,
+        request: ultima.v1.peer_pb2.WatchRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_peer_pb2.WatchResponse], _abc.AsyncIterator[_peer_pb2.WatchResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.WatchResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.WatchResponse]]:
         """Tells, for as long as both daemons live, what becomes of the called host in the jobs that both share. The end of
         the stream is itself the news that the called daemon has died.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ApplyOptions(
         self,
-        request: _peer_pb2.ApplyOptionsRequest,
+        request: ultima.v1.peer_pb2.ApplyOptionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.ApplyOptionsResponse, _abc.Awaitable[_peer_pb2.ApplyOptionsResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.ApplyOptionsResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ApplyOptionsResponse]]:
         """Tells the options that are in force in a job since an operator changed them. Idempotent: a host that has newer
         options keeps them. NOT_FOUND: there is no such life of the job here. INVALID_ARGUMENT: this host's engine refuses
         a value.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Probe(
         self,
-        request: _peer_pb2.ProbeRequest,
+        request: ultima.v1.peer_pb2.ProbeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.ProbeResponse, _abc.Awaitable[_peer_pb2.ProbeResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.ProbeResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ProbeResponse]]:
         """RNA's probe (SPEC 3a): asks whether a rank has a gradient for the op with this number. The answer comes when the
         rank has one; it is EXPIRED when that op has started or is past, and UNKNOWN_RANK when the rank is not alive on the
         called host. The caller's deadline bounds the wait. NOT_FOUND: there is no such life of the job here. Read-only:
         asking twice, or giving up, changes nothing.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Activate(
         self,
-        request: _peer_pb2.ActivateRequest,
+        request: ultima.v1.peer_pb2.ActivateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.ActivateResponse, _abc.Awaitable[_peer_pb2.ActivateResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.ActivateResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ActivateResponse]]:
         """Makes the called host the initiator of an op. Idempotent: an op starts once. FAILED_PRECONDITION: the op is not the
         next one there, or no rank there has given anything for it. NOT_FOUND: there is no such life of the job here.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReadOps(
         self,
-        request: _peer_pb2.ReadOpsRequest,
+        request: ultima.v1.peer_pb2.ReadOpsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_peer_pb2.ReadOpsResponse], _abc.AsyncIterator[_peer_pb2.ReadOpsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[ultima.v1.peer_pb2.ReadOpsResponse], collections.abc.AsyncIterator[ultima.v1.peer_pb2.ReadOpsResponse]]:
         """The ops of one life of a job that the called host has recorded, in parts; each part is a JobLife whose ops and
         receipts come after those of the part before. Only for the addresses of the job's hosts: PERMISSION_DENIED.
         NOT_FOUND: nothing is recorded of that life.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Hear(
         self,
-        request: _peer_pb2.HearRequest,
+        request: ultima.v1.peer_pb2.HearRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.HearResponse, _abc.Awaitable[_peer_pb2.HearResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.HearResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.HearResponse]]:
         """What the called host sends to the calling host of a job, and what of it it hears, by its engines' counters. Two
         answers beside the caller's own counts show whether UDP gets through, in which direction and on which port.
         NOT_FOUND: there is no such life of the job here. Read-only.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Forming(
         self,
-        request: _peer_pb2.FormingRequest,
+        request: ultima.v1.peer_pb2.FormingRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.FormingResponse, _abc.Awaitable[_peer_pb2.FormingResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.FormingResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.FormingResponse]]:
         """Which ranks of a job that forms wait at the called coordinator. NOT_FOUND: no job of this name forms there.
         Read-only.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Reach(
         self,
-        request: _peer_pb2.ReachRequest,
+        request: ultima.v1.peer_pb2.ReachRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.ReachResponse, _abc.Awaitable[_peer_pb2.ReachResponse]]:
+    ) -> typing.Union[ultima.v1.peer_pb2.ReachResponse, collections.abc.Awaitable[ultima.v1.peer_pb2.ReachResponse]]:
         """For `ultima doctor`: sends a few datagrams that belong to no job from this host's engines to the caller's, if it asks
         for them, at the address that the call comes from; and tells how many such datagrams have come here, and what this
         daemon is. RESOURCE_EXHAUSTED: the caller has had as much as a node may have in a time.
         """
 
-def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

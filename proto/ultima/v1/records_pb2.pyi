@@ -6,396 +6,384 @@ SPDX-License-Identifier: Apache-2.0
 What daemons have recorded of ops, for operators and for each other.
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from ultima.v1 import types_pb2 as _types_pb2
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
+import ultima.v1.types_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class OpReceipt(_message.Message):
+@typing.final
+class OpReceipt(google.protobuf.message.Message):
     """One host's account of an op, with the names, units and numbers of struct ut_receipt in
     transport_c/core/base/receipt.h.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    SELF_FIELD_NUMBER: _builtins.int
-    CULPRIT_FIELD_NUMBER: _builtins.int
-    STAGE_END_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
-    HADAMARD_FIELD_NUMBER: _builtins.int
-    INCAST_FIELD_NUMBER: _builtins.int
-    WEIGHT_MIN_FIELD_NUMBER: _builtins.int
-    VALUE_HERE_FIELD_NUMBER: _builtins.int
-    VALUE_THERE_FIELD_NUMBER: _builtins.int
-    FULL_MASK_FIELD_NUMBER: _builtins.int
-    ANY_MASK_FIELD_NUMBER: _builtins.int
-    BYTES_EXPECTED_FIELD_NUMBER: _builtins.int
-    BYTES_USED_FIELD_NUMBER: _builtins.int
-    BYTES_MISSING_FIELD_NUMBER: _builtins.int
-    BYTES_REPAIRED_FIELD_NUMBER: _builtins.int
-    BYTES_DUPLICATE_FIELD_NUMBER: _builtins.int
-    NONFINITE_FIELD_NUMBER: _builtins.int
-    ELAPSED_NS_FIELD_NUMBER: _builtins.int
-    STAGE_NS_FIELD_NUMBER: _builtins.int
-    DROPS_HOST_FIELD_NUMBER: _builtins.int
-    T_B_US_FIELD_NUMBER: _builtins.int
-    T_C_US_FIELD_NUMBER: _builtins.int
-    AGREED_SEQ_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    DIFFER_MASK_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    PEER_FIELD_NUMBER: _builtins.int
-    DEADLINE_NS_FIELD_NUMBER: _builtins.int
-    CALL_SEQ_FIELD_NUMBER: _builtins.int
-    WAITED_NS_FIELD_NUMBER: _builtins.int
-    INITIATOR_FIELD_NUMBER: _builtins.int
-    INCLUDED_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
-    ETA_FIELD_NUMBER: _builtins.int
-    OWNERS_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    EXACT_FIELD_NUMBER: _builtins.int
-    UNUSED_MASK_FIELD_NUMBER: _builtins.int
-    LATE_MASK_FIELD_NUMBER: _builtins.int
-    BYTES_REDUNDANT_FIELD_NUMBER: _builtins.int
-    RESIDUAL_SQUARED_FIELD_NUMBER: _builtins.int
-    WIRE_SENT_FIELD_NUMBER: _builtins.int
-    WIRE_RECEIVED_FIELD_NUMBER: _builtins.int
-    VALUES_FIELD_NUMBER: _builtins.int
-    LACKS_FIELD_NUMBER: _builtins.int
-    PORTION_FIELD_NUMBER: _builtins.int
-    op_seq: _builtins.int
-    status: _builtins.int
-    error: _builtins.int
-    self: _builtins.int
-    culprit: _builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    SELF_FIELD_NUMBER: builtins.int
+    CULPRIT_FIELD_NUMBER: builtins.int
+    STAGE_END_FIELD_NUMBER: builtins.int
+    FIELD_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    HADAMARD_FIELD_NUMBER: builtins.int
+    INCAST_FIELD_NUMBER: builtins.int
+    WEIGHT_MIN_FIELD_NUMBER: builtins.int
+    VALUE_HERE_FIELD_NUMBER: builtins.int
+    VALUE_THERE_FIELD_NUMBER: builtins.int
+    FULL_MASK_FIELD_NUMBER: builtins.int
+    ANY_MASK_FIELD_NUMBER: builtins.int
+    BYTES_EXPECTED_FIELD_NUMBER: builtins.int
+    BYTES_USED_FIELD_NUMBER: builtins.int
+    BYTES_MISSING_FIELD_NUMBER: builtins.int
+    BYTES_REPAIRED_FIELD_NUMBER: builtins.int
+    BYTES_DUPLICATE_FIELD_NUMBER: builtins.int
+    NONFINITE_FIELD_NUMBER: builtins.int
+    ELAPSED_NS_FIELD_NUMBER: builtins.int
+    STAGE_NS_FIELD_NUMBER: builtins.int
+    DROPS_HOST_FIELD_NUMBER: builtins.int
+    T_B_US_FIELD_NUMBER: builtins.int
+    T_C_US_FIELD_NUMBER: builtins.int
+    AGREED_SEQ_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    DIFFER_MASK_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    PEER_FIELD_NUMBER: builtins.int
+    DEADLINE_NS_FIELD_NUMBER: builtins.int
+    CALL_SEQ_FIELD_NUMBER: builtins.int
+    WAITED_NS_FIELD_NUMBER: builtins.int
+    INITIATOR_FIELD_NUMBER: builtins.int
+    INCLUDED_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    ETA_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    EXACT_FIELD_NUMBER: builtins.int
+    UNUSED_MASK_FIELD_NUMBER: builtins.int
+    LATE_MASK_FIELD_NUMBER: builtins.int
+    BYTES_REDUNDANT_FIELD_NUMBER: builtins.int
+    RESIDUAL_SQUARED_FIELD_NUMBER: builtins.int
+    WIRE_SENT_FIELD_NUMBER: builtins.int
+    WIRE_RECEIVED_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    LACKS_FIELD_NUMBER: builtins.int
+    PORTION_FIELD_NUMBER: builtins.int
+    op_seq: builtins.int
+    status: builtins.int
+    error: builtins.int
+    self: builtins.int
+    culprit: builtins.int
     """65535 for nobody."""
-    field: _builtins.int
-    trouble: _builtins.int
-    hadamard: _builtins.int
-    incast: _builtins.int
-    weight_min: _builtins.int
-    value_here: _builtins.int
-    value_there: _builtins.int
-    full_mask: _builtins.int
-    any_mask: _builtins.int
-    bytes_expected: _builtins.int
-    bytes_used: _builtins.int
-    bytes_missing: _builtins.int
-    bytes_repaired: _builtins.int
-    bytes_duplicate: _builtins.int
-    nonfinite: _builtins.int
-    elapsed_ns: _builtins.int
-    drops_host: _builtins.int
-    t_b_us: _builtins.int
-    agreed_seq: _builtins.int
-    digest: _builtins.int
-    differ_mask: _builtins.int
-    hosts: _builtins.int
-    deadline_ns: _builtins.int
+    field: builtins.int
+    trouble: builtins.int
+    hadamard: builtins.int
+    incast: builtins.int
+    weight_min: builtins.int
+    value_here: builtins.int
+    value_there: builtins.int
+    full_mask: builtins.int
+    any_mask: builtins.int
+    bytes_expected: builtins.int
+    bytes_used: builtins.int
+    bytes_missing: builtins.int
+    bytes_repaired: builtins.int
+    bytes_duplicate: builtins.int
+    nonfinite: builtins.int
+    elapsed_ns: builtins.int
+    drops_host: builtins.int
+    t_b_us: builtins.int
+    agreed_seq: builtins.int
+    digest: builtins.int
+    differ_mask: builtins.int
+    hosts: builtins.int
+    deadline_ns: builtins.int
     """0 for none."""
-    call_seq: _builtins.int
-    waited_ns: _builtins.int
+    call_seq: builtins.int
+    waited_ns: builtins.int
     """Partial jobs."""
-    initiator: _builtins.int
+    initiator: builtins.int
     """Index of the host; 65535 if none is known."""
-    included: _builtins.int
-    policy: _builtins.int
+    included: builtins.int
+    policy: builtins.int
     """Number of the Policy of types.proto."""
-    eta: _builtins.int
-    owners: _builtins.int
+    eta: builtins.int
+    owners: builtins.int
     """Mask of the hosts among which the bucket was cut."""
-    step: _builtins.int
+    step: builtins.int
     """Coded jobs. The step that the op was for; whether its sum is exact (1) or not (2); masks of the hosts that gave
     without need, and of those that gave nothing in time; bytes that came without need; the square of the residual.
     """
-    exact: _builtins.int
-    unused_mask: _builtins.int
-    late_mask: _builtins.int
-    bytes_redundant: _builtins.int
-    residual_squared: _builtins.float
-    wire_sent: _builtins.int
+    exact: builtins.int
+    unused_mask: builtins.int
+    late_mask: builtins.int
+    bytes_redundant: builtins.int
+    residual_squared: builtins.float
+    wire_sent: builtins.int
     """Payload that the host sent and received of the op; values that its ranks gave to a sparse op."""
-    wire_received: _builtins.int
-    values: _builtins.int
-    lacks: _builtins.int
+    wire_received: builtins.int
+    values: builtins.int
+    lacks: builtins.int
     """1: the sum of a sparse op lacks something that this host gave"""
-    portion: _builtins.int
+    portion: builtins.int
     """Of an op that was split over n lanes: 16 n; else 0. The numbers above are of all its portions together."""
-    @_builtins.property
-    def stage_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def stage_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def t_c_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def peer(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceiptPeer]:
+    @property
+    def stage_end(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def stage_ns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def t_c_us(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def peer(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpReceiptPeer]:
         """By host index."""
 
     def __init__(
         self_,  # pyright: ignore[reportSelfClsParameterName]
         *,
-        op_seq: _builtins.int = ...,
-        status: _builtins.int = ...,
-        error: _builtins.int = ...,
-        self: _builtins.int = ...,
-        culprit: _builtins.int = ...,
-        stage_end: _abc.Iterable[_builtins.int] | None = ...,
-        field: _builtins.int = ...,
-        trouble: _builtins.int = ...,
-        hadamard: _builtins.int = ...,
-        incast: _builtins.int = ...,
-        weight_min: _builtins.int = ...,
-        value_here: _builtins.int = ...,
-        value_there: _builtins.int = ...,
-        full_mask: _builtins.int = ...,
-        any_mask: _builtins.int = ...,
-        bytes_expected: _builtins.int = ...,
-        bytes_used: _builtins.int = ...,
-        bytes_missing: _builtins.int = ...,
-        bytes_repaired: _builtins.int = ...,
-        bytes_duplicate: _builtins.int = ...,
-        nonfinite: _builtins.int = ...,
-        elapsed_ns: _builtins.int = ...,
-        stage_ns: _abc.Iterable[_builtins.int] | None = ...,
-        drops_host: _builtins.int = ...,
-        t_b_us: _builtins.int = ...,
-        t_c_us: _abc.Iterable[_builtins.int] | None = ...,
-        agreed_seq: _builtins.int = ...,
-        digest: _builtins.int = ...,
-        differ_mask: _builtins.int = ...,
-        hosts: _builtins.int = ...,
-        peer: _abc.Iterable[Global___OpReceiptPeer] | None = ...,
-        deadline_ns: _builtins.int = ...,
-        call_seq: _builtins.int = ...,
-        waited_ns: _builtins.int = ...,
-        initiator: _builtins.int = ...,
-        included: _builtins.int = ...,
-        policy: _builtins.int = ...,
-        eta: _builtins.int = ...,
-        owners: _builtins.int = ...,
-        step: _builtins.int = ...,
-        exact: _builtins.int = ...,
-        unused_mask: _builtins.int = ...,
-        late_mask: _builtins.int = ...,
-        bytes_redundant: _builtins.int = ...,
-        residual_squared: _builtins.float = ...,
-        wire_sent: _builtins.int = ...,
-        wire_received: _builtins.int = ...,
-        values: _builtins.int = ...,
-        lacks: _builtins.int = ...,
-        portion: _builtins.int = ...,
+        op_seq: builtins.int = ...,
+        status: builtins.int = ...,
+        error: builtins.int = ...,
+        self: builtins.int = ...,
+        culprit: builtins.int = ...,
+        stage_end: collections.abc.Iterable[builtins.int] | None = ...,
+        field: builtins.int = ...,
+        trouble: builtins.int = ...,
+        hadamard: builtins.int = ...,
+        incast: builtins.int = ...,
+        weight_min: builtins.int = ...,
+        value_here: builtins.int = ...,
+        value_there: builtins.int = ...,
+        full_mask: builtins.int = ...,
+        any_mask: builtins.int = ...,
+        bytes_expected: builtins.int = ...,
+        bytes_used: builtins.int = ...,
+        bytes_missing: builtins.int = ...,
+        bytes_repaired: builtins.int = ...,
+        bytes_duplicate: builtins.int = ...,
+        nonfinite: builtins.int = ...,
+        elapsed_ns: builtins.int = ...,
+        stage_ns: collections.abc.Iterable[builtins.int] | None = ...,
+        drops_host: builtins.int = ...,
+        t_b_us: builtins.int = ...,
+        t_c_us: collections.abc.Iterable[builtins.int] | None = ...,
+        agreed_seq: builtins.int = ...,
+        digest: builtins.int = ...,
+        differ_mask: builtins.int = ...,
+        hosts: builtins.int = ...,
+        peer: collections.abc.Iterable[Global___OpReceiptPeer] | None = ...,
+        deadline_ns: builtins.int = ...,
+        call_seq: builtins.int = ...,
+        waited_ns: builtins.int = ...,
+        initiator: builtins.int = ...,
+        included: builtins.int = ...,
+        policy: builtins.int = ...,
+        eta: builtins.int = ...,
+        owners: builtins.int = ...,
+        step: builtins.int = ...,
+        exact: builtins.int = ...,
+        unused_mask: builtins.int = ...,
+        late_mask: builtins.int = ...,
+        bytes_redundant: builtins.int = ...,
+        residual_squared: builtins.float = ...,
+        wire_sent: builtins.int = ...,
+        wire_received: builtins.int = ...,
+        values: builtins.int = ...,
+        lacks: builtins.int = ...,
+        portion: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["agreed_seq", b"agreed_seq", "any_mask", b"any_mask", "bytes_duplicate", b"bytes_duplicate", "bytes_expected", b"bytes_expected", "bytes_missing", b"bytes_missing", "bytes_redundant", b"bytes_redundant", "bytes_repaired", b"bytes_repaired", "bytes_used", b"bytes_used", "call_seq", b"call_seq", "culprit", b"culprit", "deadline_ns", b"deadline_ns", "differ_mask", b"differ_mask", "digest", b"digest", "drops_host", b"drops_host", "elapsed_ns", b"elapsed_ns", "error", b"error", "eta", b"eta", "exact", b"exact", "field", b"field", "full_mask", b"full_mask", "hadamard", b"hadamard", "hosts", b"hosts", "incast", b"incast", "included", b"included", "initiator", b"initiator", "lacks", b"lacks", "late_mask", b"late_mask", "nonfinite", b"nonfinite", "op_seq", b"op_seq", "owners", b"owners", "peer", b"peer", "policy", b"policy", "portion", b"portion", "residual_squared", b"residual_squared", "self", b"self", "stage_end", b"stage_end", "stage_ns", b"stage_ns", "status", b"status", "step", b"step", "t_b_us", b"t_b_us", "t_c_us", b"t_c_us", "trouble", b"trouble", "unused_mask", b"unused_mask", "value_here", b"value_here", "value_there", b"value_there", "values", b"values", "waited_ns", b"waited_ns", "weight_min", b"weight_min", "wire_received", b"wire_received", "wire_sent", b"wire_sent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpReceipt: _TypeAlias = OpReceipt  # noqa: Y015
+Global___OpReceipt: typing_extensions.TypeAlias = OpReceipt
 
-@_typing.final
-class OpReceiptPeer(_message.Message):
+@typing.final
+class OpReceiptPeer(google.protobuf.message.Message):
     """Struct ut_receipt_peer."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPECTED_FIELD_NUMBER: _builtins.int
-    MISSING_FIELD_NUMBER: _builtins.int
-    WEIGHT_FIELD_NUMBER: _builtins.int
-    WHY_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
-    FIRST_US_FIELD_NUMBER: _builtins.int
-    LAST_US_FIELD_NUMBER: _builtins.int
-    OPENED_US_FIELD_NUMBER: _builtins.int
-    QUIET_US_FIELD_NUMBER: _builtins.int
-    DELAY_US_FIELD_NUMBER: _builtins.int
-    REPAIRED_FIELD_NUMBER: _builtins.int
-    LOST_FIELD_NUMBER: _builtins.int
-    DROPS_FIELD_NUMBER: _builtins.int
-    FRESH_FIELD_NUMBER: _builtins.int
-    STALE_FIELD_NUMBER: _builtins.int
-    OLDEST_STEP_FIELD_NUMBER: _builtins.int
-    GONE_FIELD_NUMBER: _builtins.int
-    LATE_FIELD_NUMBER: _builtins.int
-    weight: _builtins.int
-    why: _builtins.int
-    trouble: _builtins.int
-    first_us: _builtins.int
-    last_us: _builtins.int
-    opened_us: _builtins.int
-    quiet_us: _builtins.int
-    delay_us: _builtins.int
-    repaired: _builtins.int
-    lost: _builtins.int
-    drops: _builtins.int
-    fresh: _builtins.int
+    EXPECTED_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    FIRST_US_FIELD_NUMBER: builtins.int
+    LAST_US_FIELD_NUMBER: builtins.int
+    OPENED_US_FIELD_NUMBER: builtins.int
+    QUIET_US_FIELD_NUMBER: builtins.int
+    DELAY_US_FIELD_NUMBER: builtins.int
+    REPAIRED_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
+    DROPS_FIELD_NUMBER: builtins.int
+    FRESH_FIELD_NUMBER: builtins.int
+    STALE_FIELD_NUMBER: builtins.int
+    OLDEST_STEP_FIELD_NUMBER: builtins.int
+    GONE_FIELD_NUMBER: builtins.int
+    LATE_FIELD_NUMBER: builtins.int
+    weight: builtins.int
+    why: builtins.int
+    trouble: builtins.int
+    first_us: builtins.int
+    last_us: builtins.int
+    opened_us: builtins.int
+    quiet_us: builtins.int
+    delay_us: builtins.int
+    repaired: builtins.int
+    lost: builtins.int
+    drops: builtins.int
+    fresh: builtins.int
     """The host's ranks that are in the op, a bit per local rank; 0 if that is not known. Partial jobs: the fresh ones."""
-    stale: _builtins.int
+    stale: builtins.int
     """Partial jobs."""
-    oldest_step: _builtins.int
-    gone: _builtins.int
+    oldest_step: builtins.int
+    gone: builtins.int
     """Other jobs: the host's ranks that are not in the op, because they have left or died, or had not called in time."""
-    late: _builtins.int
-    @_builtins.property
-    def expected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    late: builtins.int
+    @property
+    def expected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
         self,
         *,
-        expected: _abc.Iterable[_builtins.int] | None = ...,
-        missing: _abc.Iterable[_builtins.int] | None = ...,
-        weight: _builtins.int = ...,
-        why: _builtins.int = ...,
-        trouble: _builtins.int = ...,
-        first_us: _builtins.int = ...,
-        last_us: _builtins.int = ...,
-        opened_us: _builtins.int = ...,
-        quiet_us: _builtins.int = ...,
-        delay_us: _builtins.int = ...,
-        repaired: _builtins.int = ...,
-        lost: _builtins.int = ...,
-        drops: _builtins.int = ...,
-        fresh: _builtins.int = ...,
-        stale: _builtins.int = ...,
-        oldest_step: _builtins.int = ...,
-        gone: _builtins.int = ...,
-        late: _builtins.int = ...,
+        expected: collections.abc.Iterable[builtins.int] | None = ...,
+        missing: collections.abc.Iterable[builtins.int] | None = ...,
+        weight: builtins.int = ...,
+        why: builtins.int = ...,
+        trouble: builtins.int = ...,
+        first_us: builtins.int = ...,
+        last_us: builtins.int = ...,
+        opened_us: builtins.int = ...,
+        quiet_us: builtins.int = ...,
+        delay_us: builtins.int = ...,
+        repaired: builtins.int = ...,
+        lost: builtins.int = ...,
+        drops: builtins.int = ...,
+        fresh: builtins.int = ...,
+        stale: builtins.int = ...,
+        oldest_step: builtins.int = ...,
+        gone: builtins.int = ...,
+        late: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "gone", b"gone", "last_us", b"last_us", "late", b"late", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay_us", b"delay_us", "drops", b"drops", "expected", b"expected", "first_us", b"first_us", "fresh", b"fresh", "gone", b"gone", "last_us", b"last_us", "late", b"late", "lost", b"lost", "missing", b"missing", "oldest_step", b"oldest_step", "opened_us", b"opened_us", "quiet_us", b"quiet_us", "repaired", b"repaired", "stale", b"stale", "trouble", b"trouble", "weight", b"weight", "why", b"why"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpReceiptPeer: _TypeAlias = OpReceiptPeer  # noqa: Y015
+Global___OpReceiptPeer: typing_extensions.TypeAlias = OpReceiptPeer
 
-@_typing.final
-class JobLife(_message.Message):
+@typing.final
+class JobLife(google.protobuf.message.Message):
     """One life of a job on the answering host."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    HOST_INDEX_FIELD_NUMBER: _builtins.int
-    RUNNING_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
-    OPS_FIELD_NUMBER: _builtins.int
-    RECEIPTS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    CLOCK_OFFSET_NS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    generation: _builtins.int
-    world_size: _builtins.int
-    host_index: _builtins.int
-    running: _builtins.bool
-    lanes: _builtins.int
-    clock_offset_ns: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    RUNNING_FIELD_NUMBER: builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    OPS_FIELD_NUMBER: builtins.int
+    RECEIPTS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    CLOCK_OFFSET_NS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    generation: builtins.int
+    world_size: builtins.int
+    host_index: builtins.int
+    running: builtins.bool
+    lanes: builtins.int
+    clock_offset_ns: builtins.int
     """The clock of the answering host less that of the one that was asked, in nanoseconds; within half a round trip."""
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]: ...
-    @_builtins.property
-    def ops(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpRecord]:
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]: ...
+    @property
+    def ops(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpRecord]:
         """Oldest first."""
 
-    @_builtins.property
-    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpReceipt]:
+    @property
+    def receipts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpReceipt]:
         """Of some of them, with times."""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        generation: _builtins.int = ...,
-        world_size: _builtins.int = ...,
-        host_index: _builtins.int = ...,
-        running: _builtins.bool = ...,
-        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        ops: _abc.Iterable[Global___OpRecord] | None = ...,
-        receipts: _abc.Iterable[Global___OpReceipt] | None = ...,
-        lanes: _builtins.int = ...,
-        clock_offset_ns: _builtins.int = ...,
+        job: builtins.str = ...,
+        generation: builtins.int = ...,
+        world_size: builtins.int = ...,
+        host_index: builtins.int = ...,
+        running: builtins.bool = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
+        ops: collections.abc.Iterable[Global___OpRecord] | None = ...,
+        receipts: collections.abc.Iterable[Global___OpReceipt] | None = ...,
+        lanes: builtins.int = ...,
+        clock_offset_ns: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset_ns", b"clock_offset_ns", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "ops", b"ops", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["clock_offset_ns", b"clock_offset_ns", "generation", b"generation", "host_index", b"host_index", "hosts", b"hosts", "job", b"job", "lanes", b"lanes", "ops", b"ops", "receipts", b"receipts", "running", b"running", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobLife: _TypeAlias = JobLife  # noqa: Y015
+Global___JobLife: typing_extensions.TypeAlias = JobLife
 
-@_typing.final
-class OpRecord(_message.Message):
+@typing.final
+class OpRecord(google.protobuf.message.Message):
     """One op, as it ended on the answering host."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OP_SEQ_FIELD_NUMBER: _builtins.int
-    ENDED_NS_FIELD_NUMBER: _builtins.int
-    ENDED_MONOTONIC_NS_FIELD_NUMBER: _builtins.int
-    ELAPSED_NS_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    CULPRIT_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
-    BYTES_MISSING_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_FIELD_NUMBER: _builtins.int
-    COLLECTIVE_FIELD_NUMBER: _builtins.int
-    DTYPE_FIELD_NUMBER: _builtins.int
-    OP_FIELD_NUMBER: _builtins.int
-    op_seq: _builtins.int
-    ended_ns: _builtins.int
+    OP_SEQ_FIELD_NUMBER: builtins.int
+    ENDED_NS_FIELD_NUMBER: builtins.int
+    ENDED_MONOTONIC_NS_FIELD_NUMBER: builtins.int
+    ELAPSED_NS_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    CULPRIT_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    BYTES_MISSING_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_FIELD_NUMBER: builtins.int
+    COLLECTIVE_FIELD_NUMBER: builtins.int
+    DTYPE_FIELD_NUMBER: builtins.int
+    OP_FIELD_NUMBER: builtins.int
+    op_seq: builtins.int
+    ended_ns: builtins.int
     """When the daemon heard of its end: nanoseconds since 1970, and by CLOCK_MONOTONIC."""
-    ended_monotonic_ns: _builtins.int
-    elapsed_ns: _builtins.int
-    status: _builtins.int
+    ended_monotonic_ns: builtins.int
+    elapsed_ns: builtins.int
+    status: builtins.int
     """Numbers as in OpReceipt."""
-    culprit: _builtins.int
-    trouble: _builtins.int
-    bytes_missing: _builtins.int
-    bucket_bytes: _builtins.int
+    culprit: builtins.int
+    trouble: builtins.int
+    bytes_missing: builtins.int
+    bucket_bytes: builtins.int
     """Size of the bucket; and the numbers of its collective, type of element and reduction in core/base."""
-    collective: _builtins.int
-    dtype: _builtins.int
-    op: _builtins.int
+    collective: builtins.int
+    dtype: builtins.int
+    op: builtins.int
     def __init__(
         self,
         *,
-        op_seq: _builtins.int = ...,
-        ended_ns: _builtins.int = ...,
-        ended_monotonic_ns: _builtins.int = ...,
-        elapsed_ns: _builtins.int = ...,
-        status: _builtins.int = ...,
-        culprit: _builtins.int = ...,
-        trouble: _builtins.int = ...,
-        bytes_missing: _builtins.int = ...,
-        bucket_bytes: _builtins.int = ...,
-        collective: _builtins.int = ...,
-        dtype: _builtins.int = ...,
-        op: _builtins.int = ...,
+        op_seq: builtins.int = ...,
+        ended_ns: builtins.int = ...,
+        ended_monotonic_ns: builtins.int = ...,
+        elapsed_ns: builtins.int = ...,
+        status: builtins.int = ...,
+        culprit: builtins.int = ...,
+        trouble: builtins.int = ...,
+        bytes_missing: builtins.int = ...,
+        bucket_bytes: builtins.int = ...,
+        collective: builtins.int = ...,
+        dtype: builtins.int = ...,
+        op: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes", b"bucket_bytes", "bytes_missing", b"bytes_missing", "collective", b"collective", "culprit", b"culprit", "dtype", b"dtype", "elapsed_ns", b"elapsed_ns", "ended_monotonic_ns", b"ended_monotonic_ns", "ended_ns", b"ended_ns", "op", b"op", "op_seq", b"op_seq", "status", b"status", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes", b"bucket_bytes", "bytes_missing", b"bytes_missing", "collective", b"collective", "culprit", b"culprit", "dtype", b"dtype", "elapsed_ns", b"elapsed_ns", "ended_monotonic_ns", b"ended_monotonic_ns", "ended_ns", b"ended_ns", "op", b"op", "op_seq", b"op_seq", "status", b"status", "trouble", b"trouble"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpRecord: _TypeAlias = OpRecord  # noqa: Y015
+Global___OpRecord: typing_extensions.TypeAlias = OpRecord

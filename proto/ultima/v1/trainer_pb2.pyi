@@ -6,69 +6,69 @@ SPDX-License-Identifier: Apache-2.0
 What a trainer says to the daemon on its own host. Tensor bytes never travel here: they lie in shared memory.
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from ultima.v1 import types_pb2 as _types_pb2
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
+import ultima.v1.types_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class JoinJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class JoinJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TICKET_FIELD_NUMBER: _builtins.int
-    JOB_FIELD_NUMBER: _builtins.int
-    RANK_FIELD_NUMBER: _builtins.int
-    WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    RENDEZVOUS_FIELD_NUMBER: _builtins.int
-    RANK_ADDRESSES_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    RATE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    SECRET_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    ticket: _builtins.str
+    TICKET_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    RENDEZVOUS_FIELD_NUMBER: builtins.int
+    RANK_ADDRESSES_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    RATE_BYTES_PER_S_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    ticket: builtins.str
     """A ticket from the attach socket; good for one call."""
-    job: _builtins.str
+    job: builtins.str
     """Name of the job, the same on all ranks: 1 to 128 printable characters."""
-    rank: _builtins.int
+    rank: builtins.int
     """This trainer's rank, 0 <= rank < world_size."""
-    world_size: _builtins.int
+    world_size: builtins.int
     """Ranks in the job, 1 to 1024."""
-    rendezvous: _builtins.str
+    rendezvous: builtins.str
     """Where the daemon of rank 0 listens for its peers: "host:port", "[v6]:port", or empty when all ranks are on this
     host.
     """
-    bucket_bytes_max: _builtins.int
+    bucket_bytes_max: builtins.int
     """Largest bucket that the trainer will reduce, in bytes. 0 takes what fits the trainer's arena, 128 MiB at most, or
     the daemon's limit if that is less.
     """
-    rate_bytes_per_s: _builtins.int
+    rate_bytes_per_s: builtins.int
     """The job's share of the link in bytes per second; 0 takes the daemon's default for a job."""
-    secret: _builtins.bytes
+    secret: builtins.bytes
     """The job's secret, 32 bytes, the same on all ranks; empty for none. FAILED_PRECONDITION: the daemon speaks to its
     peers without authentication, where a secret would protect nothing.
     """
-    next_op_seq: _builtins.int
+    next_op_seq: builtins.int
     """Of a rank that comes back because its daemon was told to stop: the op that it calls next. It takes part in that op if
     the other ranks still wait for it there.
     """
-    @_builtins.property
-    def rank_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def rank_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Instead of a rendezvous: one "address:port" of a daemon per rank, in order of rank. Empty, or world_size entries."""
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """The same on all ranks of the job. A rank that comes back into a job names the options that it named at first, and
         gets those that are in force now.
         """
@@ -76,116 +76,107 @@ class JoinJobRequest(_message.Message):
     def __init__(
         self,
         *,
-        ticket: _builtins.str = ...,
-        job: _builtins.str = ...,
-        rank: _builtins.int = ...,
-        world_size: _builtins.int = ...,
-        rendezvous: _builtins.str = ...,
-        rank_addresses: _abc.Iterable[_builtins.str] | None = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        rate_bytes_per_s: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        secret: _builtins.bytes = ...,
-        next_op_seq: _builtins.int | None = ...,
+        ticket: builtins.str = ...,
+        job: builtins.str = ...,
+        rank: builtins.int = ...,
+        world_size: builtins.int = ...,
+        rendezvous: builtins.str = ...,
+        rank_addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        bucket_bytes_max: builtins.int = ...,
+        rate_bytes_per_s: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        secret: builtins.bytes = ...,
+        next_op_seq: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "next_op_seq", b"next_op_seq", "options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq", "bucket_bytes_max", b"bucket_bytes_max", "job", b"job", "next_op_seq", b"next_op_seq", "options", b"options", "rank", b"rank", "rank_addresses", b"rank_addresses", "rate_bytes_per_s", b"rate_bytes_per_s", "rendezvous", b"rendezvous", "secret", b"secret", "ticket", b"ticket", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__next_op_seq: _TypeAlias = _typing.Literal["next_op_seq"]  # noqa: Y015
-    _WhichOneofArgType__next_op_seq: _TypeAlias = _typing.Literal["_next_op_seq", b"_next_op_seq"]  # noqa: Y015
+    _WhichOneofReturnType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["next_op_seq"]
+    _WhichOneofArgType__next_op_seq: typing_extensions.TypeAlias = typing.Literal["_next_op_seq", b"_next_op_seq"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_op_seq) -> _WhichOneofReturnType__next_op_seq | None: ...
 
-Global___JoinJobRequest: _TypeAlias = JoinJobRequest  # noqa: Y015
+Global___JoinJobRequest: typing_extensions.TypeAlias = JoinJobRequest
 
-@_typing.final
-class JoinJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class JoinJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    HOSTS_FIELD_NUMBER: _builtins.int
-    HOST_INDEX_FIELD_NUMBER: _builtins.int
-    NEXT_OP_SEQ_FIELD_NUMBER: _builtins.int
-    SESSION_FIELD_NUMBER: _builtins.int
-    BUCKET_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    PORTIONS_FIELD_NUMBER: _builtins.int
-    host_index: _builtins.int
+    HOSTS_FIELD_NUMBER: builtins.int
+    HOST_INDEX_FIELD_NUMBER: builtins.int
+    NEXT_OP_SEQ_FIELD_NUMBER: builtins.int
+    SESSION_FIELD_NUMBER: builtins.int
+    BUCKET_BYTES_MAX_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    PORTIONS_FIELD_NUMBER: builtins.int
+    host_index: builtins.int
     """Index of the host that the caller is on."""
-    next_op_seq: _builtins.int
+    next_op_seq: builtins.int
     """Number of the caller's first op: 0, or more when it joins a job under way."""
-    session: _builtins.int
+    session: builtins.int
     """The daemon's number of the session, as it appears in status and logs."""
-    bucket_bytes_max: _builtins.int
+    bucket_bytes_max: builtins.int
     """Largest bucket of the job in bytes."""
-    lanes: _builtins.int
+    lanes: builtins.int
     """Lanes of the job: op s goes into the rings of lane s mod lanes, under the number s / lanes."""
-    portions: _builtins.int
+    portions: builtins.int
     """Into how many portions the ranks split a large op: 1, or one for each lane. The first of them has a number that is a
     multiple of theirs, and next_op_seq is one too. 0 stands for 1.
     """
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Host]:
+    @property
+    def hosts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[ultima.v1.types_pb2.Host]:
         """All hosts of the job, in order of their index."""
 
-    @_builtins.property
-    def options(self) -> _types_pb2.JobOptions:
+    @property
+    def options(self) -> ultima.v1.types_pb2.JobOptions:
         """Options in force, every field set."""
 
     def __init__(
         self,
         *,
-        hosts: _abc.Iterable[_types_pb2.Host] | None = ...,
-        host_index: _builtins.int = ...,
-        next_op_seq: _builtins.int = ...,
-        session: _builtins.int = ...,
-        bucket_bytes_max: _builtins.int = ...,
-        options: _types_pb2.JobOptions | None = ...,
-        lanes: _builtins.int = ...,
-        portions: _builtins.int = ...,
+        hosts: collections.abc.Iterable[ultima.v1.types_pb2.Host] | None = ...,
+        host_index: builtins.int = ...,
+        next_op_seq: builtins.int = ...,
+        session: builtins.int = ...,
+        bucket_bytes_max: builtins.int = ...,
+        options: ultima.v1.types_pb2.JobOptions | None = ...,
+        lanes: builtins.int = ...,
+        portions: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["options", b"options"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bucket_bytes_max", b"bucket_bytes_max", "host_index", b"host_index", "hosts", b"hosts", "lanes", b"lanes", "next_op_seq", b"next_op_seq", "options", b"options", "portions", b"portions", "session", b"session"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JoinJobResponse: _TypeAlias = JoinJobResponse  # noqa: Y015
+Global___JoinJobResponse: typing_extensions.TypeAlias = JoinJobResponse
 
-@_typing.final
-class LeaveJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class LeaveJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SESSION_FIELD_NUMBER: _builtins.int
-    TICKET_FIELD_NUMBER: _builtins.int
-    session: _builtins.int
+    SESSION_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
+    session: builtins.int
     """The session number that JoinJob returned, and the ticket that it was joined with."""
-    ticket: _builtins.str
+    ticket: builtins.str
     def __init__(
         self,
         *,
-        session: _builtins.int = ...,
-        ticket: _builtins.str = ...,
+        session: builtins.int = ...,
+        ticket: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["session", b"session", "ticket", b"ticket"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LeaveJobRequest: _TypeAlias = LeaveJobRequest  # noqa: Y015
+Global___LeaveJobRequest: typing_extensions.TypeAlias = LeaveJobRequest
 
-@_typing.final
-class LeaveJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class LeaveJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LeaveJobResponse: _TypeAlias = LeaveJobResponse  # noqa: Y015
+Global___LeaveJobResponse: typing_extensions.TypeAlias = LeaveJobResponse

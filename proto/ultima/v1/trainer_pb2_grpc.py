@@ -6,7 +6,7 @@ import warnings
 
 from ultima.v1 import trainer_pb2 as ultima_dot_v1_dot_trainer__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in ultima/v1/trainer_pb2_grpc.py depends on'
+        + f' but the generated code in ultima/v1/trainer_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class TrainerServiceStub:
+class TrainerServiceStub(object):
     """For trainers, on the daemon's Unix socket only.
     """
 
@@ -48,7 +48,7 @@ class TrainerServiceStub:
                 _registered_method=True)
 
 
-class TrainerServiceServicer:
+class TrainerServiceServicer(object):
     """For trainers, on the daemon's Unix socket only.
     """
 
@@ -93,7 +93,7 @@ def add_TrainerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class TrainerService:
+class TrainerService(object):
     """For trainers, on the daemon's Unix socket only.
     """
 

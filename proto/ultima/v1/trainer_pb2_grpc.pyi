@@ -6,24 +6,18 @@ SPDX-License-Identifier: Apache-2.0
 What a trainer says to the daemon on its own host. Tensor bytes never travel here: they lie in shared memory.
 """
 
-from collections import abc as _abc
-from grpc import aio as _aio
-from ultima.v1 import trainer_pb2 as _trainer_pb2
-import abc as _abc_1
-import grpc as _grpc
-import sys
-import typing as _typing
+import abc
+import collections.abc
+import grpc
+import grpc.aio
+import typing
+import ultima.v1.trainer_pb2
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
+_T = typing.TypeVar("_T")
 
-_T = _typing.TypeVar("_T")
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
@@ -32,11 +26,11 @@ GRPC_VERSION: str
 class TrainerServiceStub:
     """For trainers, on the daemon's Unix socket only."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> TrainerServiceAsyncStub: ...
-    JoinJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.JoinJobRequest, _trainer_pb2.JoinJobResponse]
+    @typing.overload
+    def __new__(cls, channel: grpc.Channel) -> TrainerServiceStub: ...
+    @typing.overload
+    def __new__(cls, channel: grpc.aio.Channel) -> TrainerServiceAsyncStub: ...
+    JoinJob: grpc.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.JoinJobRequest, ultima.v1.trainer_pb2.JoinJobResponse]
     """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
     connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
     rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
@@ -45,15 +39,15 @@ class TrainerServiceStub:
     RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
     user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
     """
-    LeaveJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]
+    LeaveJob: grpc.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.LeaveJobRequest, ultima.v1.trainer_pb2.LeaveJobResponse]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
-@_typing.type_check_only
+@typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
     """For trainers, on the daemon's Unix socket only."""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    JoinJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.JoinJobRequest, _trainer_pb2.JoinJobResponse]  # type: ignore[assignment]
+    def __init__(self, channel: grpc.aio.Channel) -> None: ...
+    JoinJob: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.JoinJobRequest, ultima.v1.trainer_pb2.JoinJobResponse]  # type: ignore[assignment]
     """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
     connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
     rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
@@ -62,18 +56,18 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     RESOURCE_EXHAUSTED: a limit is reached, which the message names. PERMISSION_DENIED: the job belongs to another
     user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
     """
-    LeaveJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.LeaveJobRequest, _trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
+    LeaveJob: grpc.aio.UnaryUnaryMultiCallable[ultima.v1.trainer_pb2.LeaveJobRequest, ultima.v1.trainer_pb2.LeaveJobResponse]  # type: ignore[assignment]
     """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
-class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
+class TrainerServiceServicer(metaclass=abc.ABCMeta):
     """For trainers, on the daemon's Unix socket only."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def JoinJob(
         self,
-        request: _trainer_pb2.JoinJobRequest,
+        request: ultima.v1.trainer_pb2.JoinJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trainer_pb2.JoinJobResponse, _abc.Awaitable[_trainer_pb2.JoinJobResponse]]:
+    ) -> typing.Union[ultima.v1.trainer_pb2.JoinJobResponse, collections.abc.Awaitable[ultima.v1.trainer_pb2.JoinJobResponse]]:
         """Makes the attached trainer a rank of a job. Returns when every rank of the job is there and every host is
         connected, or fails with DEADLINE_EXCEEDED (naming the ranks that are missing) when the RPC's own deadline comes. A
         rank that joins a job which is already under way (because its process or its daemon was restarted) takes its old
@@ -83,12 +77,12 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         user, whom the message names, or has another secret; a job on a host belongs to the user who came first.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def LeaveJob(
         self,
-        request: _trainer_pb2.LeaveJobRequest,
+        request: ultima.v1.trainer_pb2.LeaveJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trainer_pb2.LeaveJobResponse, _abc.Awaitable[_trainer_pb2.LeaveJobResponse]]:
+    ) -> typing.Union[ultima.v1.trainer_pb2.LeaveJobResponse, collections.abc.Awaitable[ultima.v1.trainer_pb2.LeaveJobResponse]]:
         """Ends the membership of one rank in good order. Hanging up the attach socket does the same, but later."""
 
-def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -6,28 +6,28 @@ SPDX-License-Identifier: Apache-2.0
 Messages that more than one service uses.
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _Split:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _SplitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Split.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Split.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SPLIT_UNSPECIFIED: _Split.ValueType  # 0
     SPLIT_AUTO: _Split.ValueType  # 1
     SPLIT_NEVER: _Split.ValueType  # 2
@@ -39,14 +39,14 @@ SPLIT_UNSPECIFIED: Split.ValueType  # 0
 SPLIT_AUTO: Split.ValueType  # 1
 SPLIT_NEVER: Split.ValueType  # 2
 SPLIT_ALWAYS: Split.ValueType  # 3
-Global___Split: _TypeAlias = Split  # noqa: Y015
+Global___Split: typing_extensions.TypeAlias = Split
 
 class _Algorithm:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _AlgorithmEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Algorithm.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _AlgorithmEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Algorithm.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ALGORITHM_UNSPECIFIED: _Algorithm.ValueType  # 0
     ALGORITHM_TAR: _Algorithm.ValueType  # 1
     ALGORITHM_RING: _Algorithm.ValueType  # 2
@@ -60,14 +60,14 @@ ALGORITHM_TAR: Algorithm.ValueType  # 1
 ALGORITHM_RING: Algorithm.ValueType  # 2
 ALGORITHM_BCUBE: Algorithm.ValueType  # 3
 ALGORITHM_PS: Algorithm.ValueType  # 4
-Global___Algorithm: _TypeAlias = Algorithm  # noqa: Y015
+Global___Algorithm: typing_extensions.TypeAlias = Algorithm
 
 class _Congestion:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _CongestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Congestion.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _CongestionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Congestion.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CONGESTION_UNSPECIFIED: _Congestion.ValueType  # 0
     CONGESTION_SWIFT: _Congestion.ValueType  # 1
     CONGESTION_DCTCP: _Congestion.ValueType  # 2
@@ -81,14 +81,14 @@ CONGESTION_SWIFT: Congestion.ValueType  # 1
 CONGESTION_DCTCP: Congestion.ValueType  # 2
 CONGESTION_TIMELY: Congestion.ValueType  # 3
 CONGESTION_NONE: Congestion.ValueType  # 4
-Global___Congestion: _TypeAlias = Congestion  # noqa: Y015
+Global___Congestion: typing_extensions.TypeAlias = Congestion
 
 class _Hadamard:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _HadamardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Hadamard.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _HadamardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Hadamard.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     HADAMARD_UNSPECIFIED: _Hadamard.ValueType  # 0
     HADAMARD_OFF: _Hadamard.ValueType  # 1
     HADAMARD_ON: _Hadamard.ValueType  # 2
@@ -100,14 +100,14 @@ HADAMARD_UNSPECIFIED: Hadamard.ValueType  # 0
 HADAMARD_OFF: Hadamard.ValueType  # 1
 HADAMARD_ON: Hadamard.ValueType  # 2
 HADAMARD_AUTO: Hadamard.ValueType  # 3
-Global___Hadamard: _TypeAlias = Hadamard  # noqa: Y015
+Global___Hadamard: typing_extensions.TypeAlias = Hadamard
 
 class _TimerStart:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _TimerStartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TimerStart.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _TimerStartEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TimerStart.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     TIMER_START_UNSPECIFIED: _TimerStart.ValueType  # 0
     TIMER_START_RENDEZVOUS: _TimerStart.ValueType  # 1
     """When all hosts that are up were heard to have called the op."""
@@ -121,14 +121,14 @@ TIMER_START_RENDEZVOUS: TimerStart.ValueType  # 1
 """When all hosts that are up were heard to have called the op."""
 TIMER_START_LOCAL: TimerStart.ValueType  # 2
 """The host's own call, as in the paper."""
-Global___TimerStart: _TypeAlias = TimerStart  # noqa: Y015
+Global___TimerStart: typing_extensions.TypeAlias = TimerStart
 
 class _Policy:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _PolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _PolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Policy.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     POLICY_UNSPECIFIED: _Policy.ValueType  # 0
     POLICY_NONE: _Policy.ValueType  # 1
     """Every rank calls every op."""
@@ -171,14 +171,14 @@ POLICY_CODED: Policy.ValueType  # 8
 """The first rank that has given. Who gives while the op runs is still in, and the op ends when the sum over all data
 can be had from those that have (CodedReduce).
 """
-Global___Policy: _TypeAlias = Policy  # noqa: Y015
+Global___Policy: typing_extensions.TypeAlias = Policy
 
 class _Code:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _CodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Code.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CODE_UNSPECIFIED: _Code.ValueType  # 0
     CODE_GROUPS: _Code.ValueType  # 1
     """Each rank of a group computes the same data: one of them is enough."""
@@ -192,14 +192,14 @@ CODE_GROUPS: Code.ValueType  # 1
 """Each rank of a group computes the same data: one of them is enough."""
 CODE_LINEAR: Code.ValueType  # 2
 """Each rank sends a combination of several parts, and the sum of all is a combination of these."""
-Global___Code: _TypeAlias = Code  # noqa: Y015
+Global___Code: typing_extensions.TypeAlias = Code
 
 class _Exact:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _ExactEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exact.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _ExactEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Exact.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     EXACT_UNSPECIFIED: _Exact.ValueType  # 0
     EXACT_YES: _Exact.ValueType  # 1
     EXACT_NO: _Exact.ValueType  # 2
@@ -211,14 +211,14 @@ EXACT_UNSPECIFIED: Exact.ValueType  # 0
 EXACT_YES: Exact.ValueType  # 1
 EXACT_NO: Exact.ValueType  # 2
 """The step ends with an estimate of the sum."""
-Global___Exact: _TypeAlias = Exact  # noqa: Y015
+Global___Exact: typing_extensions.TypeAlias = Exact
 
 class _HostState:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _HostStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HostState.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _HostStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_HostState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     HOST_STATE_UNSPECIFIED: _HostState.ValueType  # 0
     HOST_STATE_CONNECTING: _HostState.ValueType  # 1
     """The host is known, but its daemon has not connected yet."""
@@ -235,221 +235,212 @@ HOST_STATE_CONNECTING: HostState.ValueType  # 1
 HOST_STATE_UP: HostState.ValueType  # 2
 HOST_STATE_ABSENT: HostState.ValueType  # 3
 """The host's daemon or all its trainers are gone; ops do not wait for it."""
-Global___HostState: _TypeAlias = HostState  # noqa: Y015
+Global___HostState: typing_extensions.TypeAlias = HostState
 
-@_typing.final
-class Host(_message.Message):
+@typing.final
+class Host(google.protobuf.message.Message):
     """One host of a job: a daemon and the ranks that are attached to it."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    INDEX_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    GRPC_PORT_FIELD_NUMBER: _builtins.int
-    LANES_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
-    PACKET_BYTES_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    WIRE_VERSION_FIELD_NUMBER: _builtins.int
-    NODE_FIELD_NUMBER: _builtins.int
-    CPUS_FIELD_NUMBER: _builtins.int
-    index: _builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    GRPC_PORT_FIELD_NUMBER: builtins.int
+    LANES_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    PACKET_BYTES_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    WIRE_VERSION_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    CPUS_FIELD_NUMBER: builtins.int
+    index: builtins.int
     """Index of the host in the job, from 0; hosts are ordered by their lowest rank."""
-    address: _builtins.str
+    address: builtins.str
     """Numeric address on which the daemon listens for its peers, IPv4 or IPv6."""
-    grpc_port: _builtins.int
+    grpc_port: builtins.int
     """TCP port of the daemon's PeerService."""
-    incarnation: _builtins.int
+    incarnation: builtins.int
     """One life of this host in the job: random, never 0, new when the daemon starts and when the job begins anew on it."""
-    packet_bytes: _builtins.int
+    packet_bytes: builtins.int
     """UDP payload of a full data packet on this host's path; the job uses the least of all hosts'."""
     state: Global___HostState.ValueType
     """How the sender of this message sees the host; unspecified where that has no meaning."""
-    wire_version: _builtins.int
+    wire_version: builtins.int
     """Version of the protocol between engines (transport_c/PROTOCOL.md) that this host's daemon speaks. 0 stands for
     version 1, which did not say it. Daemons of different versions do not serve a job together: FAILED_PRECONDITION, and
     the message names the host.
     """
-    node: _builtins.str
+    node: builtins.str
     """Name of the node that the daemon runs on, as its certificate says; empty among daemons without certificates. Nobody
     is believed to be a node because of this field: the called daemon takes the caller's from its certificate, and the
     caller's TLS accepts no other node at the address.
     """
-    cpus: _builtins.int
+    cpus: builtins.int
     """CPUs that the daemon may keep busy together with its trainers; 0 if it does not say."""
-    @_builtins.property
-    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
+    @property
+    def lanes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """UDP ports of the host's engines, one pair per lane: op s of a job with n lanes travels on lane s mod n. The job has
         as many lanes as each of its hosts has at most.
         """
 
-    @_builtins.property
-    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Ranks of the job on this host, ascending."""
 
     def __init__(
         self,
         *,
-        index: _builtins.int = ...,
-        address: _builtins.str = ...,
-        grpc_port: _builtins.int = ...,
-        lanes: _abc.Iterable[Global___Lane] | None = ...,
-        incarnation: _builtins.int = ...,
-        ranks: _abc.Iterable[_builtins.int] | None = ...,
-        packet_bytes: _builtins.int = ...,
+        index: builtins.int = ...,
+        address: builtins.str = ...,
+        grpc_port: builtins.int = ...,
+        lanes: collections.abc.Iterable[Global___Lane] | None = ...,
+        incarnation: builtins.int = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
+        packet_bytes: builtins.int = ...,
         state: Global___HostState.ValueType = ...,
-        wire_version: _builtins.int = ...,
-        node: _builtins.str = ...,
-        cpus: _builtins.int = ...,
+        wire_version: builtins.int = ...,
+        node: builtins.str = ...,
+        cpus: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["address", b"address", "cpus", b"cpus", "grpc_port", b"grpc_port", "incarnation", b"incarnation", "index", b"index", "lanes", b"lanes", "node", b"node", "packet_bytes", b"packet_bytes", "ranks", b"ranks", "state", b"state", "wire_version", b"wire_version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Host: _TypeAlias = Host  # noqa: Y015
+Global___Host: typing_extensions.TypeAlias = Host
 
-@_typing.final
-class JobProof(_message.Message):
+@typing.final
+class JobProof(google.protobuf.message.Message):
     """Shows that the sender knows the job's secret: HMAC-SHA256 under a key from the secret, over nonce, job, generation
     and the nodes of caller and called daemon. An answer repeats the caller's nonce.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NONCE_FIELD_NUMBER: _builtins.int
-    MAC_FIELD_NUMBER: _builtins.int
-    nonce: _builtins.bytes
+    NONCE_FIELD_NUMBER: builtins.int
+    MAC_FIELD_NUMBER: builtins.int
+    nonce: builtins.bytes
     """16 random bytes."""
-    mac: _builtins.bytes
+    mac: builtins.bytes
     def __init__(
         self,
         *,
-        nonce: _builtins.bytes = ...,
-        mac: _builtins.bytes = ...,
+        nonce: builtins.bytes = ...,
+        mac: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mac", b"mac", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["mac", b"mac", "nonce", b"nonce"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobProof: _TypeAlias = JobProof  # noqa: Y015
+Global___JobProof: typing_extensions.TypeAlias = JobProof
 
-@_typing.final
-class SealOffer(_message.Message):
+@typing.final
+class SealOffer(google.protobuf.message.Message):
     """How packets to the sender of this message must be sealed; it chooses, because it receives them. Absent among daemons
     that do not authenticate each other, whose packets are not sealed.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SUITE_FIELD_NUMBER: _builtins.int
-    SECRET_FIELD_NUMBER: _builtins.int
-    SUITES_FIELD_NUMBER: _builtins.int
-    suite: _builtins.bytes
+    SUITE_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    SUITES_FIELD_NUMBER: builtins.int
+    suite: builtins.bytes
     """Name of the cipher suite."""
-    secret: _builtins.bytes
+    secret: builtins.bytes
     """32 random bytes, from which both hosts derive the keys of all lanes."""
-    @_builtins.property
-    def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+    @property
+    def suites(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
         """The suites that the sender of this message can use for its own packets, the best one first."""
 
     def __init__(
         self,
         *,
-        suite: _builtins.bytes | None = ...,
-        secret: _builtins.bytes | None = ...,
-        suites: _abc.Iterable[_builtins.bytes] | None = ...,
+        suite: builtins.bytes | None = ...,
+        secret: builtins.bytes | None = ...,
+        suites: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite", "suites", b"suites"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_secret", b"_secret", "_suite", b"_suite", "secret", b"secret", "suite", b"suite", "suites", b"suites"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__secret: _TypeAlias = _typing.Literal["secret"]  # noqa: Y015
-    _WhichOneofArgType__secret: _TypeAlias = _typing.Literal["_secret", b"_secret"]  # noqa: Y015
-    _WhichOneofReturnType__suite: _TypeAlias = _typing.Literal["suite"]  # noqa: Y015
-    _WhichOneofArgType__suite: _TypeAlias = _typing.Literal["_suite", b"_suite"]  # noqa: Y015
-    @_typing.overload
+    _WhichOneofReturnType__secret: typing_extensions.TypeAlias = typing.Literal["secret"]
+    _WhichOneofArgType__secret: typing_extensions.TypeAlias = typing.Literal["_secret", b"_secret"]
+    _WhichOneofReturnType__suite: typing_extensions.TypeAlias = typing.Literal["suite"]
+    _WhichOneofArgType__suite: typing_extensions.TypeAlias = typing.Literal["_suite", b"_suite"]
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__secret) -> _WhichOneofReturnType__secret | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__suite) -> _WhichOneofReturnType__suite | None: ...
 
-Global___SealOffer: _TypeAlias = SealOffer  # noqa: Y015
+Global___SealOffer: typing_extensions.TypeAlias = SealOffer
 
-@_typing.final
-class Lane(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class Lane(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DATA_PORT_FIELD_NUMBER: _builtins.int
-    FEEDBACK_PORT_FIELD_NUMBER: _builtins.int
-    data_port: _builtins.int
-    feedback_port: _builtins.int
+    DATA_PORT_FIELD_NUMBER: builtins.int
+    FEEDBACK_PORT_FIELD_NUMBER: builtins.int
+    data_port: builtins.int
+    feedback_port: builtins.int
     def __init__(
         self,
         *,
-        data_port: _builtins.int = ...,
-        feedback_port: _builtins.int = ...,
+        data_port: builtins.int = ...,
+        feedback_port: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_port", b"data_port", "feedback_port", b"feedback_port"]  # noqa: Y015
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["data_port", b"data_port", "feedback_port", b"feedback_port"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Lane: _TypeAlias = Lane  # noqa: Y015
+Global___Lane: typing_extensions.TypeAlias = Lane
 
-@_typing.final
-class JobOptions(_message.Message):
+@typing.final
+class JobOptions(google.protobuf.message.Message):
     """How a job behaves. The values that each field may have stand in job_options.py beside this file. When a rank joins, a
     field that is not set means the default; in a change it means that the option stays as it is.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ALGORITHM_FIELD_NUMBER: _builtins.int
-    CONGESTION_FIELD_NUMBER: _builtins.int
-    HADAMARD_FIELD_NUMBER: _builtins.int
-    INCAST_FIELD_NUMBER: _builtins.int
-    EARLY_PERCENT_FIELD_NUMBER: _builtins.int
-    T_B_NS_FIELD_NUMBER: _builtins.int
-    T_C_NS_FIELD_NUMBER: _builtins.int
-    DELAY_TARGET_NS_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
-    QUORUM_FIELD_NUMBER: _builtins.int
-    PROBES_FIELD_NUMBER: _builtins.int
-    TAU_FIELD_NUMBER: _builtins.int
-    ETA_FIELD_NUMBER: _builtins.int
-    POLICY_SEED_FIELD_NUMBER: _builtins.int
-    POLICY_FROM_FIELD_NUMBER: _builtins.int
-    TIMER_START_FIELD_NUMBER: _builtins.int
-    STRAGGLERS_FIELD_NUMBER: _builtins.int
-    CHILDREN_FIELD_NUMBER: _builtins.int
-    CODE_FIELD_NUMBER: _builtins.int
-    EXACT_FIELD_NUMBER: _builtins.int
-    SPLIT_FIELD_NUMBER: _builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
+    CONGESTION_FIELD_NUMBER: builtins.int
+    HADAMARD_FIELD_NUMBER: builtins.int
+    INCAST_FIELD_NUMBER: builtins.int
+    EARLY_PERCENT_FIELD_NUMBER: builtins.int
+    T_B_NS_FIELD_NUMBER: builtins.int
+    T_C_NS_FIELD_NUMBER: builtins.int
+    DELAY_TARGET_NS_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    QUORUM_FIELD_NUMBER: builtins.int
+    PROBES_FIELD_NUMBER: builtins.int
+    TAU_FIELD_NUMBER: builtins.int
+    ETA_FIELD_NUMBER: builtins.int
+    POLICY_SEED_FIELD_NUMBER: builtins.int
+    POLICY_FROM_FIELD_NUMBER: builtins.int
+    TIMER_START_FIELD_NUMBER: builtins.int
+    STRAGGLERS_FIELD_NUMBER: builtins.int
+    CHILDREN_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    EXACT_FIELD_NUMBER: builtins.int
+    SPLIT_FIELD_NUMBER: builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
     """What makes a host send more slowly. Default: SWIFT."""
     hadamard: Global___Hadamard.ValueType
     """Whether buckets travel under a randomized Hadamard transform. Default: OFF."""
-    incast: _builtins.int
+    incast: builtins.int
     """Number of hosts that one host hears at once, 1 to 15 and fewer than the job has; 0, the default: chosen from what
     arrives.
     """
-    early_percent: _builtins.int
+    early_percent: builtins.int
     """Share of t_C, in percent, that is waited after the last packets of all senders were seen, 1 to 100. Default: 10."""
-    t_b_ns: _builtins.int
+    t_b_ns: builtins.int
     """Hard bound of a stage (SPEC t_B) in ns; 0, the default: measured; -1: off."""
-    t_c_ns: _builtins.int
+    t_c_ns: builtins.int
     """Expected time of a stage (SPEC t_C) in ns; 0, the default: measured; -1: no early end."""
-    delay_target_ns: _builtins.int
+    delay_target_ns: builtins.int
     """Queueing delay that the congestion control aims for, in ns; 0, the default: its own choice."""
-    revision: _builtins.int
+    revision: builtins.int
     """How often the options were changed since the job began. Of two hosts the one with the lower number takes the
     other's options.
     """
@@ -457,35 +448,35 @@ class JobOptions(_message.Message):
     """What starts the ops of the job. Any policy but NONE makes the job partial. While the job runs it cannot be changed
     from NONE to another policy or back. Default: NONE.
     """
-    quorum: _builtins.int
+    quorum: builtins.int
     """Under QUORUM, how many ranks must have given for an op to start: 1 to the number of ranks of the job; 0, the
     default: half of them, rounded up.
     """
-    probes: _builtins.int
+    probes: builtins.int
     """Under PROBE and SEEDED, how many ranks are asked, or drawn, for each op: 1 to the number of ranks of the job; 0,
     the default: 2, or 1 in a job of one rank.
     """
-    tau: _builtins.int
+    tau: builtins.int
     """Ops in a row that a rank may miss before the next op waits for it, 1 to 255; 0, the default: 8."""
-    eta: _builtins.int
+    eta: builtins.int
     """How many of a rank's own steps may lie between the oldest and the newest contribution that it combines, 1 to 255;
     0, the default: 4. Older contributions are dropped.
     """
-    policy_seed: _builtins.int
+    policy_seed: builtins.int
     """Seed of the draws of MAJORITY, PROBE and SEEDED. It cannot be changed while the job runs. 0, the default: a seed
     from the job's generation.
     """
-    policy_from: _builtins.int
+    policy_from: builtins.int
     """op_seq from which policy, quorum, probes and tau hold. The daemon that makes a change sets it, so that the change
     takes effect on all hosts at the same op.
     """
     timer_start: Global___TimerStart.ValueType
     """In best effort, when t_B begins to run. Default: RENDEZVOUS."""
-    stragglers: _builtins.int
+    stragglers: builtins.int
     """Of coded jobs; none of them can be changed while the job runs. How many children of a parent may be late: 0, the
     default, to 63. With a star all ranks are the children.
     """
-    children: _builtins.int
+    children: builtins.int
     """Children of each parent in the tree of the ranks, 1 to 63; 0, the default: a star."""
     code: Global___Code.ValueType
     """How the children of a parent share its data. Default: GROUPS."""
@@ -502,113 +493,113 @@ class JobOptions(_message.Message):
         algorithm: Global___Algorithm.ValueType | None = ...,
         congestion: Global___Congestion.ValueType | None = ...,
         hadamard: Global___Hadamard.ValueType | None = ...,
-        incast: _builtins.int | None = ...,
-        early_percent: _builtins.int | None = ...,
-        t_b_ns: _builtins.int | None = ...,
-        t_c_ns: _builtins.int | None = ...,
-        delay_target_ns: _builtins.int | None = ...,
-        revision: _builtins.int = ...,
+        incast: builtins.int | None = ...,
+        early_percent: builtins.int | None = ...,
+        t_b_ns: builtins.int | None = ...,
+        t_c_ns: builtins.int | None = ...,
+        delay_target_ns: builtins.int | None = ...,
+        revision: builtins.int = ...,
         policy: Global___Policy.ValueType | None = ...,
-        quorum: _builtins.int | None = ...,
-        probes: _builtins.int | None = ...,
-        tau: _builtins.int | None = ...,
-        eta: _builtins.int | None = ...,
-        policy_seed: _builtins.int | None = ...,
-        policy_from: _builtins.int | None = ...,
+        quorum: builtins.int | None = ...,
+        probes: builtins.int | None = ...,
+        tau: builtins.int | None = ...,
+        eta: builtins.int | None = ...,
+        policy_seed: builtins.int | None = ...,
+        policy_from: builtins.int | None = ...,
         timer_start: Global___TimerStart.ValueType | None = ...,
-        stragglers: _builtins.int | None = ...,
-        children: _builtins.int | None = ...,
+        stragglers: builtins.int | None = ...,
+        children: builtins.int | None = ...,
         code: Global___Code.ValueType | None = ...,
         exact: Global___Exact.ValueType | None = ...,
         split: Global___Split.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]  # noqa: Y015
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__algorithm: _TypeAlias = _typing.Literal["algorithm"]  # noqa: Y015
-    _WhichOneofArgType__algorithm: _TypeAlias = _typing.Literal["_algorithm", b"_algorithm"]  # noqa: Y015
-    _WhichOneofReturnType__children: _TypeAlias = _typing.Literal["children"]  # noqa: Y015
-    _WhichOneofArgType__children: _TypeAlias = _typing.Literal["_children", b"_children"]  # noqa: Y015
-    _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
-    _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
-    _WhichOneofReturnType__congestion: _TypeAlias = _typing.Literal["congestion"]  # noqa: Y015
-    _WhichOneofArgType__congestion: _TypeAlias = _typing.Literal["_congestion", b"_congestion"]  # noqa: Y015
-    _WhichOneofReturnType__delay_target_ns: _TypeAlias = _typing.Literal["delay_target_ns"]  # noqa: Y015
-    _WhichOneofArgType__delay_target_ns: _TypeAlias = _typing.Literal["_delay_target_ns", b"_delay_target_ns"]  # noqa: Y015
-    _WhichOneofReturnType__early_percent: _TypeAlias = _typing.Literal["early_percent"]  # noqa: Y015
-    _WhichOneofArgType__early_percent: _TypeAlias = _typing.Literal["_early_percent", b"_early_percent"]  # noqa: Y015
-    _WhichOneofReturnType__eta: _TypeAlias = _typing.Literal["eta"]  # noqa: Y015
-    _WhichOneofArgType__eta: _TypeAlias = _typing.Literal["_eta", b"_eta"]  # noqa: Y015
-    _WhichOneofReturnType__exact: _TypeAlias = _typing.Literal["exact"]  # noqa: Y015
-    _WhichOneofArgType__exact: _TypeAlias = _typing.Literal["_exact", b"_exact"]  # noqa: Y015
-    _WhichOneofReturnType__hadamard: _TypeAlias = _typing.Literal["hadamard"]  # noqa: Y015
-    _WhichOneofArgType__hadamard: _TypeAlias = _typing.Literal["_hadamard", b"_hadamard"]  # noqa: Y015
-    _WhichOneofReturnType__incast: _TypeAlias = _typing.Literal["incast"]  # noqa: Y015
-    _WhichOneofArgType__incast: _TypeAlias = _typing.Literal["_incast", b"_incast"]  # noqa: Y015
-    _WhichOneofReturnType__policy: _TypeAlias = _typing.Literal["policy"]  # noqa: Y015
-    _WhichOneofArgType__policy: _TypeAlias = _typing.Literal["_policy", b"_policy"]  # noqa: Y015
-    _WhichOneofReturnType__policy_from: _TypeAlias = _typing.Literal["policy_from"]  # noqa: Y015
-    _WhichOneofArgType__policy_from: _TypeAlias = _typing.Literal["_policy_from", b"_policy_from"]  # noqa: Y015
-    _WhichOneofReturnType__policy_seed: _TypeAlias = _typing.Literal["policy_seed"]  # noqa: Y015
-    _WhichOneofArgType__policy_seed: _TypeAlias = _typing.Literal["_policy_seed", b"_policy_seed"]  # noqa: Y015
-    _WhichOneofReturnType__probes: _TypeAlias = _typing.Literal["probes"]  # noqa: Y015
-    _WhichOneofArgType__probes: _TypeAlias = _typing.Literal["_probes", b"_probes"]  # noqa: Y015
-    _WhichOneofReturnType__quorum: _TypeAlias = _typing.Literal["quorum"]  # noqa: Y015
-    _WhichOneofArgType__quorum: _TypeAlias = _typing.Literal["_quorum", b"_quorum"]  # noqa: Y015
-    _WhichOneofReturnType__split: _TypeAlias = _typing.Literal["split"]  # noqa: Y015
-    _WhichOneofArgType__split: _TypeAlias = _typing.Literal["_split", b"_split"]  # noqa: Y015
-    _WhichOneofReturnType__stragglers: _TypeAlias = _typing.Literal["stragglers"]  # noqa: Y015
-    _WhichOneofArgType__stragglers: _TypeAlias = _typing.Literal["_stragglers", b"_stragglers"]  # noqa: Y015
-    _WhichOneofReturnType__t_b_ns: _TypeAlias = _typing.Literal["t_b_ns"]  # noqa: Y015
-    _WhichOneofArgType__t_b_ns: _TypeAlias = _typing.Literal["_t_b_ns", b"_t_b_ns"]  # noqa: Y015
-    _WhichOneofReturnType__t_c_ns: _TypeAlias = _typing.Literal["t_c_ns"]  # noqa: Y015
-    _WhichOneofArgType__t_c_ns: _TypeAlias = _typing.Literal["_t_c_ns", b"_t_c_ns"]  # noqa: Y015
-    _WhichOneofReturnType__tau: _TypeAlias = _typing.Literal["tau"]  # noqa: Y015
-    _WhichOneofArgType__tau: _TypeAlias = _typing.Literal["_tau", b"_tau"]  # noqa: Y015
-    _WhichOneofReturnType__timer_start: _TypeAlias = _typing.Literal["timer_start"]  # noqa: Y015
-    _WhichOneofArgType__timer_start: _TypeAlias = _typing.Literal["_timer_start", b"_timer_start"]  # noqa: Y015
-    @_typing.overload
+    _WhichOneofReturnType__algorithm: typing_extensions.TypeAlias = typing.Literal["algorithm"]
+    _WhichOneofArgType__algorithm: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm"]
+    _WhichOneofReturnType__children: typing_extensions.TypeAlias = typing.Literal["children"]
+    _WhichOneofArgType__children: typing_extensions.TypeAlias = typing.Literal["_children", b"_children"]
+    _WhichOneofReturnType__code: typing_extensions.TypeAlias = typing.Literal["code"]
+    _WhichOneofArgType__code: typing_extensions.TypeAlias = typing.Literal["_code", b"_code"]
+    _WhichOneofReturnType__congestion: typing_extensions.TypeAlias = typing.Literal["congestion"]
+    _WhichOneofArgType__congestion: typing_extensions.TypeAlias = typing.Literal["_congestion", b"_congestion"]
+    _WhichOneofReturnType__delay_target_ns: typing_extensions.TypeAlias = typing.Literal["delay_target_ns"]
+    _WhichOneofArgType__delay_target_ns: typing_extensions.TypeAlias = typing.Literal["_delay_target_ns", b"_delay_target_ns"]
+    _WhichOneofReturnType__early_percent: typing_extensions.TypeAlias = typing.Literal["early_percent"]
+    _WhichOneofArgType__early_percent: typing_extensions.TypeAlias = typing.Literal["_early_percent", b"_early_percent"]
+    _WhichOneofReturnType__eta: typing_extensions.TypeAlias = typing.Literal["eta"]
+    _WhichOneofArgType__eta: typing_extensions.TypeAlias = typing.Literal["_eta", b"_eta"]
+    _WhichOneofReturnType__exact: typing_extensions.TypeAlias = typing.Literal["exact"]
+    _WhichOneofArgType__exact: typing_extensions.TypeAlias = typing.Literal["_exact", b"_exact"]
+    _WhichOneofReturnType__hadamard: typing_extensions.TypeAlias = typing.Literal["hadamard"]
+    _WhichOneofArgType__hadamard: typing_extensions.TypeAlias = typing.Literal["_hadamard", b"_hadamard"]
+    _WhichOneofReturnType__incast: typing_extensions.TypeAlias = typing.Literal["incast"]
+    _WhichOneofArgType__incast: typing_extensions.TypeAlias = typing.Literal["_incast", b"_incast"]
+    _WhichOneofReturnType__policy: typing_extensions.TypeAlias = typing.Literal["policy"]
+    _WhichOneofArgType__policy: typing_extensions.TypeAlias = typing.Literal["_policy", b"_policy"]
+    _WhichOneofReturnType__policy_from: typing_extensions.TypeAlias = typing.Literal["policy_from"]
+    _WhichOneofArgType__policy_from: typing_extensions.TypeAlias = typing.Literal["_policy_from", b"_policy_from"]
+    _WhichOneofReturnType__policy_seed: typing_extensions.TypeAlias = typing.Literal["policy_seed"]
+    _WhichOneofArgType__policy_seed: typing_extensions.TypeAlias = typing.Literal["_policy_seed", b"_policy_seed"]
+    _WhichOneofReturnType__probes: typing_extensions.TypeAlias = typing.Literal["probes"]
+    _WhichOneofArgType__probes: typing_extensions.TypeAlias = typing.Literal["_probes", b"_probes"]
+    _WhichOneofReturnType__quorum: typing_extensions.TypeAlias = typing.Literal["quorum"]
+    _WhichOneofArgType__quorum: typing_extensions.TypeAlias = typing.Literal["_quorum", b"_quorum"]
+    _WhichOneofReturnType__split: typing_extensions.TypeAlias = typing.Literal["split"]
+    _WhichOneofArgType__split: typing_extensions.TypeAlias = typing.Literal["_split", b"_split"]
+    _WhichOneofReturnType__stragglers: typing_extensions.TypeAlias = typing.Literal["stragglers"]
+    _WhichOneofArgType__stragglers: typing_extensions.TypeAlias = typing.Literal["_stragglers", b"_stragglers"]
+    _WhichOneofReturnType__t_b_ns: typing_extensions.TypeAlias = typing.Literal["t_b_ns"]
+    _WhichOneofArgType__t_b_ns: typing_extensions.TypeAlias = typing.Literal["_t_b_ns", b"_t_b_ns"]
+    _WhichOneofReturnType__t_c_ns: typing_extensions.TypeAlias = typing.Literal["t_c_ns"]
+    _WhichOneofArgType__t_c_ns: typing_extensions.TypeAlias = typing.Literal["_t_c_ns", b"_t_c_ns"]
+    _WhichOneofReturnType__tau: typing_extensions.TypeAlias = typing.Literal["tau"]
+    _WhichOneofArgType__tau: typing_extensions.TypeAlias = typing.Literal["_tau", b"_tau"]
+    _WhichOneofReturnType__timer_start: typing_extensions.TypeAlias = typing.Literal["timer_start"]
+    _WhichOneofArgType__timer_start: typing_extensions.TypeAlias = typing.Literal["_timer_start", b"_timer_start"]
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__algorithm) -> _WhichOneofReturnType__algorithm | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__children) -> _WhichOneofReturnType__children | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__code) -> _WhichOneofReturnType__code | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__congestion) -> _WhichOneofReturnType__congestion | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_target_ns) -> _WhichOneofReturnType__delay_target_ns | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__early_percent) -> _WhichOneofReturnType__early_percent | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__eta) -> _WhichOneofReturnType__eta | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exact) -> _WhichOneofReturnType__exact | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hadamard) -> _WhichOneofReturnType__hadamard | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__incast) -> _WhichOneofReturnType__incast | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_from) -> _WhichOneofReturnType__policy_from | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy_seed) -> _WhichOneofReturnType__policy_seed | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__probes) -> _WhichOneofReturnType__probes | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum) -> _WhichOneofReturnType__quorum | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__split) -> _WhichOneofReturnType__split | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stragglers) -> _WhichOneofReturnType__stragglers | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_b_ns) -> _WhichOneofReturnType__t_b_ns | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__t_c_ns) -> _WhichOneofReturnType__t_c_ns | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tau) -> _WhichOneofReturnType__tau | None: ...
-    @_typing.overload
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timer_start) -> _WhichOneofReturnType__timer_start | None: ...
 
-Global___JobOptions: _TypeAlias = JobOptions  # noqa: Y015
+Global___JobOptions: typing_extensions.TypeAlias = JobOptions

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from tests.client.attach_server import AttachServer, token
 from tests.client.cli import golden
 from ultima.cli import doctor, main
-from ultima.cli.version import version_of
-from ultima.v1 import admin_pb2, admin_pb2_grpc
+from ultima.v1 import admin_pb2, admin_pb2_grpc, installed
 
 runner = CliRunner()
 Check = admin_pb2.Check
@@ -41,7 +40,7 @@ class Servicer(admin_pb2_grpc.AdminServiceServicer):
     asked: list[list[str]]
 
     def GetStatus(self, request: admin_pb2.GetStatusRequest, context: Any) -> admin_pb2.GetStatusResponse:
-        return admin_pb2.GetStatusResponse(version=version_of("ultima") or "")
+        return admin_pb2.GetStatusResponse(version=installed.version())
 
     def Examine(self, request: admin_pb2.ExamineRequest, context: Any) -> admin_pb2.ExamineResponse:
         self.asked.append(list(request.peers))
@@ -65,7 +64,7 @@ def test_doctor__what_is_wrong_first_with_its_remedy_and_status_1(servicer: Serv
     lines = result.output.splitlines()
     assert lines[0].startswith("FAILURE: udp data port (10.0.0.2:29520): UDP 29521 from here to")
     assert any(line.startswith("  do: open UDP 29521 in the firewall of 10.0.0.2") for line in lines)
-    assert lines[-1] == "3 ok, 1 warning, 1 failure"
+    assert lines[-1] == "4 ok, 1 warning, 1 failure"
     assert max(map(len, lines)) <= 80 and "gso" not in result.output
 
 

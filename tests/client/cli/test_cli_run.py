@@ -127,7 +127,7 @@ def test_master__wrong_is_named(text: str) -> None:
         (["--nnodes", "2", "x"], "--master is None; allowed: HOST"),
         (["--nnodes", "2", "--node-rank", "2", "--master", "h", "x"], "--node-rank is 2; allowed: 0 to 1"),
         (["--nproc-per-node", "0", "x"], "--nproc-per-node"),
-        ([], "command"),
+        ([], "Missing argument"),
     ],
 )
 def test_usage__is_told(arguments: list[str], said: str) -> None:

@@ -292,7 +292,7 @@ async def test_start__a_port_that_is_taken_is_named(house: House) -> None:
 async def test_start__without_aiohttp_says_what_to_install(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "ultima.daemon.web.site")
-    with pytest.raises(StartupError, match=r"needs aiohttp: pip install 'ultima\[web\]'"):
+    with pytest.raises(StartupError, match=r"needs aiohttp, which is not installed: pip install 'ultimad\[web\]'"):
         await house.daemon(web="127.0.0.1:0")
 
 

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m ultima` is `ultima`, where the command itself is not on the path."""
+
+from ultima.cli.entry import main
+
+main()
