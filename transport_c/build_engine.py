@@ -65,7 +65,7 @@ ffibuilder.set_source(
         *HARDEN_COMPILE,
         *ALIGN,
     ],
-    libraries=["crypto", "dl"],  # of OpenSSL; Debian's package libssl-dev has its headers
+    libraries=["dl"],  # libcrypto is found at run time (cipher/libcrypto.h); building takes its headers alone
     extra_link_args=["-pthread", *HARDEN_LINK],
     py_limited_api=True,
 )

@@ -50,7 +50,7 @@ static int ut_simulate(int count, char **arguments)
     include_dirs=[str(HERE.relative_to(ROOT))],
     # -UNDEBUG: asserts are how the core says that a world went wrong.
     extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra", "-UNDEBUG", "-fvisibility=hidden"],
-    libraries=["crypto", "dl", "m"],
+    libraries=["dl", "m"],
     extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],
     py_limited_api=True,
 )

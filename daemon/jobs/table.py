@@ -307,7 +307,10 @@ class JobTable:
             lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
         )
         assert self._peers is not None
-        suite, fresh = self._engine.suite(self._config.engine.cipher), self._config.engine.new_secret_seconds
+        sealing = None  # and no cipher is asked for, so a host without libcrypto can still run jobs that are not sealed
+        if self._node:
+            suite, fresh = self._engine.suite(self._config.engine.cipher), self._config.engine.new_secret_seconds
+            sealing = Sealing(suite, job.name, job.generation, seconds=fresh)
         job.links = Links(
             self._engine,
             self._peers.connect,
@@ -320,7 +323,7 @@ class JobTable:
             membership.next_op_seq,
             lambda: self._links_changed(job),
             job.secret,
-            Sealing(suite, job.name, job.generation, seconds=fresh) if self._node else None,
+            sealing,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",

@@ -73,7 +73,7 @@ def filter_(tmp_path_factory: pytest.TempPathFactory) -> File:
     program = tmp_path_factory.mktemp("seal") / "seal_cross"
     sources = [File(__file__).with_name("seal_cross.c"), *(ROOT / "transport_c/cipher").glob("*.c")]
     command = [os.environ.get("CC", "gcc"), "-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'transport_c'}"]
-    subprocess.run([*command, *map(str, sources), "-o", str(program), "-lcrypto"], check=True, timeout=60)
+    subprocess.run([*command, *map(str, sources), "-o", str(program), "-ldl"], check=True, timeout=60)
     return program
 
 

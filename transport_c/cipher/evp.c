@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file that includes headers of libcrypto, and the one that chooses between it and another library (mb.h). A
- * context is made once for each key's place and keyed anew as keys change. For each packet only the nonce is set, so
- * neither a key schedule nor memory is asked for then.
+ * The only file that calls libcrypto, and the one that chooses between it and another library (mb.h). A context is made
+ * once for each key's place and keyed anew as keys change. For each packet only the nonce is set, so neither a key
+ * schedule nor memory is asked for then.
  *
  * No call here can fail for a reason that comes from outside, save that a tag is wrong. Hence the asserts.
  */
 #define _GNU_SOURCE /* clock_gettime */
 #include "cipher/evp.h"
 
+#include "cipher/libcrypto.h"
 #include "cipher/mb.h"
 
 #include <assert.h>
@@ -16,30 +17,44 @@
 #include <string.h>
 #include <time.h>
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
 
-/* An AEAD, and where libcrypto has it. */
+/* Set before any AEAD of this file is handed out (ut_evp_libcrypto). */
+static const ut_libcrypto *crypto;
+
+/* An AEAD, and where in libcrypto its cipher is. */
 typedef struct suite {
     ut_aead aead;
     const EVP_CIPHER *(*cipher)(void);
 } suite;
 
+static const EVP_CIPHER *aes_128_gcm(void)
+{
+    return crypto->EVP_aes_128_gcm();
+}
+
+static const EVP_CIPHER *aes_256_gcm(void)
+{
+    return crypto->EVP_aes_256_gcm();
+}
+
+static const EVP_CIPHER *chacha20_poly1305(void)
+{
+    return crypto->EVP_chacha20_poly1305();
+}
+
 static void *make(const ut_aead *aead, bool sealing)
 {
     const suite *s = (const suite *)(const void *)aead;
-    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    EVP_CIPHER_CTX *context = crypto->EVP_CIPHER_CTX_new();
     uint8_t zero[UT_KEY_BYTES_MAX] = {0};
     /* All that a context needs is allocated here: with a key, so that ut_aead.key finds it complete. */
-    if (context && (EVP_CipherInit_ex(context, s->cipher(), NULL, NULL, NULL, sealing) != 1 ||
-                    EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_IVLEN, UT_NONCE_BYTES, NULL) != 1 ||
-                    EVP_CipherInit_ex(context, NULL, NULL, zero, zero, sealing) != 1)) {
-        EVP_CIPHER_CTX_free(context);
+    if (context && (crypto->EVP_CipherInit_ex(context, s->cipher(), NULL, NULL, NULL, sealing) != 1 ||
+                    crypto->EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_IVLEN, UT_NONCE_BYTES, NULL) != 1 ||
+                    crypto->EVP_CipherInit_ex(context, NULL, NULL, zero, zero, sealing) != 1)) {
+        crypto->EVP_CIPHER_CTX_free(context);
         return NULL;
     }
     return context;
@@ -47,12 +62,12 @@ static void *make(const ut_aead *aead, bool sealing)
 
 static void drop(void *context)
 {
-    EVP_CIPHER_CTX_free(context);
+    crypto->EVP_CIPHER_CTX_free(context);
 }
 
 static void set_key(void *context, const uint8_t *key)
 {
-    int done = EVP_CipherInit_ex(context, NULL, NULL, key, NULL, -1);
+    int done = crypto->EVP_CipherInit_ex(context, NULL, NULL, key, NULL, -1);
     assert(done == 1);
     (void)done;
 }
@@ -60,11 +75,11 @@ static void set_key(void *context, const uint8_t *key)
 static void seal(void *context, const ut_aead_packet *p)
 {
     int len;
-    bool done = EVP_EncryptInit_ex(context, NULL, NULL, NULL, p->nonce) == 1 &&
-                EVP_EncryptUpdate(context, NULL, &len, p->header, (int)p->header_len) == 1 &&
-                EVP_EncryptUpdate(context, p->body, &len, p->body, (int)p->body_len) == 1 &&
-                EVP_EncryptFinal_ex(context, p->body + p->body_len, &len) == 1 &&
-                EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, UT_TAG_BYTES, p->tag) == 1;
+    bool done = crypto->EVP_EncryptInit_ex(context, NULL, NULL, NULL, p->nonce) == 1 &&
+                crypto->EVP_EncryptUpdate(context, NULL, &len, p->header, (int)p->header_len) == 1 &&
+                crypto->EVP_EncryptUpdate(context, p->body, &len, p->body, (int)p->body_len) == 1 &&
+                crypto->EVP_EncryptFinal_ex(context, p->body + p->body_len, &len) == 1 &&
+                crypto->EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, UT_TAG_BYTES, p->tag) == 1;
     assert(done);
     (void)done;
 }
@@ -72,30 +87,35 @@ static void seal(void *context, const ut_aead_packet *p)
 static bool open(void *context, const ut_aead_packet *p)
 {
     int len;
-    bool done = EVP_DecryptInit_ex(context, NULL, NULL, NULL, p->nonce) == 1 &&
-                EVP_DecryptUpdate(context, NULL, &len, p->header, (int)p->header_len) == 1 &&
-                EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, UT_TAG_BYTES, p->tag) == 1;
+    bool done = crypto->EVP_DecryptInit_ex(context, NULL, NULL, NULL, p->nonce) == 1 &&
+                crypto->EVP_DecryptUpdate(context, NULL, &len, p->header, (int)p->header_len) == 1 &&
+                crypto->EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, UT_TAG_BYTES, p->tag) == 1;
     assert(done);
-    return done && EVP_DecryptUpdate(context, p->body, &len, p->body, (int)p->body_len) == 1 &&
-           EVP_DecryptFinal_ex(context, p->body + p->body_len, &len) == 1;
+    return done && crypto->EVP_DecryptUpdate(context, p->body, &len, p->body, (int)p->body_len) == 1 &&
+           crypto->EVP_DecryptFinal_ex(context, p->body + p->body_len, &len) == 1;
 }
 
 static void mac(const uint8_t *key, size_t key_len, const uint8_t *data, size_t len, uint8_t *out)
 {
     unsigned bytes = 0;
-    const uint8_t *done = HMAC(EVP_sha256(), key, (int)key_len, data, len, out, &bytes);
+    const uint8_t *done = crypto->HMAC(crypto->EVP_sha256(), key, (int)key_len, data, len, out, &bytes);
     assert(done && bytes == UT_SECRET_BYTES);
     (void)done;
 }
 
+static void wipe(void *memory, size_t bytes)
+{
+    crypto->OPENSSL_cleanse(memory, bytes);
+}
+
 #define COMMON                                                                                                         \
     .provider = "libcrypto", .make = make, .drop = drop, .key = set_key, .seal = seal, .open = open, .mac = mac,       \
-    .wipe = OPENSSL_cleanse
+    .wipe = wipe
 
 static const suite suites[UT_SUITES_END] = {
-    [UT_SUITE_AES_128_GCM] = {{.name = "aes-128-gcm", .key_bytes = 16, COMMON}, EVP_aes_128_gcm},
-    [UT_SUITE_AES_256_GCM] = {{.name = "aes-256-gcm", .key_bytes = 32, COMMON}, EVP_aes_256_gcm},
-    [UT_SUITE_CHACHA20_POLY1305] = {{.name = "chacha20-poly1305", .key_bytes = 32, COMMON}, EVP_chacha20_poly1305},
+    [UT_SUITE_AES_128_GCM] = {{.name = "aes-128-gcm", .key_bytes = 16, COMMON}, aes_128_gcm},
+    [UT_SUITE_AES_256_GCM] = {{.name = "aes-256-gcm", .key_bytes = 32, COMMON}, aes_256_gcm},
+    [UT_SUITE_CHACHA20_POLY1305] = {{.name = "chacha20-poly1305", .key_bytes = 32, COMMON}, chacha20_poly1305},
 };
 
 /* ---- what must come out ---- */
@@ -171,9 +191,18 @@ static bool compute_alike(const ut_aead *a, const ut_aead *b)
     return alike;
 }
 
+static void find(void)
+{
+    crypto = ut_libcrypto_find();
+}
+
 const ut_aead *ut_evp_libcrypto(unsigned suite)
 {
-    return suite && suite < UT_SUITES_END && computes_rightly(&suites[suite].aead, suite) ? &suites[suite].aead : NULL;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, find);
+    return crypto && suite && suite < UT_SUITES_END && computes_rightly(&suites[suite].aead, suite)
+               ? &suites[suite].aead
+               : NULL;
 }
 
 /* The CPU time of one packet, sealed and opened: the least of some, for whatever else runs here only adds to it. */

@@ -79,7 +79,8 @@ typedef struct ut_driver_seal {
 /* For ut_job_config.cipher: the packets of the job are sealed. Such a process cannot be traced or dumped any more. */
 const ut_cipher *ut_driver_cipher(void);
 /* The number of the suite with this name (enum ut_suite), 0 if there is none here; of "auto" the one that this CPU
- * computes fastest. And the name of a suite; NULL if there is none with that number. */
+ * computes fastest. 0 for all names where the host has no libcrypto. And the name of a suite; NULL if there is none
+ * with that number. */
 uint32_t ut_driver_suite(const char *name);
 const char *ut_driver_suite_name(uint32_t suite);
 

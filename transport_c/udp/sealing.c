@@ -89,7 +89,7 @@ const ut_cipher *ut_driver_cipher(void)
 uint32_t ut_driver_suite(const char *name)
 {
     if (strcmp(name, "auto") == 0)
-        return ut_evp_best();
+        return ut_evp_suite(ut_evp_best()) ? ut_evp_best() : 0;
     for (uint32_t suite = 1; suite < UT_SUITES_END; suite++)
         if (ut_evp_suite(suite) && strcmp(name, ut_evp_suite(suite)->name) == 0)
             return suite;

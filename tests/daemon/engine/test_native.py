@@ -7,6 +7,8 @@ import asyncio
 import inspect
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -376,3 +378,16 @@ async def test_whole_way__idle_daemon_is_small(house: House) -> None:
     text = Path(f"/proc/{daemon.process.pid}/status").read_text()
     resident_kb = int(text.split("VmRSS:")[1].split()[0])
     assert resident_kb < 80 * 1024
+
+
+def test_suite__where_no_libcrypto_is(tmp_path: Path) -> None:
+    """The extension loads all the same, has no cipher, and says so. The host's libcryptos hide behind empty files."""
+    for soname in ("libcrypto.so.3", "libcrypto.so.4", "libcrypto.so.1.1"):
+        (tmp_path / soname).touch()
+    ask = "from ultima._native import lib; print([lib.ut_driver_suite(n) for n in (b'auto', b'aes-128-gcm', b'x')])"
+    there = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    without = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    missing = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, env=without)
+    assert missing.stdout == "[0, 0, 0]\n"
+    auto, aes, none = map(int, there.stdout.strip("[]\n").split(","))
+    assert auto and aes and not none
