@@ -47,6 +47,10 @@ HARDEN_LINK = ["-Wl,-z,relro,-z,now,-z,noexecstack"]
 # is changed with every flag and with every line above it.
 ALIGN = [flag for flag in ("-falign-functions=64", "-falign-loops=32") if _taken_by_the_compiler(flag)]
 
+# No product may be fused with a sum that follows it, as compilers do unasked where each CPU of a platform can (ARM, not
+# x86-64): all hosts of a cluster have the same bits.
+EXACT = ["-ffp-contract=off"]
+
 HEADERS = ("core/account/join.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
@@ -62,6 +66,7 @@ ffibuilder.set_source(
     # Hidden symbols: calls between our files become direct, and nothing else in the process can step in between.
     extra_compile_args=[
         *("-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"),
+        *EXACT,
         *HARDEN_COMPILE,
         *ALIGN,
     ],

@@ -14,7 +14,7 @@ class Library(Protocol):
     """The part of the extension that the client uses. What the calls mean is told in their C headers."""
 
     UT_ISA_PLAIN: int
-    UT_ISA_AVX512: int
+    UT_ISA_BEST: int
     UT_BLOOM_HASHES_MAX: int
 
     # The rings: core/face/ring.h

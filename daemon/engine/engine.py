@@ -478,7 +478,7 @@ class NativeEngine(NativePauses):
             send_buffer_bytes=info.send_buffer,
             gso=bool(info.gso),
             gro=bool(info.gro),
-            simd={0: "plain", 1: "avx2", 2: "avx512"}.get(info.isa, str(info.isa)),
+            simd={0: "plain", 1: "avx2", 2: "avx512", 3: "neon"}.get(info.isa, str(info.isa)),
             event_fd=info.event_fd,
             submission_bytes=self._ffi.sizeof("ut_submission_ring"),
             completion_bytes=self._ffi.sizeof("ut_completion_ring"),

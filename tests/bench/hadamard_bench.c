@@ -47,7 +47,8 @@ static void work(int what, uint8_t *dst, const uint8_t *src)
 
 int main(void)
 {
-    static const char *const isas[] = {"plain", "AVX2", "AVX-512"}, *const whats[] = {"memcpy", "encode", "decode"};
+    static const char *const isas[] = {"plain", "AVX2", "AVX-512", "NEON"};
+    static const char *const whats[] = {"memcpy", "encode", "decode"};
     uint8_t *a = aligned_alloc(4096, (BYTES + 4095) / 4096 * 4096),
             *b = aligned_alloc(4096, (BYTES + 4095) / 4096 * 4096);
     if (!a || !b)
@@ -55,7 +56,7 @@ int main(void)
     for (size_t i = 0; i < BYTES / 4; i++)
         ((float *)a)[i] = (float)(i % 1000) - 500;
     copy(b, a, BYTES);
-    for (int isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++) {
+    for (int isa = UT_ISA_PLAIN; isa <= UT_ISA_BEST; isa++) {
         if (ut_kernels_init((enum ut_isa)isa) != (enum ut_isa)isa)
             continue;
         double best[3] = {1e9, 1e9, 1e9};

@@ -83,8 +83,8 @@ static void bench_dtype(const char *name, unsigned dtype)
 
 int main(void)
 {
-    static const char *const names[] = {"plain", "AVX2", "AVX-512"};
-    for (int isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++) {
+    static const char *const names[] = {"plain", "AVX2", "AVX-512", "NEON"};
+    for (int isa = UT_ISA_PLAIN; isa <= UT_ISA_BEST; isa++) {
         if (ut_kernels_init((enum ut_isa)isa) != (enum ut_isa)isa)
             continue;
         printf("%s\n", names[isa]);

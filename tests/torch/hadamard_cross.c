@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     float *block = malloc(4 * count), *result = malloc(4 * count);
     if (!block || !result || fread(block, 4, count, stdin) != count)
         return 2;
-    ut_kernels_init(UT_ISA_AVX512); /* or the best that there is */
+    ut_kernels_init(UT_ISA_BEST); /* or the best that there is */
     if (strcmp(argv[5], "encode") == 0)
         ut_hadamard_encode(result, block, &b);
     else

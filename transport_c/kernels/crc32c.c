@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * CRC32C three ways: eight tables for any CPU, the crc32 instruction in three interleaved streams with carry-less
- * products beside them, and carry-less products alone in 512-bit registers.
+ * products beside them (crc32c_streams.h), and carry-less products in 512-bit registers. ARM's is in crc32c_arm.c.
  *
  * The polynomial arithmetic in short. A checksum without its two inversions is linear: message(x) * x^32 mod P, lowest
  * bit of the first byte first. A piece A that |d| bits follow counts as A * x^d, and x^d mod P has 32 bits; so a piece
  * is moved over any distance by a product with a constant, and pieces that were worked on side by side are moved to one
  * place and XORed. A product of two bit-reversed numbers comes out one bit short, hence the -1 in the exponents below.
- * Each constant is in the way of some length that tests/c/test_crc32c.c compares with the definition.
+ * Each constant is in the way of some length that tests/c/kernels/test_crc32c.c compares with the definition.
  */
 #include "table.h"
 
@@ -92,155 +92,66 @@ const ut_crc32c_kernels ut_crc32c_plain = {of_plain, copy_plain, times_plain, ti
 
 #define SSE42 __attribute__((target("sse4.2,pclmul,avx")))
 #define SSE42_LEAF static inline __attribute__((always_inline)) SSE42
+typedef __m128i v128;
 
-SSE42_LEAF uint64_t load64(const uint8_t *p)
+SSE42_LEAF uint32_t crc_1(uint32_t crc, uint8_t byte)
 {
-    uint64_t word;
-    memcpy(&word, p, sizeof word);
-    return word;
+    return _mm_crc32_u8(crc, byte);
 }
 
-/* One stream. |crc| is the inner, not inverted, value here and below. */
-SSE42_LEAF uint32_t crc_serial(uint32_t crc, const uint8_t *p, size_t len)
+SSE42_LEAF uint32_t crc_4(uint32_t crc, uint32_t word)
 {
-    for (; len >= 8; p += 8, len -= 8)
-        crc = (uint32_t)_mm_crc32_u64(crc, load64(p));
-    if (len & 4) {
-        crc = _mm_crc32_u32(crc, load_le32(p));
-        p += 4;
-    }
-    for (len &= 3; len > 0; p++, len--)
-        crc = _mm_crc32_u8(crc, *p);
-    return crc;
+    return _mm_crc32_u32(crc, word);
 }
 
-/* crc * x^(8 * bytes) for factor = x^(8 * bytes - 33) mod P; as a message of 64 bits, whose own checksum multiplies by
- * x^32. */
-SSE42_LEAF uint64_t crc_moved(uint32_t crc, uint32_t factor)
+SSE42_LEAF uint64_t crc_8(uint64_t crc, uint64_t word)
 {
-    const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)crc), _mm_cvtsi32_si128((int)factor), 0);
-    return (uint64_t)_mm_cvtsi128_si64(product);
+    return _mm_crc32_u64(crc, word);
 }
 
-/* Three streams of |bytes| each, a multiple of 8: the instruction takes three cycles, but a new one starts in each. */
-SSE42_LEAF uint32_t crc_streams(uint32_t crc, const uint8_t *p, size_t bytes, uint32_t over_one, uint32_t over_two)
-{
-    uint64_t a = crc, b = 0, c = 0;
-    for (size_t i = 0; i < bytes; i += 8) {
-        a = _mm_crc32_u64(a, load64(p + i));
-        b = _mm_crc32_u64(b, load64(p + bytes + i));
-        c = _mm_crc32_u64(c, load64(p + 2 * bytes + i));
-    }
-    return (uint32_t)(c ^ _mm_crc32_u64(0, crc_moved((uint32_t)a, over_two) ^ crc_moved((uint32_t)b, over_one)));
-}
-
-SSE42 static uint32_t times_sse42(uint32_t a, uint32_t b)
-{
-    return (uint32_t)_mm_crc32_u64(0, crc_moved(a, b));
-}
-
-SSE42 static uint32_t times_header_sse42(const uint64_t header[4], uint32_t b)
-{
-    uint64_t crc = UINT32_MAX;
-    for (unsigned i = 0; i < 4; i++)
-        crc = _mm_crc32_u64(crc, header[i]);
-    return (uint32_t)_mm_crc32_u64(0, crc_moved(~(uint32_t)crc, b));
-}
-
-/* What moves 16 bytes over |d| bits: the first eight bytes by x^(d + 63), the last eight by x^(d - 1), mod P and
- * reversed. */
-#define OVER(first, last) (int64_t)((uint64_t)(last) << 32), (int64_t)((uint64_t)(first) << 32)
-#define OVER_256 OVER(0xe9a5d8be, 0x1426a815)
-#define OVER_192 OVER(0x7ccbbbf2, 0x31c94608)
-#define OVER_128 OVER(0x6577b245, 0x7417153f)
-#define OVER_64 OVER(0x1c19243b, 0x75bba45b)
-#define OVER_48 OVER(0xa46ef4aa, 0x6051243f)
-#define OVER_32 OVER(0x33ccbbbc, 0xa2158b34)
-#define OVER_16 OVER(0x3743f7bd, 0x3171d430)
-
-SSE42_LEAF __m128i load128(const uint8_t *p)
+SSE42_LEAF v128 load128(const uint8_t *p)
 {
     return _mm_loadu_si128((const void *)p);
 }
 
-/* |v| moved, plus |plus|. */
-SSE42_LEAF __m128i fold128(__m128i v, __m128i over, __m128i plus)
+SSE42_LEAF v128 set128(uint64_t high, uint64_t low)
 {
-    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(v, over, 0x00), _mm_clmulepi64_si128(v, over, 0x11)), plus);
+    return _mm_set_epi64x((int64_t)high, (int64_t)low);
 }
 
-/* Products and instructions side by side, for they are different parts of the CPU: 64 bytes and ROUNDS times 64 by
- * products in four registers, and behind those three streams of ROUNDS times 32. */
-enum { ROUNDS = 8, STREAM = 32 * ROUNDS, MIXED = 64 + 64 * ROUNDS + 3 * STREAM }; /* 1344: most of a full packet */
-
-SSE42_LEAF uint32_t crc_mixed(uint32_t crc, const uint8_t *p)
+SSE42_LEAF uint64_t low_of(v128 v)
 {
-    const __m128i over_64 = _mm_set_epi64x(OVER_64);
-    const uint8_t *q = p + 64 + 64 * ROUNDS;
-    __m128i v = _mm_xor_si128(load128(p), _mm_cvtsi32_si128((int)crc));
-    __m128i w = load128(p + 16), x = load128(p + 32), y = load128(p + 48);
-    uint64_t a = 0, b = 0, c = 0;
-#define THREE(at)                                                                                                      \
-    a = _mm_crc32_u64(a, load64(q + (at)));                                                                            \
-    b = _mm_crc32_u64(b, load64(q + STREAM + (at)));                                                                   \
-    c = _mm_crc32_u64(c, load64(q + 2 * STREAM + (at)))
-    for (size_t i = 0; i < ROUNDS; i++, q += 32) {
-        p += 64;
-        THREE(0);
-        v = fold128(v, over_64, load128(p));
-        THREE(8);
-        w = fold128(w, over_64, load128(p + 16));
-        THREE(16);
-        x = fold128(x, over_64, load128(p + 32));
-        THREE(24);
-        y = fold128(y, over_64, load128(p + 48));
-    }
-#undef THREE
-    v = fold128(v, _mm_set_epi64x(OVER_48),
-                fold128(w, _mm_set_epi64x(OVER_32), fold128(x, _mm_set_epi64x(OVER_16), y)));
-    uint64_t head = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(v));
-    head = _mm_crc32_u64(head, (uint64_t)_mm_extract_epi64(v, 1));
-    /* The three that others follow, by x^(8 * 768), x^(8 * 512) and x^(8 * 256). */
-    const uint64_t moved =
-        crc_moved((uint32_t)head, 0xd7a4825c) ^ crc_moved((uint32_t)a, 0xdd7e3b0c) ^ crc_moved((uint32_t)b, 0xb9e02b86);
-    return (uint32_t)(c ^ _mm_crc32_u64(0, moved));
+    return (uint64_t)_mm_cvtsi128_si64(v);
 }
 
-SSE42 static uint32_t of_sse42(uint32_t crc, const void *data, size_t len)
+SSE42_LEAF uint64_t high_of(v128 v)
 {
-    const uint8_t *p = data;
-    crc = ~crc;
-    for (; len >= MIXED; p += MIXED, len -= MIXED)
-        crc = crc_mixed(crc, p);
-    for (; len >= 3 * 256; p += 3 * 256, len -= 3 * 256)
-        crc = crc_streams(crc, p, 256, 0xb9e02b86, 0xdd7e3b0c);
-    if (len >= 3 * 128) {
-        crc = crc_streams(crc, p, 128, 0x0d3b6092, 0xb9e02b86);
-        p += 3 * 128;
-        len -= 3 * 128;
-    }
-    if (len >= 3 * 64) {
-        crc = crc_streams(crc, p, 64, 0x9e4addf8, 0x0d3b6092);
-        p += 3 * 64;
-        len -= 3 * 64;
-    }
-    if (len >= 3 * 32) {
-        crc = crc_streams(crc, p, 32, 0xba4fc28e, 0x9e4addf8);
-        p += 3 * 32;
-        len -= 3 * 32;
-    }
-    return ~crc_serial(crc, p, len);
+    return (uint64_t)_mm_extract_epi64(v, 1);
 }
 
-/* In two passes: the second finds all in the first-level cache. */
-static uint32_t copy_sse42(void *dst, const void *src, size_t len)
+SSE42_LEAF v128 v_xor(v128 a, v128 b)
 {
-    const uint32_t crc = of_sse42(0, src, len);
-    memcpy(dst, src, len);
-    return crc;
+    return _mm_xor_si128(a, b);
 }
 
-const ut_crc32c_kernels ut_crc32c_sse42 = {of_sse42, copy_sse42, times_sse42, times_header_sse42};
+SSE42_LEAF uint64_t product(uint32_t a, uint32_t b)
+{
+    return low_of(_mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0));
+}
+
+SSE42_LEAF v128 product_low(v128 a, v128 b)
+{
+    return _mm_clmulepi64_si128(a, b, 0x00);
+}
+
+SSE42_LEAF v128 product_high(v128 a, v128 b)
+{
+    return _mm_clmulepi64_si128(a, b, 0x11);
+}
+
+#define UT_TARGET SSE42
+#define UT_CRC32C_TABLE ut_crc32c_sse42
+#include "crc32c_streams.h"
 
 /* ---- wide carry-less products ---- */
 
@@ -397,5 +308,5 @@ CLMUL static uint32_t copy_avx512(void *dst, const void *src, size_t len)
     return crc_wide(0, src, len, dst);
 }
 
-const ut_crc32c_kernels ut_crc32c_avx512 = {of_avx512, copy_avx512, times_sse42, times_header_sse42};
+const ut_crc32c_kernels ut_crc32c_avx512 = {of_avx512, copy_avx512, times_by_streams, times_header_by_streams};
 #endif

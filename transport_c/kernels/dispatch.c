@@ -6,6 +6,9 @@
 #include "table.h"
 
 #include <stdatomic.h>
+#if UT_KERNELS_ARM
+#include <sys/auxv.h>
+#endif
 
 /* The choice as one block: a call loads one pointer. Atomic, for a second init from another thread chooses the same
  * again. */
@@ -50,6 +53,24 @@ static const struct choice *best(enum ut_isa most)
         return &choice_avx2;
     return __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512vbmi") ? &choice_avx512_clmul
                                                                                         : &choice_avx512;
+}
+#elif UT_KERNELS_ARM
+static const struct choice choice_neon = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_plain,
+                                          UT_ISA_NEON}; /* the first ARMv8.0 */
+static const struct choice choice_neon_crc = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_arm,
+                                              UT_ISA_NEON}; /* no cryptography: a Raspberry Pi 4 */
+static const struct choice choice_neon_pmull = {&ut_kernels_neon, &ut_hadamard_neon, &ut_sparse_neon, &ut_crc32c_pmull,
+                                                UT_ISA_NEON};
+
+static const struct choice *best(enum ut_isa most)
+{
+    enum { PMULL = 1 << 4, CRC32 = 1 << 7 }; /* of Linux's AT_HWCAP */
+    const unsigned long has = getauxval(AT_HWCAP);
+    if (most < UT_ISA_NEON)
+        return &choice_plain;
+    if (!(has & CRC32))
+        return &choice_neon;
+    return has & PMULL ? &choice_neon_pmull : &choice_neon_crc;
 }
 #else
 static const struct choice *best(enum ut_isa most)

@@ -2,8 +2,8 @@
  *
  * Arithmetic on payload. To *fold* is to add a contribution to a sum (or to combine it by min, max or prod), to
  * *finish* is to make a result of a sum, to *place* is to store without adding. The code is chosen at run time for the
- * CPU (AVX-512, AVX2, plain C), so that one wheel runs anywhere. Pointers need no alignment. The only state is that
- * choice, which ut_kernels_init makes once.
+ * CPU (AVX-512 or AVX2 on x86-64, NEON on 64-bit ARM, else plain C), so that one wheel serves all CPUs of a kind.
+ * Pointers need no alignment. The only state is that choice, which ut_kernels_init makes once.
  *
  * Sums are kept in an *accumulator*: float32 for float16 and bfloat16 (the *halves*), and the dtype itself for all
  * other dtypes.
@@ -13,7 +13,8 @@
 
 #include "core/base/ut.h"
 
-enum ut_isa { UT_ISA_PLAIN = 0, UT_ISA_AVX2 = 1, UT_ISA_AVX512 = 2 };
+/* What one kind of CPU has rises by its numbers. Plain C is everywhere. */
+enum ut_isa { UT_ISA_PLAIN = 0, UT_ISA_AVX2 = 1, UT_ISA_AVX512 = 2, UT_ISA_NEON = 3, UT_ISA_BEST = UT_ISA_NEON };
 
 /* Picks the best instruction set that the CPU has, but none above |most| (tests ask for a lower one). Returns it. */
 enum ut_isa ut_kernels_init(enum ut_isa most);

@@ -242,7 +242,7 @@ static int open_parts(ut_driver *d, const ut_driver_config *c, char *error, size
         snprintf(error, len, "make an eventfd or an epoll: %s", strerror(errno));
         return UT_ERR_SYSTEM;
     }
-    ut_kernels_init(UT_ISA_AVX512);
+    ut_kernels_init(UT_ISA_BEST);
     result = open_link(d, c->beside, error, len);
     if (result == UT_OK)
         result = open_engine(d, c, error, len);

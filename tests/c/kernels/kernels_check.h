@@ -5,6 +5,7 @@
 #ifndef UT_KERNELS_CHECK_H
 #define UT_KERNELS_CHECK_H
 
+#include "isas.h"
 #include "kernels_model.h"
 
 enum { N_MAX = 4200, ROOM = N_MAX * 8 + 256, FENCE = 64 };
@@ -12,13 +13,9 @@ static uint8_t room_a[ROOM] __attribute__((aligned(64))), room_in[ROOM] __attrib
 static uint8_t room_out[ROOM] __attribute__((aligned(64)));
 static element want[N_MAX];
 
-static const char *const ISA_NAMES[] = {"plain", "avx2", "avx512"};
 static const char *const DTYPE_NAMES[] = {"", "float32", "float64", "float16", "bfloat16", "int32", "int64"};
 static const char *const REDOP_NAMES[] = {"", "sum", "avg", "min", "max", "prod"};
 static const uint32_t DIVISORS[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 63, 64, 100, 1000, 1023, 1024, (1 << 24) - 1, 1 << 24};
-#define FOR_EACH_ISA(isa)                                                                                              \
-    for (unsigned isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++)                                                     \
-        if (ut_kernels_init((enum ut_isa)isa) == (enum ut_isa)isa)
 #define FOR_EACH_DTYPE(dtype) for (unsigned dtype = UT_FLOAT32; dtype < UT_DTYPES_END; dtype++)
 #define FOR_EACH_REDOP(redop) for (unsigned redop = UT_SUM; redop < UT_REDOPS_END; redop++)
 

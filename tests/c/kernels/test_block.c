@@ -94,7 +94,7 @@ static void blocks__tile_a_chunk_and_come_back(void)
         ut_block_shape s = {.group = groups[check_below(8)], .form = (uint8_t)check_below(UT_VALUE_FORMS_END)};
         s.units = 1 + (uint32_t)check_below(ELEMENTS / s.group);
         const unsigned rates[] = {0, 1, 10, 100, 500, 1000};
-        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_AVX512 + 1));
+        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_BEST + 1));
         draw(&s, rates[check_below(6)]);
         float scale = ut_float8_scale(ut_largest_finite(tensor, (size_t)s.units * s.group));
         size_t least = ut_block_least(s.group, s.form), room = least + check_below(ROOM_MAX - least + 1);
@@ -259,7 +259,7 @@ static void results__are_rounded_once(void)
         size_t n = check_below(3001), bad = 0;
         unsigned form = (unsigned)check_below(UT_VALUE_FLOAT8);
         uint32_t divisor = 1 + (uint32_t)check_below(9);
-        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_AVX512 + 1));
+        (void)ut_kernels_init((enum ut_isa)check_below(UT_ISA_BEST + 1));
         for (size_t i = 0; i < n; i++) {
             x[i] = ut_float_of_bits((uint32_t)check_random() & (check_below(3) ? 0xc7ffffff : 0x80000000));
             double exact = (double)x[i] / divisor;
@@ -437,7 +437,7 @@ static void decoder__random_bytes(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    (void)ut_kernels_init(UT_ISA_AVX512);
+    (void)ut_kernels_init(UT_ISA_BEST);
     RUN(block__golden_bytes);
     RUN(blocks__say_who_is_in_them);
     RUN(values__round_as_defined);

@@ -72,7 +72,7 @@ static void blocks__are_as_full_as_they_can_be(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    (void)ut_kernels_init(UT_ISA_AVX512);
+    (void)ut_kernels_init(UT_ISA_BEST);
     RUN(blocks__are_as_full_as_they_can_be);
     return check_end();
 }

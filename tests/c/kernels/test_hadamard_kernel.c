@@ -9,12 +9,9 @@
 
 #include <math.h>
 
+#include "isas.h"
 #include "kernels/hadamard.h"
 #include "kernels/kernels.h"
-
-#define FOR_EACH_ISA(isa)                                                                                              \
-    for (unsigned isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++)                                                     \
-        if (ut_kernels_init((enum ut_isa)isa) == (enum ut_isa)isa)
 
 enum { ROOM = 1024 * 80 };
 static float room_in[ROOM], room_out[ROOM], room_back[ROOM], room_first[ROOM];

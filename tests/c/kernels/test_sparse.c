@@ -9,12 +9,9 @@
 
 #include <math.h>
 
+#include "isas.h"
 #include "kernels/kernels.h"
 #include "kernels/sparse.h"
-
-#define FOR_EACH_ISA(isa)                                                                                              \
-    for (unsigned isa = UT_ISA_PLAIN; isa <= UT_ISA_AVX512; isa++)                                                     \
-        if (ut_kernels_init((enum ut_isa)isa) == (enum ut_isa)isa)
 
 enum { N = 3000, ROUNDS = 150 };
 static float add[N], first_kept[N], kept[N], velocity[N], first_velocity[N], values[N], want_kept[N], want_values[N];

@@ -106,7 +106,7 @@ static void decoders__random_bytes(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    (void)ut_kernels_init(UT_ISA_AVX512);
+    (void)ut_kernels_init(UT_ISA_BEST);
     RUN(decoders__random_bytes);
     return check_end();
 }

@@ -424,7 +424,7 @@ static void op__sends_few_bytes(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    ut_kernels_init(UT_ISA_AVX512);
+    ut_kernels_init(UT_ISA_BEST);
     RUN(op__bad_input);
     RUN(op__others_must_mean_the_same);
     RUN(op__sends_few_bytes);

@@ -166,7 +166,7 @@ static void ut_pieces__what_cannot_fit_is_malformed(void)
 
 int main(void)
 {
-    ut_kernels_init(UT_ISA_AVX512);
+    ut_kernels_init(UT_ISA_BEST);
     RUN(ut_pieces__come_together_in_any_order);
     RUN(ut_pieces__a_place_is_never_held);
     RUN(ut_pieces__another_path_begins_anew);

@@ -371,7 +371,7 @@ static void ut_expand32__rows(void)
 int main(int argc, char **argv)
 {
     check_begin(argc, argv);
-    ut_kernels_init(UT_ISA_AVX512);
+    ut_kernels_init(UT_ISA_BEST);
     RUN(ut_ultima__spec_vectors);
     RUN(ut_data__golden);
     RUN(ut_run__of_what_follows);

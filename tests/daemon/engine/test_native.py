@@ -71,7 +71,7 @@ def test_info__what_was_granted(engine: Engine) -> None:
     info = engine.info
     assert 0 < info.data_port != info.feedback_port > 0
     assert info.packet_bytes == 1472 and info.receive_buffer_bytes > 0
-    assert info.simd in ("plain", "avx2", "avx512")
+    assert info.simd in ("plain", "avx2", "avx512", "neon")
     assert info.submission_bytes > 64 * 64 and info.completion_bytes > 64 * 2048
     assert abs(engine.now() - time.monotonic_ns()) < 10**9
 

@@ -146,7 +146,7 @@ int ut_engine_init(void *mem, const ut_engine_config *config, ut_engine **ret)
     e->host = host_of(e);
     ut_engine_credit_init(e);
     ut_work_begin_turn(&e->work);
-    ut_kernels_init(UT_ISA_AVX512);
+    ut_kernels_init(UT_ISA_BEST);
     *ret = e;
     return UT_OK;
 }
