@@ -15,7 +15,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove soak test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -24,6 +24,8 @@ help:
 	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (24 minutes)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
+	@echo "make gpu        what only an accelerator can say, on one GPU (5 minutes); ARGS=--fake runs it on the CPU"
+	@echo "make gpu-wheels what tests/gpu/bare.sh needs to do the same on a machine without an index, in build/gpu/wheels"
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -81,6 +83,12 @@ prove: setup
 
 soak: setup
 	@$(PY) -m tests.soak.main $(ARGS)
+
+gpu: setup
+	@$(PY) -m tests.gpu.main $(ARGS)
+
+gpu-wheels: setup
+	@$(PY) -m tests.gpu.wheels $(ARGS)
 
 test-long: setup
 	@$(PYTEST) -q --durations=15 $(ARGS)

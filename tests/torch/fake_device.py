@@ -33,7 +33,7 @@ SLOW_S = 0.03
 """How long a copy of Gloo's back to the device takes."""
 
 AT_ONCE = frozenset(
-    "detach view as_strided reshape split size stride dim numel is_contiguous data_ptr element_size new_empty unbind"
+    "detach view t as_strided reshape split size stride dim numel is_contiguous data_ptr element_size new_empty unbind"
     " storage_offset resolve_conj resolve_neg __getitem__ is_complex is_neg untyped_storage is_floating_point".split()
 )
 """What a tensor says of itself, and views of it."""
@@ -41,8 +41,19 @@ READS = frozenset("tolist item __float__ cpu".split())
 
 
 class FakeEvent:
+    """`at`: when it came, in seconds of `time.perf_counter`."""
+
     def __init__(self) -> None:
         self._come = threading.Event()
+        self.at = 0.0
+
+    def come(self) -> None:
+        self.at = time.perf_counter()
+        self._come.set()
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        """In milliseconds, as torch has it."""
+        return (later.at - self.at) * 1e3
 
     def synchronize(self) -> None:
         assert self._come.wait(LONG_S), "the moment of an event does not come"
@@ -65,7 +76,7 @@ class FakeStream:
 
     def record_event(self, event: FakeEvent | None = None) -> FakeEvent:
         event = event or FakeEvent()
-        self.give(event._come.set)
+        self.give(event.come)
         return event
 
     def wait_event(self, event: FakeEvent) -> None:
@@ -187,6 +198,9 @@ class OnDevice(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if getattr(func, "__module__", "") == dist.all_reduce.__module__:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         cuda = next(each.cuda_of for each in args if isinstance(each, OnDevice))
         stream = cuda.current_stream()
         plain = [each.as_subclass(torch.Tensor) if isinstance(each, OnDevice) else each for each in args]

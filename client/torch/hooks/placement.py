@@ -29,6 +29,8 @@ def place(tensor: torch.Tensor, job: Job) -> bool:
     if job.holds(tensor.data_ptr(), tensor.nbytes):
         return True
     storage = tensor.untyped_storage()
+    if not hasattr(storage, "_swap_data_ptr_"):  # before torch 2.12
+        return False
     if storage.nbytes() != tensor.nbytes or job.arena_free_bytes - tensor.nbytes < job.arena_bytes // 2:
         return False
     try:
@@ -36,5 +38,5 @@ def place(tensor: torch.Tensor, job: Job) -> bool:
     except (ResourceExhausted, HandleError):
         return False
     block.copy_(storage)
-    storage._swap_data_ptr_(block)  # type: ignore[attr-defined]  # torch's stub leaves it out
+    storage._swap_data_ptr_(block)
     return True

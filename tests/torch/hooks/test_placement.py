@@ -2,6 +2,7 @@
 """Moving a tensor's memory into the arena, views and all; over a fake daemon, whose arena is a real one."""
 
 import gc
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_place__leaves_half_of_the_arena() -> None:
         assert [place(tensor, job) for tensor in tensors] == [True, True, False]
         assert [inside(job, tensor) for tensor in tensors] == [True, True, False]
         assert [float(tensor.sum()) for tensor in tensors] == [0.0, COUNT, 2.0 * COUNT]
+
+
+def test_place__where_torch_cannot_exchange_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before 2.12: the bucket stays, and is copied."""
+    with FakeDaemon(1) as daemon, daemon.connect(0, arena="64K") as job:
+        tensor, free = torch.ones(COUNT), job.arena_free_bytes
+        monkeypatch.setattr(torch.Tensor, "untyped_storage", lambda _: SimpleNamespace(nbytes=lambda: NBYTES))
+        assert not place(tensor, job) and job.arena_free_bytes == free
 
 
 @pytest.mark.parametrize(
