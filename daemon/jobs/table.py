@@ -296,10 +296,9 @@ class JobTable:
         undo.callback(self._by_number.pop, number)
         undo.callback(job.unform)
         job.number, job.memory_bytes, job.membership, job.own = number, memory_bytes, membership, own
-        if membership.options.partial:
-            job.partial = PartialStats([host.ranks for host in membership.hosts])
-        else:
-            job.late = LateHosts(len(membership.hosts), membership.lanes)
+        partial = membership.options.partial
+        job.partial = PartialStats([host.ranks for host in membership.hosts]) if partial else None
+        job.late = None if partial else LateHosts(len(membership.hosts), membership.lanes)
         job.in_force = InForce(
             membership.options,
             lambda new: self._tune(job, new),
@@ -331,10 +330,9 @@ class JobTable:
             membership.under_way,
         )
         self.recorder.life_begins(job.record, job.life())
-        rejoin = membership.under_way
         absent = {h.index for h, s in zip(membership.hosts, membership.states, strict=True) if s is State.ABSENT}
-        job.links.begin(rejoin, absent - {own.index} if rejoin else set())
-        if rejoin and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
+        job.links.begin(membership.under_way, absent - {own.index} if membership.under_way else set())
+        if membership.under_way and any(joiner.spec.next_op_seq is not None for joiner in job.joining.values()):
             for index in absent - {own.index}:
                 self.fellows.returning.expected(job, job.links[index], self._config.limits.drain_window_seconds)
 

@@ -293,7 +293,7 @@ class EngineStatus(google.protobuf.message.Message):
     gso: builtins.bool
     gro: builtins.bool
     simd: builtins.str
-    """"avx512", "avx2" or "plain"."""
+    """"avx512", "avx2", "neon" or "plain"."""
     receive_buffer_bytes: builtins.int
     send_buffer_bytes: builtins.int
     @property
