@@ -379,7 +379,7 @@ class NativeEngine(NativePauses):
     def suite(self, name: str) -> str:
         number = self._lib.ut_driver_suite(name.encode())
         if number == 0:
-            raise InvalidArgument(f"cipher = {name!r}: no libcrypto of this host (OpenSSL 1.1, 3, 4) computes it rightly")
+            raise InvalidArgument(f"cipher = {name!r}: no libcrypto here (OpenSSL 1.1, 3, 4) computes it rightly")
         return str(self._ffi.string(self._lib.ut_driver_suite_name(number)).decode())
 
     def peer_listen(self, job: int, host: int, seal: Seal | None = None) -> int:
