@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 # Arguments for the tool behind a verb: make test ARGS="-k desync", make demo ARGS="--backend gloo"
 ARGS ?=
+# How long `make check` runs each fuzz target; 0: so many times as take some seconds.
+FUZZ_SECONDS ?= 0
 
 C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch] transport_c/kernels/*.[ch] \
 	transport_c/cipher/*.[ch] \
@@ -21,7 +23,7 @@ help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
 	@echo "make demo       four daemons on this machine train LeNet-5 on real images"
 	@echo "make test       the tests of all that a user is promised, two at a time (6 minutes on two cores); ARGS=\"-k desync\""
-	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (24 minutes)"
+	@echo "make check      all else that CI runs after them: lint, sanitizers, long simulations, planted bugs (24 minutes); FUZZ_SECONDS=60 fuzzes each target for a minute (10 more)"
 	@echo "make prove      forged datagrams and garbage against whole engines, keys that change all the time, nonces; ARGS=\"FORGED=1e9 GARBAGE=1e8 ROTATIONS=1e6 NONCES=1e9 SEEDS=100000\""
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
 	@echo "make gpu        what only an accelerator can say, on one GPU (5 minutes); ARGS=--fake runs it on the CPU"
@@ -76,7 +78,7 @@ check: setup
 	@.ci/prometheus
 	@.ci/browser
 	@.ci/lint
-	@$(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
+	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 
 prove: setup
 	@$(MAKE) -s -j$(JOBS) -C transport_c prove $(ARGS)

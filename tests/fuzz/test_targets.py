@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C parsers under libFuzzer: every file of the kept corpora, and for `make check` some thousands of mutations more.
+"""The C parsers under libFuzzer: every file of the kept corpora, and mutations of them.
+
+`make check` runs so many of each target that all take about as long, some seconds; `make check FUZZ_SECONDS=60` runs
+each for a minute, and `make test-long` does so too.
 
 A target that fails leaves its input in a file, whose name is in the message; `build/fuzz_NAME FILE` runs it again.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ import pytest
 from tests.making import BUILD, make
 
 HERE = Path(__file__).parent
+LONG_SECONDS = 60
 TARGETS = {
     "address": 400_000,
     "arena": 800,
@@ -37,23 +42,39 @@ def fuzz(name: str, scratch: Path, *flags: str) -> str:
     # By allocations: what the kernel calls the most resident memory may be that of the process that forked.
     limits = ["-timeout=20", "-rss_limit_mb=0", "-malloc_limit_mb=2048"]
     command = [BUILD / f"fuzz_{name}", f"-artifact_prefix={scratch}/", *limits, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=scratch)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=scratch)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stderr[-6000:]}"
     return done.stderr
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_target__finds_nothing(name: str, tmp_path: Path) -> None:
-    """New inputs go to a folder of the test's own; ULTIMA_SEED=N replays, ULTIMA_FUZZ_RUNS=N runs longer."""
-    runs = os.environ.get("ULTIMA_FUZZ_RUNS", str(TARGETS[name]))
-    seed = os.environ.get("ULTIMA_SEED", "1")
-    found = tmp_path / "found"
+def finds_nothing(name: str, scratch: Path, runs: int, seconds: int, seed: int) -> None:
+    """Runs a target so many times, or for so many seconds if they are not 0. New inputs go to a folder in |scratch|."""
+    found = scratch / "found"
     found.mkdir()
     corpus = HERE / "corpus" / name
     assert any(corpus.iterdir())
-    told = fuzz(name, tmp_path, f"-runs={runs}", f"-seed={seed}", str(found), str(corpus))
-    done = re.search(r"Done (\d+) runs", told)
-    assert done and int(done[1]) >= int(runs)
+    bound = f"-max_total_time={seconds}" if seconds else f"-runs={runs}"
+    told = fuzz(name, scratch, bound, f"-seed={seed}", str(found), str(corpus))
+    done = re.search(r"Done (\d+) runs in (\d+) second", told)
+    assert done, told[-2000:]
+    assert int(done[2]) >= seconds if seconds else int(done[1]) >= runs
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_target__finds_nothing(name: str, tmp_path: Path) -> None:
+    """ULTIMA_SEED=N replays; ULTIMA_FUZZ_RUNS=N or ULTIMA_FUZZ_SECONDS=N, up to 400, runs longer."""
+    runs = int(os.environ.get("ULTIMA_FUZZ_RUNS") or TARGETS[name])
+    seconds = int(os.environ.get("ULTIMA_FUZZ_SECONDS") or 0)
+    finds_nothing(name, tmp_path, runs, seconds, int(os.environ.get("ULTIMA_SEED", "1")))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TARGETS)
+def test_target__finds_nothing_in_a_minute(name: str, tmp_path: Path) -> None:
+    """Each day begins elsewhere; the seed is printed."""
+    seed = int(os.environ.get("ULTIMA_SEED") or date.today().toordinal())
+    print(f"ULTIMA_SEED={seed}")
+    finds_nothing(name, tmp_path, 0, LONG_SECONDS, seed)
 
 
 def test_targets__all_have_a_corpus() -> None:
