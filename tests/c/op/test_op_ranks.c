@@ -196,7 +196,7 @@ static void late__ranks_of_a_host_that_is_alone_have_all_of_the_time(void)
     end();
 }
 
-/* A quarter of it while nothing is known of how long such an op takes. */
+/* A quarter of a short time, while it was not measured how long such an op takes. */
 static void late__ranks_of_several_hosts_have_what_the_network_does_not_need(void)
 {
     begin(2, 2, (ut_job_options){0});
@@ -205,6 +205,34 @@ static void late__ranks_of_several_hosts_have_what_the_network_does_not_need(voi
         call_late(2, 0);
     call_late(2, 900 * UT_MS);
     end();
+}
+
+/* In the first op, of which no time was measured yet: all but some seconds, in which it would be over on slow paths. */
+static void late__ranks_in_the_first_op_have_nearly_all_of_a_long_time(void)
+{
+    static const struct {
+        uint64_t given, late;
+    } rows[] = {{8, 4}, {60, 56}, {300, 296}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        time_given = rows[i].given * UT_SECOND;
+        begin(2, 2, (ut_job_options){0});
+        call_late(2, rows[i].late * UT_SECOND);
+        end();
+        begin(2, 2, (ut_job_options){0}); /* and all ranks of another host */
+        for (uint32_t p = 0; p < 2; p++)
+            call(0, p, UT_BOUNDED);
+        run(rows[i].late * UT_SECOND);
+        for (uint32_t p = 0; p < 2; p++)
+            call(1, p, UT_BOUNDED);
+        run(100 * UT_MS);
+        for (uint32_t h = 0; h < 2; h++)
+            for (uint32_t p = 0; p < 2; p++) {
+                CHECK_EQ(receipt_at(h, p).status, UT_COMPLETE);
+                CHECK_SUM(h, p, 3 + (3 << PLACES));
+            }
+        end();
+    }
+    time_given = UT_SECOND;
 }
 
 /* The op's time is counted from the last call, of whichever host that is. */
@@ -294,6 +322,7 @@ int main(int argc, char **argv)
     RUN(hosts__that_are_gone_have_taken_all_their_ranks);
     RUN(late__ranks_of_a_host_that_is_alone_have_all_of_the_time);
     RUN(late__ranks_of_several_hosts_have_what_the_network_does_not_need);
+    RUN(late__ranks_in_the_first_op_have_nearly_all_of_a_long_time);
     RUN(late__ranks_where_nobody_named_a_deadline);
     RUN(sums__of_one_host_or_two_have_the_same_bits_whoever_calls_first);
     RUN(places__are_taken_once);

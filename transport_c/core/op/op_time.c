@@ -30,11 +30,29 @@ void ut_op_time_call(const ut_job *j, ut_op *op, const ut_submission *s, bool fi
         op->time.deadline = UT_MIN2(op->time.latest, op->time.start + ut_adaptive_deadline(op->time.learnt.t_b));
 }
 
-/* What stages are expected to take; 0 where that is not known. */
-static void usual(const ut_op *op, ut_ns ret[2])
+/* What a stage takes at most where no path is in trouble for long: its shards one after the other, at the least window
+ * that a path ever has, a round trip and the time in which a receiver speaks for each; and what ut_adaptive_deadline
+ * leaves for hosts in trouble. A round trip that was not measured is as long as a probe waits at most. */
+static ut_ns slowest(const ut_job *j, const ut_op *op)
 {
+    uint64_t packets = op->what.bytes / j->config.hosts / j->payload + 1;
+    double all = 0;
+    for (uint32_t h = 0; h < j->config.hosts; h++) {
+        const ut_conn *c = &j->conn[h];
+        ut_ns trip = c->tx.srtt ? c->tx.srtt + 4 * c->tx.rttvar + UT_HOLD_NS : (ut_ns)UT_PTO_MAX_NS;
+        if (h != j->config.self && ut_job_host_is_up(j, h))
+            all += (double)trip * (double)(packets / UT_CC_PACKETS_MIN + 1);
+    }
+    return ut_adaptive_deadline(0) + (ut_ns)UT_MIN2(all, (double)(UT_SECOND * 3600));
+}
+
+/* What stages are expected to take. */
+static void usual(const ut_job *j, const ut_op *op, ut_ns ret[2])
+{
+    const ut_ns *t_c = op->time.learnt.t_c;
+    bool known = t_c[0] != 0 && t_c[1] != 0 && t_c[0] != UT_NEVER && t_c[1] != UT_NEVER;
     for (unsigned stage = 0; stage < 2; stage++)
-        ret[stage] = op->time.learnt.t_c[stage] == UT_NEVER ? 0 : op->time.learnt.t_c[stage];
+        ret[stage] = known ? t_c[stage] : slowest(j, op);
 }
 
 void ut_op_time_gather(const ut_job *j, ut_op *op)
@@ -42,16 +60,16 @@ void ut_op_time_gather(const ut_job *j, ut_op *op)
     ut_ns t_c[2], length = op->time.latest > op->time.start ? op->time.latest - op->time.start : 0;
     if (op->time.latest == UT_NEVER || op->what.mode == UT_RELIABLE)
         return;
-    usual(op, t_c);
+    usual(j, op, t_c);
     /* A host that is alone has no stages to wait for once its ranks have called. */
     op->time.gather_until = op->time.start + (j->config.hosts == 1 ? length : ut_gather_cut(length, t_c));
 }
 
 /* When stage 1 gives up on what is missing, of the time that is left from |start| on. */
-static void cut_from(ut_op *op, ut_ns start)
+static void cut_from(const ut_job *j, ut_op *op, ut_ns start)
 {
     ut_ns t_c[2];
-    usual(op, t_c);
+    usual(j, op, t_c);
     op->time.cut = UT_NEVER;
     if (op->time.deadline != UT_NEVER && op->what.mode != UT_RELIABLE)
         op->time.cut = start + ut_stage1_cut(op->time.deadline > start ? op->time.deadline - start : 0, t_c);
@@ -59,10 +77,10 @@ static void cut_from(ut_op *op, ut_ns start)
 
 /* The time that nobody named is for the network's trouble, not for trainers that call late: it is counted from the
  * last of them. */
-static void put_off(ut_op *op, ut_ns now)
+static void put_off(const ut_job *j, ut_op *op, ut_ns now)
 {
     op->time.deadline = UT_MIN2(op->time.latest, now + ut_adaptive_deadline(op->time.learnt.t_b));
-    cut_from(op, now);
+    cut_from(j, op, now);
 }
 
 /* t_B is what the network takes. Trainers that call late are no loss of its: it runs from when the last had called. */
@@ -76,7 +94,7 @@ void ut_op_time_host(const ut_job *j, ut_op *op, bool called, ut_ns now)
 {
     start_clock(j, op, now);
     if (op->time.adaptive && called)
-        put_off(op, now);
+        put_off(j, op, now);
 }
 
 static bool under_way(const ut_op *op)
@@ -122,9 +140,9 @@ void ut_op_time_open(ut_job *j, ut_op *op, ut_ns now)
     op->time.look_at = op->time.bounded_by_t_b ? now + UT_MAX2(t->t_b, (ut_ns)HEARD_NS) : UT_NEVER;
     start_clock(j, op, now);
     if (op->time.adaptive)
-        put_off(op, now);
+        put_off(j, op, now);
     else
-        cut_from(op, op->time.start);
+        cut_from(j, op, op->time.start);
 }
 
 /* Of everybody from whom the stage expects something, the tail was seen. */
@@ -188,7 +206,7 @@ static bool wait_on(const ut_job *j, ut_op *op, ut_ns now)
 {
     ut_ns patience = ut_adaptive_deadline(op->time.learnt.t_b);
     if (op->time.adaptive && now < op->time.latest && is_waited_for(j, op, patience, now)) {
-        put_off(op, now);
+        put_off(j, op, now);
         return true;
     }
     if (!op->time.bounded_by_t_b || op->time.clock != UT_NEVER || now >= UT_MIN2(op->time.deadline, op->time.cut))
