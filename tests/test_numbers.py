@@ -24,7 +24,7 @@ from ultima.daemon.engine import engine
 from ultima.v1 import admin_pb2, job_options, limits, records_pb2, types_pb2
 
 PREFIXES = {"algorithm": "", "congestion": "CC_", "hadamard": "HADAMARD_", "timer_start": "TIMER_", "policy": "POLICY_"}
-PREFIXES |= {"code": "CODE_", "exact": "EXACT_", "split": "SPLIT_"}
+PREFIXES |= {"code": "CODE_", "exact": "EXACT_", "split": "SPLIT_", "deterministic": "DETERMINISTIC_"}
 WORDS = [row for row in job_options.OPTIONS if row.words]
 
 

@@ -112,6 +112,8 @@ const char *ut_strerror(int error);
 #define UT_SPLIT_AUTO ...
 #define UT_SPLIT_NEVER ...
 #define UT_SPLIT_ALWAYS ...
+#define UT_DETERMINISTIC_NO ...
+#define UT_DETERMINISTIC_YES ...
 size_t ut_dtype_bytes(unsigned dtype);
 
 /* ---- core/base/submission.h, core/base/receipt.h, core/face/ring.h ---- */
@@ -284,8 +286,8 @@ typedef struct ut_job_options {
     uint32_t probes;
     uint64_t policy_seed;
     uint64_t policy_from;
-    uint8_t timer_start, stragglers, children, code, exact, split;
-    uint8_t reserved[2];
+    uint8_t timer_start, stragglers, children, code, exact, split, deterministic;
+    uint8_t reserved[1];
 } ut_job_options;
 
 typedef struct ut_cipher ut_cipher;

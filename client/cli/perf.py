@@ -88,6 +88,7 @@ def perf(
     timer_start: Annotated[str | None, typer.Option(help="When t_B begins to run: rendezvous or local.")] = None,
     delay_target: Annotated[str | None, typer.Option(help="Queueing delay to aim for: auto, 200us.")] = None,
     split: Annotated[str | None, typer.Option(help="Large ops over all lanes at once: auto, never, always.")] = None,
+    deterministic: Annotated[str | None, typer.Option(help="The same bits in each run: no, yes.")] = None,
 ) -> None:
     from ultima.cli.perf_values import OPS, SYNONYMS, TYPES
 
@@ -111,6 +112,7 @@ def perf(
         "timer_start": timer_start,
         "delay_target": delay_target,
         "split": split,
+        "deterministic": deterministic,
     }
     options = options_of(said)
     if output is not None and not output.parent.is_dir():

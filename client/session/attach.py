@@ -131,7 +131,7 @@ class DaemonConnector:
                 leave=lambda timeout_s: _leave(settings.socket, session, ticket, timeout_s),
                 options=options,
                 portions=answer.portions or 1,
-                sparse=not partial and options.get("algorithm", "tar") == "tar",
+                sparse=not partial and options.get("algorithm") == "tar" and options.get("deterministic") == "no",
             )
 
 

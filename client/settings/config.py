@@ -61,7 +61,6 @@ _ALIKE = 0.85  # a name that is as near as this to one of them is a slip: ULTIMA
 
 _SIZE = re.compile(r"\s*([0-9]+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 _SIZE_ALLOWED = "whole bytes from {low} to {high}, or text such as '64K', '64M', '1G'"
-_YES_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def resolve(
         arena_bytes=size_bytes(arena_value, arena_field, ARENA_MIN_BYTES, ARENA_MAX_BYTES),
         bucket_bytes_max=size_bytes(bucket_value, bucket_field, 0, BUCKET_BYTES_MAX),
         rate_bytes_per_s=size_bytes(rate_value, rate_field, 0, 2**62),
-        reconnect=_yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
+        reconnect=job_options.yes_no(*source.pick(reconnect, "reconnect", "ULTIMA_RECONNECT", True)),
         adaptive=adaptive,
         mode=mode_named(environment),
         options=job_options.resolve(options, environment, world),
@@ -231,13 +230,6 @@ def _whole(value: object, field: str, low: int, high: int) -> int:
     if not low <= number <= high:
         raise InvalidArgument(field, number, allowed)
     return number
-
-
-def _yes_no(value: object, field: str) -> bool:
-    answer = value if isinstance(value, bool) else _YES_NO.get(str(value).strip().lower())
-    if answer is None:
-        raise InvalidArgument(field, value, "1 or 0, true or false, yes or no, on or off")
-    return answer
 
 
 def _rank_and_world(source: _Source, rank: int | None, world_size: int | None) -> tuple[int, int]:

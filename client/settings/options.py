@@ -24,6 +24,8 @@
     exact            ULTIMA_EXACT              yes, no: coded jobs: a step fails that cannot have its exact sum; fixed
     split            ULTIMA_SPLIT              auto, never, always: large ops use all lanes at once, auto: if every host
                                                has CPUs for it; fixed while the job runs
+    deterministic    ULTIMA_DETERMINISTIC      no, yes (also False, True, 0, 1): sums have the same bits in each run,
+                                               see docs/pytorch.md; fixed while the job runs
 
 All ranks of a job must say the same. docs/transport.md says when to touch which.
 """
@@ -37,13 +39,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ultima.base.durations import duration_s
 from ultima.base.errors import InvalidArgument
-from ultima.v1.job_options import ETA, OFF, OPTIONS, POLICY_CODED, POLICY_NONE, PROBES, TAU, Row
+from ultima.v1.job_options import DETERMINISTIC_YES, ETA, OFF, OPTIONS, POLICY_CODED, POLICY_NONE, PROBES, TAU, Row
 from ultima.v1.limits import WORLD_SIZE_MAX
 
 if TYPE_CHECKING:
     from ultima.v1 import types_pb2
 
 AUTO = "auto"
+_YES_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,17 @@ class Options:
     stragglers: int | str | None = None
     children: int | str | None = None
     code: str | None = None
-    exact: str | None = None
+    exact: str | bool | None = None
     split: str | None = None
+    deterministic: str | bool | None = None
+
+
+def yes_no(value: object, field: str) -> bool:
+    """Of a switch. Raises InvalidArgument."""
+    answer = value if isinstance(value, bool) else _YES_NO.get(str(value).strip().lower())
+    if answer is None:
+        raise InvalidArgument(field, value, "1 or 0, true or false, yes or no, on or off")
+    return answer
 
 
 class Option(NamedTuple):
@@ -104,6 +116,15 @@ def _word(row: Row) -> Option:
         return words.index(value) + 1
 
     return Option(row, read, lambda number: words[number - 1] if 0 < number <= len(words) else str(number))
+
+
+def _switch(row: Row) -> Option:
+    """Yes and no, in either order."""
+
+    def read(value: object, field: str) -> int:
+        return row.words.index("yes" if yes_no(value, field) else "no") + 1
+
+    return _word(row)._replace(read=read)
 
 
 def _whole(row: Row) -> Option:
@@ -148,7 +169,12 @@ def _span(row: Row) -> Option:
     return Option(row, read, write)
 
 
-TABLE = tuple((_word if row.words else _span if row.span else _whole)(row) for row in OPTIONS)
+def _option(row: Row) -> Option:
+    made = _switch if set(row.words) == {"yes", "no"} else _word if row.words else _span if row.span else _whole
+    return made(row)
+
+
+TABLE = tuple(_option(row) for row in OPTIONS)
 BY_NAME = {option.name: option for option in TABLE}
 FIXED = tuple(row.name for row in OPTIONS if row.fixed)
 """Cannot be changed while the job runs."""
@@ -183,6 +209,11 @@ def resolve(
         if option.row.whole_only and (number := said.get(option.field, default)) != default:
             partial = f"the job is partial: its policy is {BY_NAME['policy'].write(policy)}"
             raise InvalidArgument(option.name, option.write(number), f"{option.write(default)}, for {partial}")
+    for option in TABLE if said.get("deterministic") == DETERMINISTIC_YES else ():
+        word = option.write(said.get(option.field, option.row.default))
+        if option.row.by_arrival == word:
+            others = ", ".join(one for one in option.row.words if one != word)
+            raise InvalidArgument(option.name, word, f"{others}, for the job is deterministic")
     for option in TABLE if policy != POLICY_CODED else ():
         default = option.row.default
         if option.row.coded_only and (number := said.get(option.field, default)) != default:

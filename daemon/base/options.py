@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from ultima.daemon.base.errors import InvalidArgument
 from ultima.daemon.base.ranges import OP_SEQ_MAX, REVISION_MAX, WINDOW, whole
 from ultima.v1 import types_pb2
-from ultima.v1.job_options import BY_FIELD, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
+from ultima.v1.job_options import BY_FIELD, DETERMINISTIC_YES, OPTIONS, POLICIES, POLICY_CODED, POLICY_NONE, Row
 from ultima.v1.limits import HOSTS_MAX
 
 
@@ -45,6 +45,7 @@ class Options:
     code: int = BY_FIELD["code"].default
     exact: int = BY_FIELD["exact"].default
     split: int = BY_FIELD["split"].default
+    deterministic: int = BY_FIELD["deterministic"].default
     policy_from: int = 0
     revision: int = 0
 
@@ -151,6 +152,9 @@ def check_job(options: Options, world_size: int) -> None:
                 f"{name} = {word(name, value)}: allowed: {word(name, row.default)}: "
                 f"the job is partial, policy = {word('policy', options.policy)}"
             )
+        if row.by_arrival and options.deterministic == DETERMINISTIC_YES and word(name, value) == row.by_arrival:
+            allowed = ", ".join(one for one in row.words if one != row.by_arrival)
+            raise InvalidArgument(f"{name} = {word(name, value)}: allowed: {allowed}: the job is deterministic")
 
 
 def _check_code(options: Options, world_size: int) -> None:

@@ -20,6 +20,7 @@ static struct host {
     uint8_t arena[ARENA] __attribute__((aligned(64)));
 } hosts[MOST];
 static uint32_t n;
+static bool ordered;      /* jobs are deterministic */
 static uint32_t silent;   /* bit per host: nothing comes from it or reaches it */
 static uint32_t loss_ppm; /* of data packets */
 static uint32_t late_ppm; /* of all packets: held up to 2 ms, every other one of them doubled */
@@ -69,7 +70,7 @@ __attribute__((unused)) static void begin(const uint8_t *algorithm)
     change = NULL;
     memset(parcels, 0, sizeof parcels);
     for (uint32_t h = 0; h < n; h++)
-        born(h, (ut_job_options){.algorithm = algorithm[h]}, 0);
+        born(h, (ut_job_options){.algorithm = algorithm[h], .deterministic = 1 + ordered}, 0);
     listen_all();
     for (uint32_t h = 0; h < n; h++)
         for (uint32_t p = 0; p < n; p++) {

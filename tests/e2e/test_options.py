@@ -37,13 +37,14 @@ def test_options__the_engine_refuses_by_name(four: Hosts) -> None:
         pass
 
 
-def test_options__ranks_that_differ_are_told_in_what(four: Hosts) -> None:
+@pytest.mark.parametrize(("field", "values"), [("hadamard", ("off", "on")), ("deterministic", ("no", "yes"))])
+def test_options__ranks_that_differ_are_told_in_what(four: Hosts, field: str, values: tuple[str, str]) -> None:
     name = new_job_name()
 
     def join(rank: int, host: DaemonProcess) -> None:
-        options = ultima.Options(hadamard="on" if rank else "off")
+        options = ultima.Options(**{field: values[rank]})  # type: ignore[arg-type]
         ultima.connect(name, rank, 2, host.socket, four[0].rendezvous, timeout=20, options=options)
 
     for rank, outcome in enumerate(everywhere(four[:2], join)):
         assert isinstance(outcome, ultima.Desync), (rank, outcome)
-        assert outcome.field == "hadamard" and "says on" in str(outcome) and "says off" in str(outcome)
+        assert outcome.field == field and all(f"says {value}" in str(outcome) for value in values)

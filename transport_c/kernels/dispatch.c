@@ -133,28 +133,29 @@ size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n)
 
 /* A chain of folds, in blocks that stay in L1 for more than two sources. All of a block but its last source is read
  * before any of it is written, and the last fold goes element by element: that lets dst be a source. */
-void ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n,
-                uint32_t divisor)
+size_t ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n,
+                  uint32_t divisor)
 {
     enum { BLOCK = 512 };
     assert_dtype_redop(dtype, redop);
     assert(k > 0);
     ut_fold_fn *const *const fold = now()->kernels->fold[dtype][redop == UT_AVG && !divisor ? UT_SUM : redop];
     if (k == 1 && divisor > 1)
-        (void)ut_finish(dtype, redop, UT_A_IS_INPUT, dst, src[0], n, divisor);
-    else if (k == 1)
-        (void)now()->kernels->place[dtype](dst, src[0], n);
-    else if (k == 2)
-        (void)fold[UT_A_IS_INPUT | UT_OUT_IS_RESULT](dst, src[0], src[1], n, divisor);
-    else
-        for (size_t i = 0; i < n; i += BLOCK) {
-            uint64_t acc[BLOCK] __attribute__((aligned(64))); /* of any dtype's accumulators */
-            const size_t m = UT_MIN2(n - i, (size_t)BLOCK), at = i * ut_dtype_bytes(dtype);
-            (void)fold[UT_A_IS_INPUT](acc, (const uint8_t *)src[0] + at, (const uint8_t *)src[1] + at, m, 1);
-            for (unsigned j = 2; j < k - 1; j++)
-                (void)fold[0](acc, acc, (const uint8_t *)src[j] + at, m, 1);
-            (void)fold[UT_OUT_IS_RESULT]((uint8_t *)dst + at, acc, (const uint8_t *)src[k - 1] + at, m, divisor);
-        }
+        return ut_finish(dtype, redop, UT_A_IS_INPUT, dst, src[0], n, divisor);
+    if (k == 1)
+        return now()->kernels->place[dtype](dst, src[0], n);
+    if (k == 2)
+        return fold[UT_A_IS_INPUT | UT_OUT_IS_RESULT](dst, src[0], src[1], n, divisor);
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i += BLOCK) {
+        uint64_t acc[BLOCK] __attribute__((aligned(64))); /* of any dtype's accumulators */
+        const size_t m = UT_MIN2(n - i, (size_t)BLOCK), at = i * ut_dtype_bytes(dtype);
+        (void)fold[UT_A_IS_INPUT](acc, (const uint8_t *)src[0] + at, (const uint8_t *)src[1] + at, m, 1);
+        for (unsigned j = 2; j < k - 1; j++)
+            (void)fold[0](acc, acc, (const uint8_t *)src[j] + at, m, 1);
+        bad += fold[UT_OUT_IS_RESULT]((uint8_t *)dst + at, acc, (const uint8_t *)src[k - 1] + at, m, divisor);
+    }
+    return bad;
 }
 
 static void assert_block(const ut_hadamard_block *b)

@@ -40,9 +40,9 @@ size_t ut_finish(unsigned dtype, unsigned redop, unsigned how, void *dst, const 
 size_t ut_place(unsigned dtype, void *dst, const void *src, size_t n);
 /* dst[i] = src[0][i] (op) src[1][i] (op) ... of |k| >= 1 sources of dtype. The halves are added in float32 and rounded
  * once. With AVG and a |divisor| that is not 0 what is rounded is the quotient by it. |dst| may be one of the sources.
- */
-void ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n,
-                uint32_t divisor);
+ * Returns the number of NaN or Inf elements. */
+size_t ut_combine(unsigned dtype, unsigned redop, void *dst, const void *const *src, unsigned k, size_t n,
+                  uint32_t divisor);
 
 /* dst[i] = weight[0] * src[0][i] + weight[1] * src[1][i] + ... of |k| sources of FLOAT32 or FLOAT64, which |dst| is
  * none of, added in double in this order and rounded once. */

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/base/bits.h"
-#include "core/fold/coded.h"
+#include "describe.h"
 #include "loop.h"
 #include "sealing.h"
 
@@ -37,54 +37,6 @@ static int leave_no_peer(ut_driver *d, uint32_t job, uint32_t host, int code)
 }
 
 /* ---- jobs ---- */
-
-/* Names the first option that is out of its range; false if none is. */
-static bool describe_bad_options(const ut_job_options *o, uint32_t hosts, uint32_t world, char *ret, size_t len)
-{
-    const bool partial = o->policy > UT_POLICY_NONE, linear = o->code == UT_CODE_LINEAR;
-    const uint32_t fan_out = o->children ? o->children : hosts;
-    const uint32_t incast_max = UT_MIN2(UT_MAX2(hosts, 2) - 1, UT_INCAST_MAX);
-    if (o->algorithm >= UT_ALGORITHMS_END)
-        snprintf(ret, len, "algorithm %u: must be 0 to %d", o->algorithm, UT_ALGORITHMS_END - 1);
-    else if (o->congestion >= UT_CC_END)
-        snprintf(ret, len, "congestion %u: must be 0 to %d", o->congestion, UT_CC_END - 1);
-    else if (o->hadamard >= UT_HADAMARD_END)
-        snprintf(ret, len, "hadamard %u: must be 0 to %d", o->hadamard, UT_HADAMARD_END - 1);
-    else if (o->incast > incast_max)
-        snprintf(ret, len, "incast %u: must be 0 (dynamic) to %" PRIu32, o->incast, incast_max);
-    else if (o->early_percent > 100)
-        snprintf(ret, len, "early_percent %u: must be 0 (%d) to 100", o->early_percent, UT_EARLY_PERCENT);
-    else if (o->timer_start >= UT_TIMER_END)
-        snprintf(ret, len, "timer_start %u: must be 0 to %d", o->timer_start, UT_TIMER_END - 1);
-    else if (o->split >= UT_SPLIT_END || (partial && o->split > UT_SPLIT_AUTO))
-        snprintf(ret, len, "split %u: must be 0 to %d", o->split, partial ? UT_SPLIT_AUTO : UT_SPLIT_END - 1);
-    else if (o->policy >= UT_POLICIES_END)
-        snprintf(ret, len, "policy %u: must be 0 to %d", o->policy, UT_POLICIES_END - 1);
-    else if (o->quorum > world)
-        snprintf(ret, len, "quorum %u: must be 0 (half) or 1 to the job's ranks, which are %u", o->quorum, world);
-    else if (o->probes > world)
-        snprintf(ret, len, "probes %" PRIu32 ": must be 0 (%d) or 1 to the job's ranks, which are %" PRIu32, o->probes,
-                 UT_PROBES, world);
-    else if (partial && o->algorithm > UT_TAR)
-        snprintf(ret, len, "algorithm %u: must be 0 or %d (TAR) in a job with a policy", o->algorithm, UT_TAR);
-    else if (partial && o->hadamard > UT_HADAMARD_OFF)
-        snprintf(ret, len, "hadamard %u: must be 0 or %d (off) in a job with a policy", o->hadamard, UT_HADAMARD_OFF);
-    else if (o->policy != UT_POLICY_CODED && (o->stragglers || o->children || o->code > 1 || o->exact > 1))
-        snprintf(ret, len, "stragglers, children, code, exact: must be 0 in a job that is not coded");
-    else if (o->code >= UT_CODES_END || o->exact >= UT_EXACT_END)
-        snprintf(ret, len, "code %u, exact %u: must be below %d, %d", o->code, o->exact, UT_CODES_END, UT_EXACT_END);
-    else if ((linear || o->children) && o->exact > UT_EXACT_YES)
-        snprintf(ret, len, "exact %u: must be 0 or %d with a linear code, and in a tree", o->exact, UT_EXACT_YES);
-    else if (linear && (o->stragglers >= fan_out || !ut_code_bears(fan_out, o->stragglers)))
-        snprintf(ret, len, "stragglers %u: must be what a linear code of %u hosts bears", o->stragglers, fan_out);
-    else if (o->policy == UT_POLICY_CODED && !linear && fan_out % (o->stragglers + 1u))
-        snprintf(ret, len, "stragglers %u: must be one less than a divisor of the %u hosts", o->stragglers, fan_out);
-    else if (o->children && (hosts != world || !ut_tree_fills(hosts, o->children)))
-        snprintf(ret, len, "children %u: %u hosts, of a rank each, must fill such a tree", o->children, hosts);
-    else
-        return false;
-    return true;
-}
 
 /* Names what is wrong with how the ranks lie on the hosts; false if nothing is. */
 static bool describe_bad_ranks(const ut_job_config *c, uint32_t world, char *ret, size_t len)
@@ -135,7 +87,7 @@ static bool describe_bad_job(const ut_driver *d, const ut_job_config *c, char *r
     else if (c->bucket_bytes_max == 0 || c->bucket_bytes_max > UT_BUCKET_MAX)
         snprintf(ret, len, "bucket_bytes_max %" PRIu64 ": must be 1 to %" PRIu32, c->bucket_bytes_max, UT_BUCKET_MAX);
     else
-        return describe_bad_ranks(c, world, ret, len) || describe_bad_options(&c->options, hosts, world, ret, len);
+        return describe_bad_ranks(c, world, ret, len) || ut_describe_bad_options(&c->options, hosts, world, ret, len);
     return true;
 }
 
@@ -188,7 +140,7 @@ int ut_driver_job_tune(ut_driver *d, uint32_t job, const ut_job_options *options
         return ut_driver_leave_no_job(d, job);
     char why[160];
     const uint32_t hosts = ut_engine_hosts(d->engine, job), world = ut_engine_world(d->engine, job);
-    if (describe_bad_options(options, hosts, world, why, sizeof(why)))
+    if (ut_describe_bad_options(options, hosts, world, why, sizeof(why)))
         return ut_driver_leave_failing(d, UT_ERR_ARGUMENT, "%s", why);
     const int result = ut_engine_job_tune(d->engine, job, options);
     if (result == UT_ERR_ARGUMENT) /* all ranges are right */

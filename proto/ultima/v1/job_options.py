@@ -40,6 +40,8 @@ class Row(NamedTuple):
     """Means nothing in a job that is not partial."""
     coded_only: bool = False
     """Means nothing, and has just its default, in a job that is not coded."""
+    by_arrival: str = ""
+    """Of an enum: the word under which the bits of a sum depend on what comes when; no deterministic job has it."""
     of_ranks: bool = False
     """Counts ranks of the job: it cannot be more than there are."""
 
@@ -61,9 +63,9 @@ def _words(field: str, *words: str, fixed: bool = False, whole_only: bool = Fals
 TAU, ETA, PROBES = 8, 4, 2
 
 OPTIONS = (
-    _words("algorithm", "tar", "ring", "bcube", "ps", fixed=True, whole_only=True),
+    _words("algorithm", "tar", "ring", "bcube", "ps", fixed=True, whole_only=True)._replace(by_arrival="bcube"),
     _words("congestion", "swift", "dctcp", "timely", "none"),
-    _words("hadamard", "off", "on", "auto", whole_only=True),
+    _words("hadamard", "off", "on", "auto", whole_only=True)._replace(by_arrival="auto"),
     Row("incast", most=15, zero="dynamic"),
     Row("early_percent", most=100, default=10),
     Row("t_b_ns", least=OFF, most=SPAN_NS_MAX, zero="measured"),
@@ -89,9 +91,11 @@ OPTIONS = (
     _words("code", "groups", "linear", fixed=True, coded_only=True),
     _words("exact", "yes", "no", fixed=True, coded_only=True),
     _words("split", "auto", "never", "always", fixed=True, whole_only=True),
+    _words("deterministic", "no", "yes", fixed=True, whole_only=True),
 )
 BY_FIELD = {row.field: row for row in OPTIONS}
 POLICIES = BY_FIELD["policy"].words
+DETERMINISTIC_YES = 2
 POLICY_NONE = 1
 """Of `policy`: the job is not partial."""
 POLICY_CODED = POLICIES.index("coded") + 1

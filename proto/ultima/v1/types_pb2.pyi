@@ -22,6 +22,23 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Deterministic:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DeterministicEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Deterministic.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DETERMINISTIC_UNSPECIFIED: _Deterministic.ValueType  # 0
+    DETERMINISTIC_NO: _Deterministic.ValueType  # 1
+    DETERMINISTIC_YES: _Deterministic.ValueType  # 2
+
+class Deterministic(_Deterministic, metaclass=_DeterministicEnumTypeWrapper): ...
+
+DETERMINISTIC_UNSPECIFIED: Deterministic.ValueType  # 0
+DETERMINISTIC_NO: Deterministic.ValueType  # 1
+DETERMINISTIC_YES: Deterministic.ValueType  # 2
+Global___Deterministic: typing_extensions.TypeAlias = Deterministic
+
 class _Split:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -422,6 +439,7 @@ class JobOptions(google.protobuf.message.Message):
     CODE_FIELD_NUMBER: builtins.int
     EXACT_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
+    DETERMINISTIC_FIELD_NUMBER: builtins.int
     algorithm: Global___Algorithm.ValueType
     """Schedule of the ops. It cannot be changed while the job runs. Default: TAR."""
     congestion: Global___Congestion.ValueType
@@ -487,6 +505,10 @@ class JobOptions(google.protobuf.message.Message):
     and NEVER: the job has no more lanes than each host has CPUs besides one for each of its ranks, but one. ALWAYS: as
     many as each host has.
     """
+    deterministic: Global___Deterministic.ValueType
+    """Whether the bits of a sum are the same whatever order contributions come in: owners of shards keep what comes and
+    fold it in the order of hosts. It cannot be changed while the job runs. Default: NO.
+    """
     def __init__(
         self,
         *,
@@ -512,10 +534,11 @@ class JobOptions(google.protobuf.message.Message):
         code: Global___Code.ValueType | None = ...,
         exact: Global___Exact.ValueType | None = ...,
         split: Global___Split.ValueType | None = ...,
+        deterministic: Global___Deterministic.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm", "_children", b"_children", "_code", b"_code", "_congestion", b"_congestion", "_delay_target_ns", b"_delay_target_ns", "_deterministic", b"_deterministic", "_early_percent", b"_early_percent", "_eta", b"_eta", "_exact", b"_exact", "_hadamard", b"_hadamard", "_incast", b"_incast", "_policy", b"_policy", "_policy_from", b"_policy_from", "_policy_seed", b"_policy_seed", "_probes", b"_probes", "_quorum", b"_quorum", "_split", b"_split", "_stragglers", b"_stragglers", "_t_b_ns", b"_t_b_ns", "_t_c_ns", b"_t_c_ns", "_tau", b"_tau", "_timer_start", b"_timer_start", "algorithm", b"algorithm", "children", b"children", "code", b"code", "congestion", b"congestion", "delay_target_ns", b"delay_target_ns", "deterministic", b"deterministic", "early_percent", b"early_percent", "eta", b"eta", "exact", b"exact", "hadamard", b"hadamard", "incast", b"incast", "policy", b"policy", "policy_from", b"policy_from", "policy_seed", b"policy_seed", "probes", b"probes", "quorum", b"quorum", "revision", b"revision", "split", b"split", "stragglers", b"stragglers", "t_b_ns", b"t_b_ns", "t_c_ns", b"t_c_ns", "tau", b"tau", "timer_start", b"timer_start"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__algorithm: typing_extensions.TypeAlias = typing.Literal["algorithm"]
     _WhichOneofArgType__algorithm: typing_extensions.TypeAlias = typing.Literal["_algorithm", b"_algorithm"]
@@ -527,6 +550,8 @@ class JobOptions(google.protobuf.message.Message):
     _WhichOneofArgType__congestion: typing_extensions.TypeAlias = typing.Literal["_congestion", b"_congestion"]
     _WhichOneofReturnType__delay_target_ns: typing_extensions.TypeAlias = typing.Literal["delay_target_ns"]
     _WhichOneofArgType__delay_target_ns: typing_extensions.TypeAlias = typing.Literal["_delay_target_ns", b"_delay_target_ns"]
+    _WhichOneofReturnType__deterministic: typing_extensions.TypeAlias = typing.Literal["deterministic"]
+    _WhichOneofArgType__deterministic: typing_extensions.TypeAlias = typing.Literal["_deterministic", b"_deterministic"]
     _WhichOneofReturnType__early_percent: typing_extensions.TypeAlias = typing.Literal["early_percent"]
     _WhichOneofArgType__early_percent: typing_extensions.TypeAlias = typing.Literal["_early_percent", b"_early_percent"]
     _WhichOneofReturnType__eta: typing_extensions.TypeAlias = typing.Literal["eta"]
@@ -569,6 +594,8 @@ class JobOptions(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__congestion) -> _WhichOneofReturnType__congestion | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delay_target_ns) -> _WhichOneofReturnType__delay_target_ns | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deterministic) -> _WhichOneofReturnType__deterministic | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__early_percent) -> _WhichOneofReturnType__early_percent | None: ...
     @typing.overload

@@ -140,6 +140,8 @@ static void options__end_where_their_numbers_do(void)
     OPTION(timer_start, UT_TIMER_END, false);
     OPTION(split, UT_SPLIT_ALWAYS, true);
     OPTION(split, UT_SPLIT_END, false);
+    OPTION(deterministic, UT_DETERMINISTIC_YES, true);
+    OPTION(deterministic, UT_DETERMINISTIC_END, false);
     OPTION(policy, UT_POLICY_SEEDED, true);
     OPTION(policy, UT_POLICY_CODED, false); /* of four hosts with eight ranks */
     OPTION(policy, UT_POLICIES_END, false);
@@ -181,6 +183,32 @@ static void options__policies_and_what_they_exclude(void)
             bool right = ordinary || transform <= UT_HADAMARD_OFF;
             CHECK_MSG(ut_job_options_valid(&o, 4, 8) == right, "policy %u, hadamard %u", policy, transform);
         }
+    }
+}
+
+/* What a deterministic job cannot be: what comes first decides which ranks are in an op, how a host of BCube adds, and
+ * whether a transform is on that follows losses. */
+static void options__what_the_order_of_arrival_decides(void)
+{
+    static const struct {
+        ut_job_options options;
+        bool right;
+    } rows[] = {
+        {{.algorithm = UT_TAR, .hadamard = UT_HADAMARD_ON}, true},
+        {{.algorithm = UT_RING}, true},
+        {{.algorithm = UT_PS}, true},
+        {{.algorithm = UT_BCUBE}, false},
+        {{.hadamard = UT_HADAMARD_AUTO}, false},
+        {{.policy = UT_POLICY_FULL}, false},
+        {{.policy = UT_POLICY_CODED, .stragglers = 1}, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_job_options o = rows[i].options;
+        CHECK_MSG(ut_job_options_valid(&o, 4, 4), "row %zu, as they come", i);
+        o.deterministic = UT_DETERMINISTIC_NO;
+        CHECK_MSG(ut_job_options_valid(&o, 4, 4), "row %zu, said to be so", i);
+        o.deterministic = UT_DETERMINISTIC_YES;
+        CHECK_MSG(ut_job_options_valid(&o, 4, 4) == rows[i].right, "row %zu", i);
     }
 }
 
@@ -235,6 +263,7 @@ int main(int argc, char **argv)
     RUN(job__ranks_of_hosts_add_up);
     RUN(options__end_where_their_numbers_do);
     RUN(options__policies_and_what_they_exclude);
+    RUN(options__what_the_order_of_arrival_decides);
     RUN(options__codes);
     return check_end();
 }

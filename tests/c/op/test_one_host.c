@@ -6,7 +6,7 @@
  */
 #include "crew.h"
 
-static uint64_t job_bytes(uint32_t hosts_, uint32_t places, uint8_t algorithm, uint8_t policy, uint64_t bucket)
+static uint64_t job_bytes(uint32_t hosts_, uint32_t places, ut_job_options options, uint64_t bucket)
 {
     const ut_engine_config engine = {.packet_bytes = 1472, .segments_max = 1, .receive_buffer = 8 << 20};
     const ut_job_config job = {.hosts = hosts_,
@@ -14,17 +14,16 @@ static uint64_t job_bytes(uint32_t hosts_, uint32_t places, uint8_t algorithm, u
                                .packet_bytes = 1472,
                                .world = hosts_ * places,
                                .bucket_bytes_max = bucket,
-                               .options = {.algorithm = algorithm, .policy = policy}};
+                               .options = options};
     return ut_job_bytes(&engine, &job);
 }
 
 /* Eighths of a bucket in each of the four places of ops, which grow with the bucket: the state of its slots is far less
  * than one. */
-static uint64_t eighths(uint32_t hosts_, uint32_t places, uint8_t algorithm, uint8_t policy)
+static uint64_t eighths(uint32_t hosts_, uint32_t places, ut_job_options options)
 {
     const uint64_t less = (uint64_t)64 << 20, more = (uint64_t)320 << 20;
-    const uint64_t grown =
-        job_bytes(hosts_, places, algorithm, policy, more) - job_bytes(hosts_, places, algorithm, policy, less);
+    const uint64_t grown = job_bytes(hosts_, places, options, more) - job_bytes(hosts_, places, options, less);
     CHECK(UT_OPS_MAX == 4 && 2 * (2 * grown % (more - less)) < more - less);
     return 2 * grown / (more - less);
 }
@@ -35,20 +34,29 @@ static void memory__is_what_can_be_touched(void)
         uint32_t hosts, places;
         uint8_t algorithm, policy;
         uint64_t eighths;
+        uint8_t deterministic;
     } rows[] = {
-        {1, 1, UT_TAR, UT_POLICY_NONE, 0},           /* the trainer's own buffers are all there is */
-        {1, 4, UT_TAR, UT_POLICY_NONE, 8},           /* what its ranks have given together */
-        {1, 1, UT_TAR, UT_POLICY_SOLO, 8},           /* the result, until all have fetched it */
-        {1, 4, UT_RING, UT_POLICY_NONE, 8},          /* */
-        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11},     /* floats of halves, and the bucket transformed, or as blocks */
-        {2, 4, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8}, /* */
-        {2, 1, UT_TAR, UT_POLICY_SOLO, 32},          /* */
-        {2, 1, UT_RING, UT_POLICY_NONE, 16},         /* which is TAR's alone */
-        {8, 1, UT_PS, UT_POLICY_NONE, 16},           /* */
+        {1, 1, UT_TAR, UT_POLICY_NONE, 0, 0},           /* the trainer's own buffers are all there is */
+        {1, 4, UT_TAR, UT_POLICY_NONE, 8, 0},           /* what its ranks have given together */
+        {1, 1, UT_TAR, UT_POLICY_SOLO, 8, 0},           /* the result, until all have fetched it */
+        {1, 4, UT_RING, UT_POLICY_NONE, 8, 0},          /* */
+        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11, 0},     /* floats of halves, and the bucket transformed, or as blocks */
+        {2, 4, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, 0}, /* */
+        {2, 1, UT_TAR, UT_POLICY_SOLO, 32, 0},          /* */
+        {2, 1, UT_RING, UT_POLICY_NONE, 16, 0},         /* which is TAR's alone */
+        {8, 1, UT_PS, UT_POLICY_NONE, 16, 0},           /* */
+        /* Deterministic: of three hosts and more, what comes is kept until a shard is folded. */
+        {2, 1, UT_TAR, UT_POLICY_NONE, 16 + 11, UT_DETERMINISTIC_YES},
+        {3, 1, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, UT_DETERMINISTIC_YES},
+        {8, 1, UT_TAR, UT_POLICY_NONE, 16 + 11 + 8, UT_DETERMINISTIC_YES},
+        {8, 1, UT_RING, UT_POLICY_NONE, 16 + 8, UT_DETERMINISTIC_YES},
+        {8, 1, UT_PS, UT_POLICY_NONE, 16 + 7 * 8, UT_DETERMINISTIC_YES}, /* on the server */
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        CHECK_MSG(eighths(rows[i].hosts, rows[i].places, rows[i].algorithm, rows[i].policy) == rows[i].eighths,
-                  "row %zu", i);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ut_job_options options = {
+            .algorithm = rows[i].algorithm, .policy = rows[i].policy, .deterministic = rows[i].deterministic};
+        CHECK_MSG(eighths(rows[i].hosts, rows[i].places, options) == rows[i].eighths, "row %zu", i);
+    }
 }
 
 static const uint8_t dtypes[] = {UT_FLOAT32, UT_FLOAT64, UT_FLOAT16, UT_BFLOAT16};

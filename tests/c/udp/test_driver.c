@@ -173,6 +173,19 @@ static void coded__check_and_say(void)
     ut_driver_close(d);
 }
 
+/* What depends on what comes first has no place in a deterministic job. */
+static void deterministic__check_and_say(void)
+{
+    static const ut_job_config good = {
+        .hosts = 3, .local_ranks = 1, .packet_bytes = 1472, .bucket_bytes_max = 1024, .options.deterministic = 2};
+    ut_driver *d = open_driver();
+    BAD_JOB(options.deterministic, 3, "deterministic 3: must be 0 to 2");
+    BAD_JOB(options.algorithm, UT_BCUBE, "algorithm 3: must not be BCube in a deterministic job");
+    BAD_JOB(options.hadamard, UT_HADAMARD_AUTO, "hadamard 3: must not be auto in a deterministic job");
+    CHECK_EQ(ut_driver_job_add(d, &good), 0);
+    ut_driver_close(d);
+}
+
 /* What goes with a policy, and what does not; the engine itself refuses all that is not named. */
 static void partial__check_and_say(void)
 {
@@ -188,6 +201,7 @@ static void partial__check_and_say(void)
     BAD_JOB(options.quorum, 4, "quorum 4: must be 0 (half) or 1 to the job's ranks, which are 3");
     BAD_JOB(options.probes, 4, "probes 4: must be 0 (2) or 1 to the job's ranks, which are 3");
     BAD_JOB(options.algorithm, UT_RING, "algorithm 2: must be 0 or 1 (TAR) in a job with a policy");
+    BAD_JOB(options.deterministic, UT_DETERMINISTIC_YES, "deterministic 2: must be 0 to 1");
     BAD_JOB(options.hadamard, UT_HADAMARD_ON, "hadamard 2: must be 0 or 1 (off) in a job with a policy");
     BAD_JOB(ranks_of[1], 2, "ranks_of 0, of host 0: must be 1 to 16");
     BAD_JOB(ranks_of[0], 3, "ranks_of 0, of host 1: must be 1 to 16");
@@ -470,6 +484,7 @@ int main(int argc, char **argv)
     RUN(close__gives_all_back);
     RUN(thread__has_a_name_and_no_signals);
     RUN(calls__check_and_say);
+    RUN(deterministic__check_and_say);
     RUN(partial__check_and_say);
     RUN(coded__check_and_say);
     RUN(region_map__never_beyond_the_file);

@@ -43,6 +43,12 @@ READ = [
     ("policy", "coded", 8),
     ("code", "groups", 1),
     ("exact", "yes", 1),
+    ("exact", True, 1),
+    ("deterministic", True, 2),
+    ("deterministic", False, 1),
+    ("deterministic", "yes", 2),
+    ("deterministic", "1", 2),
+    ("deterministic", "0", 1),
     ("stragglers", "none", 0),
     ("children", "star", 0),
 ]
@@ -80,7 +86,8 @@ REFUSED: list[tuple[str, object, str]] = [
     ("stragglers", 64, "a whole number from 1 to 63, or 0 or 'none'"),
     ("children", "tree", "a whole number from 1 to 63, or 0 or 'star'"),
     ("code", "random", "one of groups, linear"),
-    ("exact", True, "one of yes, no"),
+    ("exact", "maybe", "1 or 0, true or false, yes or no, on or off"),
+    ("deterministic", 2, "1 or 0, true or false, yes or no, on or off"),
 ]
 NOT_CODED = [("stragglers", 1, "none"), ("children", 3, "star"), ("code", "linear", "groups"), ("exact", "no", "yes")]
 
@@ -143,7 +150,22 @@ def test_resolve__what_a_partial_job_cannot_be() -> None:
         assert str(caught.value) == f"{name} is {value!r}; allowed: {allowed}"
 
 
-@pytest.mark.parametrize("pair", ["algorithm=ring", "policy_seed=3", "incast", "speed=3", "=3", "Incast=3"])
+def test_resolve__what_a_deterministic_job_cannot_be() -> None:
+    assert resolve(Options(deterministic=True, algorithm="ring", hadamard="on"), {})["deterministic"] == 2
+    assert resolve(None, {"ULTIMA_DETERMINISTIC": "1"}) == {"deterministic": 2}
+    rows = (("algorithm", "bcube", "tar, ring, ps"), ("hadamard", "auto", "off, on"))
+    for name, value, others in rows:
+        assert resolve(Options(deterministic=False), {f"ULTIMA_{name.upper()}": value})["deterministic"] == 1
+        with pytest.raises(InvalidArgument) as caught:
+            resolve(Options(deterministic=True), {f"ULTIMA_{name.upper()}": value})
+        assert str(caught.value) == f"{name} is {value!r}; allowed: {others}, for the job is deterministic"
+    with pytest.raises(InvalidArgument, match=r"^deterministic is 'yes'; allowed: no, for the job is partial"):
+        resolve(Options(policy="full", deterministic=True), {})
+
+
+@pytest.mark.parametrize(
+    "pair", ["deterministic=yes", "algorithm=ring", "policy_seed=3", "incast", "speed=3", "=3", "Incast=3"]
+)
 def test_changes__refused_and_named(pair: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         changes(["incast=2", pair])
@@ -164,7 +186,7 @@ def test_words__say_every_option_so_that_it_can_be_read_again() -> None:
     said = {"algorithm": 3, "congestion": 2, "hadamard": 2, "incast": 0, "early_percent": 7}
     said |= {"t_b_ns": OFF, "t_c_ns": 1_500_000, "delay_target_ns": 0, "timer_start": 2}
     said |= {"policy": 1, "quorum": 0, "probes": 3, "tau": 9, "eta": 0, "policy_seed": 2**63}
-    said |= {"stragglers": 0, "children": 0, "code": 1, "exact": 1, "split": 3}
+    said |= {"stragglers": 0, "children": 0, "code": 1, "exact": 1, "split": 3, "deterministic": 1}
     told = words(message(said))
     assert told["t_c"] == "1.5ms" and told["t_b"] == "off" and told["incast"] == "dynamic"
     assert told["quorum"] == told["eta"] == "auto" and told["probes"] == "3" and told["policy_seed"] == str(2**63)

@@ -117,6 +117,9 @@ def test_seeded__hosts_draw_alike_and_each_life_anew() -> None:
         (Options(policy=8, code=2, exact=2), "exact = no: allowed: yes with a linear code in this release"),
         (Options(policy=8, code=2, stragglers=4), "stragglers = 4: allowed: 0 to 3 of 4 ranks"),
         (Options(policy=8, stragglers=2), "stragglers = 2: allowed: one less than a divisor of the 4 ranks"),
+        (Options(deterministic=2, algorithm=3), "algorithm = bcube: allowed: tar, ring, ps: the job is deterministic"),
+        (Options(deterministic=2, hadamard=3), "hadamard = auto: allowed: off, on: the job is deterministic"),
+        (Options(deterministic=2, policy=3), "deterministic = yes: allowed: no: the job is partial, policy = solo"),
         (Options(exact=2), "exact = no: allowed: yes: the job is not coded, policy = none"),
     ],
 )
@@ -132,6 +135,11 @@ def test_check_job__names_what_does_not_fit(options: Options, message: str) -> N
     ("before", "after", "message"),
     [
         (DEFAULTS, Options(algorithm=2), "algorithm = ring: allowed: tar: it cannot be changed while the job runs"),
+        (
+            DEFAULTS,
+            Options(deterministic=2),
+            "deterministic = yes: allowed: no: it cannot be changed while the job runs",
+        ),
         (
             Options(policy=4, policy_seed=5),
             Options(policy=4, policy_seed=6),

@@ -43,13 +43,21 @@ typedef struct ut_job_options {
     uint8_t code;       /* enum ut_code; 0: GROUPS */
     uint8_t exact;      /* enum ut_exact; 0: YES */
     uint8_t split;      /* of all jobs: enum ut_split; 0: AUTO */
-    uint8_t reserved[2];
+    /* enum ut_deterministic; 0: NO. YES: what contributions sum up to does not depend on the order in which they come.
+     * Fixed when the job is added, and the same on all hosts. */
+    uint8_t deterministic;
+    uint8_t reserved[1];
 } ut_job_options;
 
 /* The algorithm that runs. */
 static inline unsigned ut_options_algorithm(const ut_job_options *o)
 {
     return o->children ? UT_TREE : o->algorithm ? o->algorithm : UT_TAR;
+}
+
+static inline bool ut_options_deterministic(const ut_job_options *o)
+{
+    return o->deterministic > UT_DETERMINISTIC_NO;
 }
 
 struct ut_cipher;

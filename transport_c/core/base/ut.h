@@ -145,6 +145,7 @@ enum ut_hadamard { UT_HADAMARD_OFF = 1, UT_HADAMARD_ON, UT_HADAMARD_AUTO, UT_HAD
 enum ut_timer_start { UT_TIMER_RENDEZVOUS = 1, UT_TIMER_LOCAL, UT_TIMER_END };
 /* Whether large calls are split over the lanes of the job. Trainers do it; an engine knows portions alone. */
 enum ut_split { UT_SPLIT_AUTO = 1, UT_SPLIT_NEVER, UT_SPLIT_ALWAYS, UT_SPLIT_END };
+enum ut_deterministic { UT_DETERMINISTIC_NO = 1, UT_DETERMINISTIC_YES, UT_DETERMINISTIC_END };
 
 /* Bytes of one element of |dtype|, which must be valid; and of one element of its accumulator (float32 for the halves).
  */

@@ -195,6 +195,7 @@ int ut_engine_job_tune(ut_engine *e, uint32_t job, const ut_job_options *options
         return UT_ERR_UNKNOWN;
     ut_job_options before = j->config.options, next = *options;
     next.algorithm = before.algorithm;
+    next.deterministic = before.deterministic;
     if (j->partial && (next.policy == UT_POLICY_CODED) != (before.policy == UT_POLICY_CODED))
         return UT_ERR_ARGUMENT;
     next.stragglers = before.stragglers;

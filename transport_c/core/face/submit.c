@@ -75,8 +75,9 @@ static int check_sparse(const ut_job *j, const ut_engine_session *s, const ut_su
 {
     uint64_t entries = ut_submission_entries(x), bytes = x->count * sizeof(float);
     uint32_t group = ut_submission_group(x), form = ut_submission_form(x), hosts = j->config.hosts;
-    if (j->partial || ut_job_algorithm(j) != UT_TAR || x->root || group == 0 || group > UT_BLOCK_GROUP_MAX ||
-        form >= UT_VALUE_FORMS_END || x->newest_step >> 24 ||
+    bool in_any_order = !ut_options_deterministic(&j->config.options); /* as an owner adds up blocks */
+    if (j->partial || ut_job_algorithm(j) != UT_TAR || !in_any_order || x->root || group == 0 ||
+        group > UT_BLOCK_GROUP_MAX || form >= UT_VALUE_FORMS_END || x->newest_step >> 24 ||
         (x->flags & ~(UT_SUBMIT_AGREE | UT_SUBMIT_ADAPTIVE | UT_SUBMIT_RETURN)))
         return UT_ERR_ARGUMENT;
     if (x->dtype != UT_FLOAT32)

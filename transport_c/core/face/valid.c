@@ -21,6 +21,15 @@ static bool policy_valid(const ut_job_options *o, uint32_t world)
            (!partial || (o->algorithm <= UT_TAR && o->hadamard <= UT_HADAMARD_OFF && o->split <= UT_SPLIT_AUTO));
 }
 
+/* What depends on what comes first or late: the ranks that are in an op under a policy, in which order a host of BCube
+ * adds what comes at its several levels, and whether a transform is on that follows losses. */
+static bool deterministic_valid(const ut_job_options *o)
+{
+    return o->deterministic < UT_DETERMINISTIC_END &&
+           (!ut_options_deterministic(o) ||
+            (o->policy <= UT_POLICY_NONE && o->algorithm != UT_BCUBE && o->hadamard != UT_HADAMARD_AUTO));
+}
+
 /* One rank a host, with groups or with a linear code that the rounding of float32 bears. Of such a code, and in a tree,
  * there is no estimate. */
 static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
@@ -37,10 +46,10 @@ static bool code_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 
 bool ut_job_options_valid(const ut_job_options *o, uint32_t hosts, uint32_t world)
 {
-    return policy_valid(o, world) && code_valid(o, hosts, world) && o->algorithm < UT_ALGORITHMS_END &&
-           o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END && o->incast <= UT_INCAST_MAX &&
-           o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 && o->timer_start < UT_TIMER_END &&
-           o->split < UT_SPLIT_END;
+    return policy_valid(o, world) && code_valid(o, hosts, world) && deterministic_valid(o) &&
+           o->algorithm < UT_ALGORITHMS_END && o->congestion < UT_CC_END && o->hadamard < UT_HADAMARD_END &&
+           o->incast <= UT_INCAST_MAX && o->incast <= UT_MAX2(hosts - 1, 1) && o->early_percent <= 100 &&
+           o->timer_start < UT_TIMER_END && o->split < UT_SPLIT_END;
 }
 
 /* Every host has a rank at least: where the world has as many ranks as hosts, each has exactly one, and what is laid

@@ -31,7 +31,8 @@ typedef struct ut_fold_rule {
      * nothing to what is there, so its ranks do not count. */
     bool (*arrive)(ut_op_fold *f, const ut_step *s, uint32_t slot, const uint8_t *payload, size_t len, unsigned ranks);
     /* What has come suffices: the slot is finished, and later contributions to it are moot. When all slots of a chunk
-     * are, the transfers that still bring some of it are closed. */
+     * are, the transfers that still bring some of it are closed. NULL where each contribution counts, as in the plain
+     * sum: a slot is then finished when all have come. */
     bool (*enough)(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
     /* Makes |dst|, |len| bytes, of this host's own contribution (ut_fold_own) and of what has come, be it enough or
      * not. Returns the elements of it that are NaN or infinite. */
@@ -114,6 +115,11 @@ void ut_fold_init(ut_op_fold *f, const ut_op_what *what, ut_op_plan *plan, ut_op
 /* An op begins: its schedule, transfers and buffers are in place. |ranks| of this host are in its contribution, and
  * |lacking| have not called. */
 void ut_fold_open(ut_op_fold *f, uint16_t ranks, uint32_t lacking);
+/* Each contribution that comes counts, and nothing else is wanted: the plain sum, or a rule that is like it in this. */
+static inline bool ut_fold_is_sum(const ut_op_fold *f)
+{
+    return !f->rule || !(f->rule->enough || f->rule->end);
+}
 /* This host's own contribution to the slot. */
 const uint8_t *ut_fold_own(const ut_op_fold *f, uint32_t chunk, uint32_t slot);
 /* Whether what came with step |s| may be taken in. */

@@ -21,7 +21,7 @@
 enum { FOLDS = 0x3f, RESULT = 0x40, SUMMED = 0x80 }; /* in ut_op_fold.state; FOLDS: contributions folded */
 _Static_assert(UT_HOSTS_MAX - 1 <= FOLDS, "a chunk's owner may hear all other hosts");
 
-static uint32_t divisor_of(const ut_op_fold *f, uint32_t g)
+uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g)
 {
     if (f->averaged)
         return 1;
@@ -165,10 +165,10 @@ static void add_by_rule(ut_op_fold *f, const ut_step *s, uint32_t slot, const ui
     if (f->rule->arrive(f, s, slot, payload, len, ranks))
         f->weight[g] = (uint16_t)(f->weight[g] + ranks);
     bool last = (++f->state[g] & FOLDS) == f->due[chunk] && !f->rule->strict;
-    if (f->rule->end || (!last && !f->rule->enough(f, chunk, slot)))
+    if (f->rule->end || (!last && !(f->rule->enough && f->rule->enough(f, chunk, slot))))
         return;
     end_slot(f, chunk, slot);
-    if (f->ready[0][chunk] == slots_of(f, chunk))
+    if (!ut_fold_is_sum(f) && f->ready[0][chunk] == slots_of(f, chunk))
         close_receives(f, chunk);
 }
 
@@ -196,7 +196,7 @@ static void add(ut_op_fold *f, uint32_t chunk, uint32_t slot, const uint8_t *pay
     }
     size_t bad = ut_fold(f->what->dtype, own ? f->what->redop : redop_on_the_way(f),
                          (first ? UT_A_IS_INPUT : 0) | (last ? UT_OUT_IS_RESULT : 0), out, in, payload,
-                         len / f->what->element, divisor_of(f, g));
+                         len / f->what->element, ut_fold_divisor(f, g));
     if (!last)
         return;
     if (own) {
@@ -286,7 +286,7 @@ static void end_slot(ut_op_fold *f, uint32_t chunk, uint32_t slot)
         f->result.nonfinite += f->plan->schedule.placed
                                    ? ut_place(f->what->dtype, dst_at(f, at), src_at(f, at), n)
                                    : ut_finish(f->what->dtype, f->what->redop, alone ? UT_A_IS_INPUT : 0, dst_at(f, at),
-                                               alone ? src_at(f, at) : acc_at(f, at), n, divisor_of(f, g));
+                                               alone ? src_at(f, at) : acc_at(f, at), n, ut_fold_divisor(f, g));
     } else if (!alone && f->what->acc_element != f->what->element) {
         (void)ut_finish(f->what->dtype, redop_on_the_way(f), 0, dst_at(f, at), acc_at(f, at), n, 1);
     }
@@ -341,7 +341,7 @@ static bool end_complete_slots(ut_op_fold *f)
         end_slot(f, chunk, *slot);
     }
     *slot = UINT32_MAX;
-    if (f->rule && f->ready[0][chunk] == slots_of(f, chunk))
+    if (!ut_fold_is_sum(f) && f->ready[0][chunk] == slots_of(f, chunk))
         close_receives(f, chunk);
     return true;
 }
@@ -399,7 +399,7 @@ static bool fill(ut_op_fold *f, uint32_t chunk)
         if (f->ranks == 0)
             memset(dst_at(f, at), 0, len); /* which is the sum, too */
         f->result.nonfinite +=
-            ut_finish(f->what->dtype, f->what->redop, UT_A_IS_INPUT, dst_at(f, at), sum, n, divisor_of(f, g));
+            ut_finish(f->what->dtype, f->what->redop, UT_A_IS_INPUT, dst_at(f, at), sum, n, ut_fold_divisor(f, g));
         uint64_t digest = f->result.digest;
         is_result(f, chunk, g, at, len, ut_crc32c(0, dst_at(f, at), len));
         if (ut_planted(UT_PLANT_HOLES_NOT_IN_DIGEST))

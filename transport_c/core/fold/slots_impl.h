@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where slots lie, for slots.c and keep.c alone.
+ * Where slots lie, and by what they are divided, for slots.c, keep.c and ordered.c alone.
  */
 #ifndef UT_SLOTS_IMPL_H
 #define UT_SLOTS_IMPL_H
@@ -32,6 +32,9 @@ static inline uint8_t *dst_at(const ut_op_fold *f, uint64_t at)
 {
     return f->memory->dst + (at - f->memory->dst_from);
 }
+
+/* Slot |g|, counted over the whole bucket, becomes an average by this divisor. */
+uint32_t ut_fold_divisor(const ut_op_fold *f, uint32_t g);
 
 /* The accumulator of what lies |at| bytes into the bucket. */
 static inline uint8_t *acc_at(const ut_op_fold *f, uint64_t at)

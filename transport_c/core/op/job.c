@@ -32,8 +32,11 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
     size_t slots = encodes ? (size_t)(encoded_bytes / payload + config->hosts + 1) : ut_job_slots(config);
     size_t shard_words = (size_t)(shard / payload + 1 + 63) / 64, bucket_words = (slots + 63) / 64;
     size_t words = whole ? 3 * config->hosts * (bucket_words + 1) : 6 * shard_words * UT_MAX2(config->hosts - 1, 1);
+    uint64_t kept_bytes = ut_ordered_bytes(config);
+    ut_ordered *ordered = kept_bytes ? ut_carve(c, sizeof *ordered * UT_OPS_MAX) : NULL;
     if (at) {
         j->gathering = gathering;
+        j->ordered = ordered;
         j->conn = conn;
         j->claims = claims;
         j->frame = frame;
@@ -64,6 +67,7 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         uint64_t *granules = encodes ? ut_carve(c, ut_sparse_words(config->bucket_bytes_max, config->hosts) * 8) : NULL;
         uint8_t *orphan = apart && gathering->keeps ? ut_carve(c, config->bucket_bytes_max) : NULL;
         uint8_t *bucket = combines ? ut_carve(c, config->bucket_bytes_max) : NULL;
+        uint8_t *contributions = kept_bytes ? ut_carve(c, kept_bytes) : NULL;
         if (!at)
             continue;
         ut_op *op = &j->op[k];
@@ -77,6 +81,10 @@ ut_job *ut_job_lay_out(ut_carver *c, const ut_job_config *config, uint64_t early
         op->memory.bucket = bucket;
         op->memory.encoded = encoded;
         op->memory.orphan = orphan;
+        if (ordered) {
+            ordered[k] = (ut_ordered){.kept = contributions, .room = kept_bytes};
+            op->fold.rule_memory = &ordered[k];
+        }
     }
     return j;
 }

@@ -12,6 +12,7 @@
 #include "core/base/options.h"
 #include "core/base/work.h"
 #include "core/codec/hadamard.h"
+#include "core/fold/ordered.h"
 #include "core/link/pool.h"
 #include "core/link/tokens.h"
 #include "core/op/claims.h"
@@ -50,6 +51,7 @@ struct ut_job {
     const ut_codec *codec; /* in which its ops travel, if they fit and the hosts have agreed on it */
     ut_view view;
     const ut_gathering *gathering;
+    ut_ordered *ordered;        /* memory of ut_fold_ordered, one for each of `op`; NULL: sums are made as they come */
     struct ut_partial *partial; /* what only a partial job knows; NULL in other jobs */
     ut_job_account account;
     ut_op op[UT_OPS_MAX];

@@ -76,7 +76,7 @@ static void end_stage1(ut_job *j, ut_op *op, unsigned how, ut_ns now)
     }
     op->peers.complete_masks = 1;
     ut_op_stage_measured(j, op, 0);
-    if (!op->fold.rule && !op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
+    if (ut_fold_is_sum(&op->fold) && !op->work.unsettled && op->peers.full_mask == op->peers.any_mask &&
         op->fold.result.weight_min == j->gathering->whole(j, op))
         return;
     ut_job_speak(j, now); /* the masks are news */

@@ -4,6 +4,7 @@
  * encoded where they travel so; then packets may flow. Passes over the bucket go as far as each turn allows.
  */
 #include "core/fold/blocks.h"
+#include "core/fold/ordered.h"
 #include "core/op/op.h"
 #include "core/op/op_pause.h"
 
@@ -71,8 +72,8 @@ static bool combine(ut_job *j, ut_op *op)
         (void)j->gathering->sources(j, op, sources);
         for (unsigned i = 0; i < n; i++)
             sources[i] = (const uint8_t *)sources[i] + op->work.at;
-        ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n, some / op->what.element,
-                   divisor);
+        (void)ut_combine(op->what.dtype, op->what.redop, op->memory.bucket + op->work.at, sources, n,
+                         some / op->what.element, divisor);
         op->work.at += some;
     }
     return true;
@@ -165,6 +166,19 @@ static void note_largest(ut_job *j, const ut_op *op)
             *largest = UT_MAX2(*largest, op->plan.transfer[i].slots);
 }
 
+/* How contributions are folded; NULL: as they come. */
+static const ut_fold_rule *rule_of(const ut_job *j, const ut_op *op)
+{
+    const ut_ordered *ordered = j->ordered ? &j->ordered[op->seq % UT_OPS_MAX] : NULL;
+    if (op->codec->id == UT_CODEC_SPARSE)
+        return &ut_fold_blocks;
+    if (j->gathering->rule || op->codec->rule)
+        return j->gathering->rule ? j->gathering->rule : op->codec->rule;
+    return ordered && ut_op_reduces(op->what.collective) && ut_ordered_fits(ordered, &op->plan.schedule)
+               ? &ut_fold_ordered
+               : NULL;
+}
+
 /* All is in place: packets may flow. */
 static void begin(ut_job *j, ut_op *op, ut_ns now)
 {
@@ -174,9 +188,7 @@ static void begin(ut_job *j, ut_op *op, ut_ns now)
     for (uint32_t i = 0; i < op->plan.schedule.steps && op->local.weight == 0; i++)
         if (op->plan.schedule.step[i].kind == UT_STEP_SEND && op->plan.schedule.step[i].stage == 1)
             op->plan.transfer[i].closed = 1;
-    op->fold.rule = op->codec->id == UT_CODEC_SPARSE ? &ut_fold_blocks
-                    : j->gathering->rule             ? j->gathering->rule
-                                                     : op->codec->rule;
+    op->fold.rule = rule_of(j, op);
     op->fold.averaged = averages_here(j, op);
     ut_fold_open(&op->fold, op->local.weight, j->config.local_ranks - UT_MIN2(j->config.local_ranks, op->local.weight));
     j->gathering->announce(j, op, now);

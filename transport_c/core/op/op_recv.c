@@ -145,7 +145,7 @@ uint32_t ut_op_data_run(ut_job *j, uint32_t host, const ut_data_run *r, ut_ns no
 {
     const ut_data *h = &r->first;
     place at;
-    if (find(j, host, h, &at) != UT_TAKEN_USED || at.op->fold.rule || at.transfer->closed)
+    if (find(j, host, h, &at) != UT_TAKEN_USED || !ut_fold_is_sum(&at.op->fold) || at.transfer->closed)
         return 0;
     const uint32_t n = usable(j, &at, r);
     if (n == 0)

@@ -7,8 +7,6 @@
  */
 #include "core/plan/schedule.h"
 
-enum { SERVER = 0 };
-
 void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t count, size_t element_bytes)
 {
     assert(hosts >= 1 && hosts <= UT_HOSTS_MAX && self < hosts);
@@ -16,13 +14,13 @@ void ut_schedule_ps(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t co
     ret->rounds = hosts > 1 ? 2 : 0;
     ret->direct = true;
     ut_schedule_cut(ret, 1, count, element_bytes);
-    if (self == SERVER)
+    if (self == UT_PS_SERVER)
         ut_schedule_own(ret, 0);
     for (uint32_t h = 0; h < hosts; h++) {
-        if (h == self || (self != SERVER && h != SERVER))
+        if (h == self || (self != UT_PS_SERVER && h != UT_PS_SERVER))
             continue;
-        enum ut_step_kind first = self == SERVER ? UT_STEP_RECEIVE : UT_STEP_SEND;
-        enum ut_step_kind then = self == SERVER ? UT_STEP_SEND : UT_STEP_RECEIVE;
+        enum ut_step_kind first = self == UT_PS_SERVER ? UT_STEP_RECEIVE : UT_STEP_SEND;
+        enum ut_step_kind then = self == UT_PS_SERVER ? UT_STEP_SEND : UT_STEP_RECEIVE;
         ret->step[ret->steps++] = ut_schedule_step(ret, first, 1, 0, h, 0);
         ret->step[ret->steps++] = ut_schedule_step(ret, then, 2, 1, h, 0);
     }

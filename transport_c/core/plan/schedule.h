@@ -70,6 +70,7 @@ uint32_t ut_tar_receive_peer(uint32_t hosts, uint32_t host, uint32_t k);
 void ut_schedule_tar(ut_schedule *ret, uint32_t hosts, uint32_t self, uint32_t incast, uint64_t op_seq, uint64_t owners,
                      uint64_t count, size_t element_bytes);
 
+enum { UT_PS_SERVER = 0 /* the host that sums, in all ops */ };
 /* Ring (2(N-1) rounds), BCube (a level per prime factor of N, each way) and parameter server (on host 0). Their files
  * describe them. */
 void ut_schedule_ring(ut_schedule *ret, uint32_t hosts, uint32_t self, uint64_t op_seq, uint64_t count,
