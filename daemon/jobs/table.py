@@ -306,10 +306,8 @@ class JobTable:
             lambda: job.links.next_op_seq if job.links is not None else membership.next_op_seq,
         )
         assert self._peers is not None
-        sealing = None  # and no cipher is asked for, so a host without libcrypto can still run jobs that are not sealed
-        if self._node:
-            suite, fresh = self._engine.suite(self._config.engine.cipher), self._config.engine.new_secret_seconds
-            sealing = Sealing(suite, job.name, job.generation, seconds=fresh)
+        fresh, cipher = self._config.engine.new_secret_seconds, self._config.engine.cipher
+        # The cipher is asked for where it is needed: a host without libcrypto still runs jobs that are not sealed.
         job.links = Links(
             self._engine,
             self._peers.connect,
@@ -322,7 +320,7 @@ class JobTable:
             membership.next_op_seq,
             lambda: self._links_changed(job),
             job.secret,
-            sealing,
+            Sealing(self._engine.suite(cipher), job.name, job.generation, seconds=fresh) if self._node else None,
         )
         log.info(
             "job begins job=%s uid=%d generation=%d host=%d hosts=%d ranks=%s under_way=%s",
