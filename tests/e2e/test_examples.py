@@ -41,6 +41,12 @@ def error_of(said: str) -> float:
     return float(found[1])
 
 
+def test_average(four: Hosts) -> None:
+    said = run_all(four[:2], "average")
+    for rank, text in enumerate(said):
+        assert text.startswith(f"rank {rank} of 2: mean 0.50; op 0: COMPLETE"), said
+
+
 @pytest.mark.parametrize("policy,fewest,most", [("none", 3, 3), ("majority", 1, 3), ("quorum", 2, 3)])
 def test_eager_sgd(four: Hosts, policy: str, fewest: float, most: float) -> None:
     said = run_all(four[:3], "eager_sgd", "--policy", policy, "--steps", "60", "--slow", "0.02")[0]
