@@ -77,6 +77,7 @@ test: setup
 check: setup
 	@.ci/prometheus
 	@.ci/browser
+	@.ci/arm64
 	@.ci/lint
 	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 

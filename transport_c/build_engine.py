@@ -51,6 +51,11 @@ ALIGN = [flag for flag in ("-falign-functions=64", "-falign-loops=32") if _taken
 # x86-64): all hosts of a cluster have the same bits.
 EXACT = ["-ffp-contract=off"]
 
+# -UNDEBUG: an assert guards against our own mistakes, and Python's own build flags would take it out.
+# Hidden symbols: calls between our files become direct, and nothing else in the process can step in between.
+COMPILE = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"]
+COMPILE += [*EXACT, *HARDEN_COMPILE, *ALIGN]
+
 HEADERS = ("core/account/join.h", "udp/driver.h", "kernels/kernels.h", "kernels/sparse.h")
 CDEFS = (HERE / "engine.cdef.h", HERE / "kernels.cdef.h")
 ffibuilder = FFI()
@@ -62,14 +67,7 @@ ffibuilder.set_source(
     sources=_below_root("*.c"),
     depends=[*_below_root("*.h"), *(str(cdef.relative_to(ROOT)) for cdef in CDEFS)],
     include_dirs=[str(HERE.relative_to(ROOT))],
-    # -UNDEBUG: an assert guards against our own mistakes, and Python's own build flags would take it out.
-    # Hidden symbols: calls between our files become direct, and nothing else in the process can step in between.
-    extra_compile_args=[
-        *("-O3", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-UNDEBUG", "-fvisibility=hidden"),
-        *EXACT,
-        *HARDEN_COMPILE,
-        *ALIGN,
-    ],
+    extra_compile_args=COMPILE,
     libraries=["dl"],  # libcrypto is found at run time (cipher/libcrypto.h); building takes its headers alone
     extra_link_args=["-pthread", *HARDEN_LINK],
     py_limited_api=True,
