@@ -48,8 +48,12 @@ static int ut_simulate(int count, char **arguments)
     sources=[path for path in _below_root("*.c") if _wanted(path)],
     depends=_below_root("*.h"),
     include_dirs=[str(HERE.relative_to(ROOT))],
-    # -UNDEBUG: asserts are how the core says that a world went wrong. -ffp-contract=off: as build_engine.py says.
-    extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra", "-UNDEBUG", "-fvisibility=hidden", "-ffp-contract=off"],
+    # -UNDEBUG: asserts are how the core says that a world went wrong.
+    # -ffp-contract=off: as build_engine.py says.
+    extra_compile_args=[
+        *("-O2", "-std=gnu11", "-Wall", "-Wextra", "-UNDEBUG", "-fvisibility=hidden"),
+        "-ffp-contract=off",
+    ],
     libraries=["dl", "m"],
     extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],
     py_limited_api=True,
