@@ -9,6 +9,8 @@
 #if UT_KERNELS_ARM
 #include "neon.h"
 
+#include <arm_neon.h>
+
 #define UT_TARGET
 #define UT_HADAMARD_TABLE ut_hadamard_neon
 typedef struct vf {

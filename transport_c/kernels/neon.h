@@ -6,7 +6,6 @@
 #ifndef UT_KERNELS_NEON_H
 #define UT_KERNELS_NEON_H
 
-#include <arm_neon.h>
 #include <stdint.h>
 #include <string.h>
 

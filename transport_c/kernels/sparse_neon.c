@@ -7,6 +7,8 @@
 #if UT_KERNELS_ARM
 #include "neon.h"
 
+#include <arm_neon.h>
+
 #define UT_TARGET
 #define UT_SPARSE_TABLE ut_sparse_neon
 #define UT_LANE NEON
