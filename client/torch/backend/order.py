@@ -27,6 +27,9 @@ class Ordered(Protocol):
     def end(self, limit: float | None = None) -> bool:
         """Returns True once it has ended and what came before it; False when |limit| (time.monotonic) passed first."""
 
+    def finish(self, limit: float) -> bool:
+        """As `end`, of this work alone: its memory is written to no more. Others may still be told so."""
+
 
 class Order:
     """Safe to use from several threads, and from a destructor. |offer| gives a thread a task, if there is a thread."""
@@ -61,6 +64,15 @@ class Order:
             if not earlier.end(limit):
                 return False
         return True
+
+    def finish_all(self, limit: float) -> None:
+        """Returns when nothing that was called so far writes to memory any more, or |limit| has passed."""
+        with self._lock:
+            called = list(self._open.values())
+        for found in called:
+            work = found()
+            if work is not None and not work.finish(limit):
+                return
 
     def _oldest(self, before: int) -> Ordered | None:
         with self._lock:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ import torch
 
 from ultima.base.errors import ResourceExhausted
 from ultima.torch.backend.accelerator import Device, Event
+from ultima.torch.backend.work import patience
 
 if TYPE_CHECKING:
     from ultima import Job, Receipt
@@ -37,6 +39,9 @@ class StagedWork:
         self._tensor = tensor
         self._future = future
         self._error: Exception | None = None
+        self.called = time.monotonic()
+        self.over = threading.Event()
+        """The copy back is with the device, or there will be none."""
         self.receipts: list[Receipt] = []
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
@@ -67,6 +72,7 @@ class Stage:
         self._lock = threading.Lock()
         # Blocks that wait for their next bucket, by size, with the event after which they may be written.
         self._idle: dict[int, list[tuple[torch.Tensor, Event]]] = {}
+        self._under_way: set[StagedWork] = set()
         self._closed = False
 
     def allreduce(self, tensor: torch.Tensor, job: Job, start: Callable[[torch.Tensor], Any]) -> StagedWork:
@@ -88,10 +94,12 @@ class Stage:
                 inner = start(host)
             except Exception as error:
                 self._device.unpin(block)
-                work.fail(error)
+                self._fail(work, error)
                 return
             inner.get_future().add_done_callback(lambda _: self._back(work, inner, tensor, host, block))
 
+        with self._lock:
+            self._under_way.add(work)
         self._queue.put(submit)
         return work
 
@@ -127,7 +135,7 @@ class Stage:
         if error is not None:
             # The daemon may still write into the block: it is not used again.
             self._device.unpin(block)
-            work.fail(error)
+            self._fail(work, error)
             return
         try:
             with self._device.inbound():
@@ -136,14 +144,38 @@ class Stage:
                 back = self._device.mark()
         except Exception as failure:
             self._device.unpin(block)
-            work.fail(failure)
+            self._fail(work, failure)
             return
+        self._over(work)
         with self._lock:
             self._idle.setdefault(block.nbytes, []).append((block, back))
         if self._closed:
             self._give_back()
         with self._device.inbound():
             work.succeed()
+
+    def _over(self, work: StagedWork) -> None:
+        with self._lock:
+            self._under_way.discard(work)
+        work.over.set()
+
+    def _fail(self, work: StagedWork, error: Exception) -> None:
+        """Tells the error once no bucket that was called so far writes to the device any more, or after `patience`: on
+        another thread, since this may be a task of the queue, which later buckets wait for.
+        """
+        self._over(work)
+
+        def tell() -> None:
+            limit = patience(work.called)
+            with self._lock:
+                others = list(self._under_way)
+            for other in others:
+                other.over.wait(max(0.0, limit - time.monotonic()))
+            with suppress(RuntimeError), self._device.inbound():  # of a device that has failed
+                self._device.mark().synchronize()
+            work.fail(error)
+
+        self._queue.beside(tell)
 
     def _block(self, job: Job, nbytes: int) -> tuple[torch.Tensor, Event | None]:
         """Whole pages of the arena, pinned."""
@@ -183,6 +215,10 @@ class Queue:
                 return
             self.busy = True
         self._run(self._work)
+
+    def beside(self, task: Callable[[], None]) -> None:
+        """Does |task| at once, in some other thread."""
+        self._run(task)
 
     def drain(self) -> None:
         """Waits until all tasks have been done. Not in a task: that is one of them."""

@@ -39,6 +39,15 @@ BY_WORK = (DaemonError, Desync, RanksGone, TimedOut)
 raises DDP takes no further step, and the daemon may be back by then."""
 
 
+def patience(called: float) -> float:
+    """Until when (time.monotonic) the error of what was |called| then is kept from its Future for the sake of what else
+    is under way. DDP gives a backward pass up with the first bucket that failed, and the next pass writes where later
+    buckets still may. Those were called with this one, so they end about as soon.
+    """
+    now = time.monotonic()
+    return now + (now - called) + CLOSE_S
+
+
 class Finishers:
     """Threads that each run one task at a time; a new one starts when none is idle. They never hold up the process's
     end.
@@ -160,6 +169,7 @@ class UltimaWork(Work):
         """Its completion runs `_outcome`, whose end is that of the Future."""
         self._error: Exception | None = None
         self._started = self._over = False
+        self._called = time.monotonic()
         # Held by whoever finishes it, or hands it to a thread. Nobody runs foreign code with it.
         self._turn = threading.Lock()
         # Between the end and the first who asks for the Future: exactly one of them fills it.
@@ -218,6 +228,14 @@ class UltimaWork(Work):
                 return False
         return self._go_on(limit)
 
+    def finish(self, limit: float) -> bool:
+        """See `Ordered.finish`."""
+        self.start()
+        if not self._turn.acquire(timeout=max(0.0, limit - time.monotonic())):
+            return False
+        self._finish()
+        return True
+
     def get_future(self) -> torch.futures.Future[list[Any]]:
         with self._end:
             future = self._future
@@ -255,6 +273,9 @@ class UltimaWork(Work):
             self._finish()
             if not self._order.end_before(self, limit):
                 return False
+            if self._error is not None and self._source is not None:
+                most = patience(self._called)
+                self._order.finish_all(most if limit is None else min(most, limit))
         except BaseException:
             self._settle()
             raise

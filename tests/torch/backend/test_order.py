@@ -83,6 +83,47 @@ def test_error__of_an_earlier_one_is_its_own(group: Group) -> None:
         gone.wait()
 
 
+def test_error__is_told_to_the_future_when_what_was_called_later_writes_no_more(group: Group) -> None:
+    """DDP then begins another step with the same memory. Whoever waits himself is told at once."""
+    slow = Slow()
+    failed = group.call("a", ended(Slow(ultima.RanksGone("rank 1 is gone", (1,)))))
+    group.call("b", slow).get_future()
+    later = group.call("c", ended(Slow()))
+    threading.Timer(0.1, slow.go.set).start()
+    with pytest.raises(Exception, match="rank 1 is gone"):
+        failed.get_future().wait()
+    assert sorted(group.log) == ["b", "c"] and later.wait()
+    slow, failed = Slow(), group.call("a", ended(Slow(ultima.RanksGone("rank 1 is gone", (1,)))))
+    held = group.call("d", slow)
+    with pytest.raises(ultima.RanksGone):
+        failed.wait()
+    assert "d" not in group.log
+    slow.go.set()
+    held.wait()
+
+
+def test_error__is_told_in_bounded_time(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultima.torch.backend.work.CLOSE_S", 0.05)
+    slow = Slow()
+    failed = group.call("a", ended(Slow(ultima.RanksGone("rank 1 is gone", (1,)))))
+    held = group.call("b", slow)
+    with pytest.raises(Exception, match="rank 1 is gone"):
+        failed.get_future().wait()
+    assert group.log == []
+    slow.go.set()
+    held.wait()
+
+
+def test_error__of_many_at_once(group: Group) -> None:
+    """As many buckets as a large model has, all of which fail: no thread waits in a chain of others."""
+    gone = ultima.RanksGone("rank 1 is gone", (1,))
+    works = [group.call("a", ended(Slow(gone))) for _ in range(300)]
+    for future in [work.get_future() for work in works]:
+        with pytest.raises(Exception, match="rank 1 is gone"):
+            future.wait()
+    assert group.order._open == {}
+
+
 def test_callback__of_an_earlier_one_may_wait_for_a_later_one(group: Group) -> None:
     """It runs in the thread that waits for both, here for one whose part is a work itself: nothing may be locked."""
     slow = Slow()

@@ -169,6 +169,56 @@ def test_stage__copy_back_that_fails(ranks: list[Rank], monkeypatch: pytest.Monk
     assert [len(pinned(here)) for here in ranks] == [0, 1]
 
 
+class Inner:
+    """The work of a block, ended by the test."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.future: Any = torch.futures.Future()
+
+    def get_future(self) -> Any:
+        return self.future
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+
+@pytest.mark.parametrize(("answer", "copy"), [(A_WHILE_S, 0.0), (0.0, A_WHILE_S)], ids=["answer", "copy"])
+@pytest.mark.parametrize("when", ["under way", "at its start"])
+def test_stage__error_is_told_when_later_buckets_write_no_more(
+    ranks: list[Rank], when: str, answer: float, copy: float
+) -> None:
+    """DDP gives up with the first bucket that failed, and the next step writes where the later ones still may."""
+    here = ranks[0]
+    stage, job = here.group._stages.of(here.card), here.group.job
+    failed, later, both_called = Inner(RuntimeError("gone")), Inner(), threading.Event()
+
+    def start(host: Any) -> Any:
+        assert both_called.wait(20)
+        if when == "at its start":
+            raise RuntimeError("gone")
+        failed.future.set_result(None)
+        return failed
+
+    tensors = [filled(here, COUNT, 1.0), filled(here, COUNT, 1.0)]
+    assert job is not None
+    with here.card.inbound():
+        go = here.cuda.kernel()
+
+    def answered(host: Any) -> Inner:
+        host.fill_(7.0)
+        threading.Timer(answer, later.future.set_result, [None]).start()
+        threading.Timer(copy, go.set).start()
+        return later
+
+    works = [stage.allreduce(tensor, job, how) for tensor, how in zip(tensors, (start, answered), strict=True)]
+    both_called.set()
+    with pytest.raises(RuntimeError, match="gone"):
+        works[0].wait()
+    assert float(tensors[1].as_subclass(torch.Tensor)[0]) == 7.0, "not only queued"
+    works[1].wait()
+
+
 def test_stage__arena_too_small(ranks: list[Rank]) -> None:
     with pytest.raises(ultima.ResourceExhausted):
         started(ranks[0], filled(ranks[0], 1 << 20, 1.0))
