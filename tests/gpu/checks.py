@@ -36,7 +36,7 @@ from ultima.torch.sparse.device import DeviceFeedback
 
 Found = dict[str, Any]
 GROUP_S = 30
-EXACT = 1e-5  # single precision, sums in another order
+EXACT = 1e-4  # single precision, sums in another order and on another device
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -159,6 +159,8 @@ def _card_of(tensor: torch.Tensor) -> Device:
 def devices_of(given: Any) -> list[Device]:
     """The accelerators of all tensors in |given|, a tensor or lists of them, each once."""
     found: list[Device] = []
+    if type(given) is list and len(given) == 1 and isinstance(given[0], torch.Tensor) and given[0].is_cpu:
+        return found  # the usual case, in less time
     _gather(given, found)
     return found
 
@@ -195,8 +197,6 @@ class Course:
 
     def end(self) -> AbstractContextManager[object]:
         """In it the current streams are those whose order `take_up` takes up, behind the call."""
-        if not self.devices:
-            return nullcontext()
         stack = ExitStack()
         for device, mark in zip(self.devices, self._marks, strict=True):
             stack.enter_context(device.inbound(mark))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch._C._distributed_c10d import Work
 
+from ultima.api.handle import Handle
 from ultima.base.errors import ClosedHandle, DaemonError, Desync, NotDone, RanksGone, TimedOut
 from ultima.base.receipt import Status
 from ultima.torch.backend.accelerator import NOWHERE, Course, Device, devices_of
@@ -158,7 +159,8 @@ class UltimaWork(Work):
         self._parts = parts
         devices = devices_of(tensors)
         for part in parts:
-            devices += [device for device in getattr(part, "devices", ()) if device not in devices]
+            if type(part) is not Handle:
+                devices += [device for device in getattr(part, "devices", ()) if device not in devices]
         self.course = Course(devices) if devices else NOWHERE
         """Where its results come to be, whoever finishes it."""
         self._copy_back = copy_back and in_mode_of_caller(copy_back)
@@ -205,7 +207,8 @@ class UltimaWork(Work):
         seconds = timeout.total_seconds()
         if not self.end(time.monotonic() + seconds if seconds > 0 else None):
             raise NotDone(f"the collective has not ended within {seconds:g} s; it goes on")
-        self.course.take_up(self._tensors)
+        if self.course is not NOWHERE:
+            self.course.take_up(self._tensors)
         if self._error is not None:
             raise self._error
         return True
@@ -214,7 +217,8 @@ class UltimaWork(Work):
         """As `wait`, for a part of another work: what was called earlier is waited for by the whole."""
         self._turn.acquire()
         self._finish()
-        self.course.take_up(self._tensors)
+        if self.course is not NOWHERE:
+            self.course.take_up(self._tensors)
         if self._error is not None:
             raise self._error
 
@@ -289,12 +293,11 @@ class UltimaWork(Work):
         try:
             if self._done:
                 return
-            with self.course.end():
-                for part in self._parts:
-                    self._finish_part(part)
-                self._parts = ()
-                if self._error is None and self._copy_back is not None:
-                    self._copy_back()
+            if self.course is NOWHERE:
+                self._carry_out()
+            else:
+                with self.course.end():
+                    self._carry_out()
         except Exception as error:
             self._error = error
         except BaseException as error:  # Ctrl-C in the caller's wait: others may wait for the Future
@@ -305,6 +308,13 @@ class UltimaWork(Work):
                 self._done = True
                 self._order.leave(self)
             self._turn.release()
+
+    def _carry_out(self) -> None:
+        for part in self._parts:
+            self._finish_part(part)
+        self._parts = ()
+        if self._error is None and self._copy_back is not None:
+            self._copy_back()
 
     def _settle(self) -> None:
         """It is over for everybody."""
