@@ -78,6 +78,7 @@ check: setup
 	@.ci/prometheus
 	@.ci/browser
 	@.ci/arm64
+	@.ci/torches
 	@.ci/lint
 	@ULTIMA_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) -q -m "check and not long" --durations=15 $(ARGS)
 

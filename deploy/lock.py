@@ -16,6 +16,9 @@ torch has several builds of one version, and which of them an index offers diffe
 torch-cpu.lock, whose version ends in +cpu, and torch.lock, as the common index has it. pip would take the second where
 only the first was meant if both were one version: it prefers files whose hash the index tells. What torch needs is in
 development.lock, but for the libraries of CUDA. This program must find the build without them.
+
+torch-oldest.lock and torch-newest.lock are the releases that `make check` tests with (client/torch/tested.py names
+them), as the common index has them: with CUDA, whose libraries they do not load without. `.ci/torches` installs them.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import re
 import subprocess
@@ -37,7 +41,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
-GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+GLIBC = (*(f"manylinux_2_{minor}" for minor in range(28, 16, -1)), "manylinux2014")
 TORCH = "torch==2.13.0"
 """What development uses. The oldest and the newest that were tested stand in client/torch/tested.py."""
 
@@ -51,6 +55,13 @@ HEADER = """\
 # Asked for: {asked}
 # For: {places}
 """
+
+OLDEST, NEWEST = re.findall(
+    r'"([\d.]+)"', (ROOT / "client/torch/tested.py").read_text().partition("OLDEST, NEWEST =")[2]
+)[:2]
+"""The releases of torch that `make check` tests with."""
+CUDA = "nvidia-"
+"""How the names of the libraries begin that a build of torch with CUDA loads."""
 
 Place = tuple[str, str]
 """A Python and a machine."""
@@ -106,6 +117,10 @@ DEVELOPMENT = Lock("development.lock", "make setup", ("demo", "web"), ("dev",))
 TORCH_CPU = Lock("torch-cpu.lock", "make setup", torch=f"{TORCH}+cpu")
 TORCH_AS_IS = Lock("torch.lock", "make setup", torch=TORCH)
 LOCKS = (RUN_TIME, DEVELOPMENT, TORCH_CPU, TORCH_AS_IS)
+TORCH_TESTED = (
+    Lock("torch-oldest.lock", ".ci/torches", torch=f"torch=={OLDEST}"),
+    Lock("torch-newest.lock", ".ci/torches", torch=f"torch=={NEWEST}"),
+)
 
 
 class Refused(Exception):
@@ -125,7 +140,12 @@ def resolve(requirements: list[str], python: str, machine: str, *flags: str) -> 
         command += ["--only-binary", ":all:", "--python-version", python, "--target", folder]
         for glibc in GLIBC:
             command += ["--platform", f"{glibc}_{machine}"]
-        done = subprocess.run([*command, "--report", "-", *requirements], capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, "--report", "-", *requirements],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PIP_CONSTRAINT": "/dev/null"},  # one of this machine has no say in what others install
+        )
     if done.returncode:
         raise Refused(f"{done.stderr}pip finds no answer for Python {python} on {machine}")
     found: Found = {}
@@ -160,6 +180,30 @@ def torch_of(lock: Lock, places: tuple[Place, ...]) -> tuple[Found, list[Place]]
     if not served:
         raise Refused(f"{why}: name an index that has {lock.torch}")
     return {"torch": (version, hashes)}, served
+
+
+def with_cuda(lock: Lock, places: Sequence[Place]) -> tuple[Found, list[Place]]:
+    """That build and the libraries of CUDA that it loads, and for which of the places there are any. Refused if for
+    none, or where two places want two versions of one.
+    """
+    ret: Found = {}
+    served, why = [], ""
+    for place in places:
+        try:
+            found = resolve([lock.torch], *place)
+        except Refused as error:
+            why = str(error)
+            continue
+        served.append(place)
+        for name, (version, hashes) in found.items():
+            if name == "torch" or name.startswith(CUDA):
+                before, known = ret.get(name, (version, set()))
+                if before != version:
+                    raise Refused(f"{name}: {before} and {version} for {lock.torch}")
+                ret[name] = (version, known | hashes)
+    if not served:
+        raise Refused(f"{why}: name an index that has {lock.torch}")
+    return ret, served
 
 
 def needs_of_torch() -> list[str]:
@@ -200,8 +244,10 @@ def stale() -> list[str]:
     from packaging.requirements import Requirement  # not there before packages are installed
 
     ret = []
-    pins = {lock.name: versions_of(lock.path.read_text()) if lock.path.exists() else {} for lock in LOCKS}
-    for lock in LOCKS:
+    pins = {
+        lock.name: versions_of(lock.path.read_text()) if lock.path.exists() else {} for lock in (*LOCKS, *TORCH_TESTED)
+    }
+    for lock in (*LOCKS, *TORCH_TESTED):
         there = pins[lock.name]
         for asked in map(Requirement, lock.wanted()):
             version = there.get(name_of(asked.name), "none")
@@ -227,6 +273,8 @@ def write() -> None:
     for lock in (TORCH_CPU, TORCH_AS_IS):
         build, served = torch_of(lock, PLACES)
         tell(lock, build, served)
+    for lock in TORCH_TESTED:
+        tell(lock, *with_cuda(lock, [place for place in PLACES if place[0] == PYTHONS[0]]))
     found = resolve_everywhere(DEVELOPMENT.wanted() + needs_of_torch())
     asked = {name_of(line) for line in RUN_TIME.wanted()}
     needed = {name for there in each(pins_of({name: found[name] for name in asked})) for name in there}
@@ -245,14 +293,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Makes and checks the lock files.")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="say what is stale, and fail then")
-    which.add_argument("--serves", choices=[lock.name for lock in LOCKS], help="fail if that is not for this machine")
-    which.add_argument("--wanted", choices=[lock.name for lock in LOCKS], help="print what that lock answers")
+    every = {lock.name: lock for lock in (*LOCKS, *TORCH_TESTED)}
+    which.add_argument("--serves", choices=every, help="fail if that is not for this machine")
+    which.add_argument("--wanted", choices=every, help="print what that lock answers")
     flags = parser.parse_args()
     if flags.wanted:
-        print("\n".join(next(lock for lock in LOCKS if lock.name == flags.wanted).wanted()))
+        print("\n".join(every[flags.wanted].wanted()))
         return 0
     if flags.serves:
-        why = why_not_here(next(lock for lock in LOCKS if lock.name == flags.serves))
+        why = why_not_here(every[flags.serves])
         if why:
             print(why)
         return bool(why)

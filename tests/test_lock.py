@@ -16,10 +16,10 @@ from packaging.requirements import Requirement
 from deploy import lock
 
 ROOT = Path(__file__).resolve().parents[1]
-CUDA = ("nvidia-", "cuda-", "triton")  # no lock has these
+CUDA = ("nvidia-", "cuda-", "triton")  # what every environment here does without
 
 
-@pytest.mark.parametrize("which", lock.LOCKS, ids=lambda which: which.name)
+@pytest.mark.parametrize("which", (*lock.LOCKS, *lock.TORCH_TESTED), ids=lambda which: which.name)
 def test_lock__names_what_the_project_asks_for_and_all_that_it_needs(which: lock.Lock) -> None:
     """With the versions in the lock every requirement is met, those of requirements too. It names no host."""
     text = which.path.read_text()
@@ -41,6 +41,15 @@ def test_lock__names_what_the_project_asks_for_and_all_that_it_needs(which: lock
             needs = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
             open_ones += [need for need in needs if not need.name.startswith(CUDA)]
     assert len(seen) >= (8 if which.torch else 15)
+
+
+@pytest.mark.parametrize(("which", "version"), [*zip(lock.TORCH_TESTED, (lock.OLDEST, lock.NEWEST), strict=True)])
+def test_lock__of_a_tested_torch_has_cuda_too(which: lock.Lock, version: str) -> None:
+    """That build does not load without."""
+    locked = lock.versions_of(which.path.read_text())
+    assert locked["torch"] == version
+    assert {"nvidia-cudnn-cu13", "nvidia-nccl-cu13"} < {*locked}
+    assert all(name == "torch" or name.startswith(lock.CUDA) for name in locked)
 
 
 def test_lock__is_current() -> None:
@@ -84,7 +93,7 @@ def test_requirements__extras_may_name_others(tmp_path: Path, monkeypatch: pytes
 
 def test_lock__two_versions_of_a_package_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deploy").mkdir()
-    for each in lock.LOCKS:
+    for each in (*lock.LOCKS, *lock.TORCH_TESTED):
         text = each.path.read_text()
         (tmp_path / "deploy" / each.name).write_text(
             re.sub(r"^rich==\S+", "rich==15.9", text, flags=re.MULTILINE) if each is lock.RUN_TIME else text

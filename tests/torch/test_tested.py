@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from deploy import lock  # noqa: E402
 from ultima.torch.tested import NEWEST, OLDEST, warn_of  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,10 @@ def test_warn_of__a_tested_one_is_not(version: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of(version)
+
+
+def test_lock__reads_the_same() -> None:
+    assert (lock.OLDEST, lock.NEWEST) == (OLDEST, NEWEST)
 
 
 def test_pyproject__asks_for_the_oldest() -> None:
