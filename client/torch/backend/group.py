@@ -56,6 +56,7 @@ from ultima.torch.backend.elements import (
 )
 from ultima.torch.backend.entries import NATIVE, Ended, Floats, Indices, average_entries
 from ultima.torch.backend.interrupt import InterruptWatch
+from ultima.torch.backend.mixed import UltimaBackend, group_in, has_other_backends
 from ultima.torch.backend.native import NativeProcessGroup
 from ultima.torch.backend.order import Order
 from ultima.torch.backend.receipt_log import ReceiptLog
@@ -78,8 +79,11 @@ def register() -> None:
         os.register_at_fork(after_in_child=_after_fork)
 
 
-def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup:
-    return UltimaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+def _create(options: Any, _backend_options: Any) -> UltimaProcessGroup | UltimaBackend:
+    """Where torch has another backend for some devices, a backend beside it; else a group in the place of torch's."""
+    mixed = has_other_backends(depth=1)
+    group = UltimaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    return UltimaBackend(group) if mixed else group
 
 
 def _close_all() -> None:
@@ -378,11 +382,22 @@ class UltimaProcessGroup(NativeProcessGroup):
 
 
 def group_of(group: dist.ProcessGroup | None) -> UltimaProcessGroup:
-    """|group|, or the default one for None. Raises InvalidArgument when it is of another backend."""
-    found = dist.group.WORLD if group is None else group
-    if not isinstance(found, UltimaProcessGroup):
-        raise InvalidArgument("group", found, 'a process group of the backend "ultima"')
+    """|group|, or the default one for None; of a group that has several backends, ours. Raises InvalidArgument when it
+    is of another backend.
+    """
+    found = group_if_ours(group)
+    if found is None:
+        given = dist.group.WORLD if group is None else group
+        raise InvalidArgument("group", given, 'a process group of the backend "ultima"')
     return found
+
+
+def group_if_ours(group: dist.ProcessGroup | None) -> UltimaProcessGroup | None:
+    """As `group_of`, but None where that raises."""
+    found = dist.group.WORLD if group is None else group
+    if isinstance(found, UltimaProcessGroup):
+        return found
+    return None if found is None else group_in(found)
 
 
 def _small(parts: Sequence[Part]) -> bool:

@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from ultima.base.errors import InvalidArgument
 from ultima.torch.backend.accelerator import device_of
-from ultima.torch.backend.group import UltimaProcessGroup
+from ultima.torch.backend.group import group_if_ours
 from ultima.torch.hooks.parts import parts_of, parts_of_shards
 from ultima.torch.hooks.placement import place
 from ultima.torch.hooks.state import HookState, parameters_of
@@ -39,9 +39,9 @@ def average_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.f
     with span(f"ultima bucket {bucket.index()}"):
         _place(bucket, state)
         buffer = bucket.buffer()
-        found = dist.group.WORLD if state is None else state
-        if isinstance(found, UltimaProcessGroup) and device_of(buffer) is not None:
-            work = found.allreduce_with(buffer)  # torch's call has Gloo do it
+        ours = group_if_ours(state)
+        if ours is not None and device_of(buffer) is not None:
+            work = ours.allreduce_with(buffer)  # torch's call has another library do it
         else:
             work = dist.all_reduce(buffer, op=dist.ReduceOp.AVG, group=state, async_op=True)
     assert work is not None, "this rank is not in the group of its own model"
@@ -98,8 +98,8 @@ def guard(optimizer: torch.optim.Optimizer, state: HookState) -> None:
 
 def _place(bucket: GradBucket, group: dist.ProcessGroup | None) -> None:
     """DDP keeps a bucket's memory from step to step: in the arena, it need not be copied there."""
-    found = dist.group.WORLD if group is None else group
-    if isinstance(found, UltimaProcessGroup) and found.job is not None:
+    found = group_if_ours(group)
+    if found is not None and found.job is not None:
         place(bucket.buffer(), found.job)
 
 
