@@ -15,8 +15,8 @@ from ultima.torch.backend.mixed import FORWARDED  # noqa: E402
 MODULE = "tests.torch.mixed"
 
 
-def on_two(cluster: Cluster, case: str, **variables: str) -> list[Any]:
-    outcomes = run_ranks(case, 2, cluster.sockets, 100, variables, MODULE)
+def on_two(cluster: Cluster, case: str) -> list[Any]:
+    outcomes = run_ranks(case, 2, cluster.sockets, 100, module=MODULE)
     assert all(outcome.result is not None for outcome in outcomes), outcomes[0].errors + outcomes[1].errors
     return [outcome.result for outcome in outcomes]
 
@@ -52,13 +52,6 @@ def check(results: list[Any], wanted: list[Any], asked: str) -> None:
 
 def test_mixed__ours_beside_another_backend(cluster: Cluster) -> None:
     check(on_two(cluster, "beside"), [wanted(0), wanted(1)], "cpu:ultima,cuda:gloo")
-
-
-def test_mixed__with_the_checks_of_torch(cluster: Cluster) -> None:
-    """Torch puts a backend of its own before each of them then, on which Gloo compares the calls."""
-    results = on_two(cluster, "beside", TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    own = [{**wanted(rank), "cuda": "ProcessGroupWrapper"} for rank in range(2)]
-    check(results, own, "cpu:ultima,cuda:gloo")
 
 
 def test_mixed__the_other_backend_gets_its_device(cluster: Cluster) -> None:
