@@ -17,7 +17,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -28,6 +28,7 @@ help:
 	@echo "make soak       three daemons under jobs that come, go and are killed: how their memory grows (15 minutes); ARGS=\"--minutes 60\""
 	@echo "make gpu        what only an accelerator can say, on one GPU (5 minutes); ARGS=--fake runs it on the CPU"
 	@echo "make gpu-wheels what tests/gpu/bare.sh needs to do the same on a machine without an index, in build/gpu/wheels"
+	@echo "make floors     the tests of client and daemon with the lowest versions that pyproject.toml names (5 minutes)"
 	@echo "make test-long  every test there is, thousands of simulated worlds and torch's own tests among them (hours)"
 	@echo "make torch-compliance  torch's own c10d tests on Ultima beside Gloo; writes docs/torch_compliance.md (ten minutes)"
 	@echo "make lint       style, types, and that generated code is current"
@@ -93,6 +94,9 @@ gpu: setup
 
 gpu-wheels: setup
 	@$(PY) -m tests.gpu.wheels $(ARGS)
+
+floors: setup
+	@$(PY) -m tests.floors
 
 test-long: setup
 	@$(PYTEST) -q --durations=15 $(ARGS)

@@ -36,6 +36,16 @@ def closure(names: Sequence[str], of_ours: Sequence[str] = ("",)) -> set[str]:
     return found
 
 
+def link_ours(site: Path) -> None:
+    """Puts our package into a folder of packages, as links to the sources of this checkout."""
+    for source, target in (("client", ""), ("daemon", "daemon"), ("proto/ultima/v1", "v1")):
+        package = site / "ultima" / target
+        package.mkdir(parents=True, exist_ok=True)
+        for path in (ROOT / source).iterdir():
+            if path.name != "__pycache__":
+                (package / path.name).symlink_to(path)
+
+
 class Bare:
     """A Python with our package and no more than the named distributions."""
 
@@ -43,8 +53,7 @@ class Bare:
         self.folder = folder
         for name in names:
             self._link_distribution(name)
-        for source, target in (("client", ""), ("daemon", "daemon"), ("proto/ultima/v1", "v1")):
-            self._link_package(ROOT / source, folder / "ultima" / target)
+        link_ours(folder)
 
     def without(self, *modules: str) -> None:
         """Takes these away as well."""
@@ -62,12 +71,6 @@ class Bare:
             text=True,
             timeout=120,
         )
-
-    def _link_package(self, source: Path, target: Path) -> None:
-        target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            if path.name != "__pycache__":
-                (target / path.name).symlink_to(path)
 
     def _link_distribution(self, name: str) -> None:
         there = distribution(name)

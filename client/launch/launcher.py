@@ -119,8 +119,6 @@ def launch(plan: Plan, environment: Mapping[str, str], say: Callable[[str], None
         try:
             daemon, found = None, _running_daemon(environment)
             if found is None:
-                if why := lacks("daemon", "no daemon runs on this host, and a private one"):
-                    raise LaunchFailed(why)
                 daemon = stack.enter_context(PrivateDaemon(plan, environment, signals))
                 found = daemon.socket
                 where = f" on {daemon.bind}" if daemon.bind else ""
@@ -216,6 +214,8 @@ class PrivateDaemon:
         command += ["--bind", self.bind] if self.bind else []
         command += ["--insecure"] if self.bind and self._insecure else []
         try:
+            if why := lacks("daemon", "no daemon runs on this host, and a private one"):
+                raise LaunchFailed(why)
             secret = self._secret_pipe()
             # It ends with its run, and nobody starts it again.
             ending = {"ULTIMAD_LIMITS_DRAIN_WINDOW_SECONDS": "0"}

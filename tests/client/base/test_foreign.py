@@ -87,9 +87,11 @@ def test_hidden_by__a_checkout_behind_an_installed_package_hides_nothing(
     (tmp_path / "beside/ultima").mkdir(parents=True)
     (tmp_path / "site/ultima").mkdir(parents=True)
     (tmp_path / "site/ultima/__init__.py").symlink_to(ultima.__file__)
+    elsewhere = [entry for entry in sys.path if not Path(entry, "ultima").exists()]
+    monkeypatch.setattr(sys, "path", elsewhere)  # as after an editable installation
     assert hidden_by([tmp_path / "site"]) is None  # it is this package
     assert hidden_by([tmp_path / "beside"]) is not None
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *elsewhere])
     assert hidden_by([tmp_path / "beside"]) is None
 
 
