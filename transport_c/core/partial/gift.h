@@ -50,11 +50,11 @@ typedef struct ut_policy_set {
 } ut_policy_set;
 
 typedef struct ut_partial {
-    struct ut_coded *coded; /* of coded jobs (coded.h); else NULL */
-    bool announce;          /* trainers came or went since the last op started: peers are told which ranks have one */
-    bool stale;             /* something happened: ut_partial_look must see whether the next op starts */
-    bool held;              /* the newest results still lie in the memory of their op */
-    bool answering;         /* answers to calls are still being copied: no op starts meanwhile */
+    struct ut_coded *coded;  /* of coded jobs (coded.h); else NULL */
+    bool announce;           /* trainers came or went since the last op started: peers are told which ranks have one */
+    bool stale;              /* something happened: ut_partial_look must see whether the next op starts */
+    bool held;               /* the newest results still lie in the memory of their op */
+    bool answering;          /* answers to calls are still being copied: no op starts meanwhile */
     uint64_t results;        /* op_seq of the newest op that has ended here with a result, plus one */
     uint64_t result_kept;    /* number of that op's receipt among those kept, from 0 */
     ut_ns look_at;           /* the latest time to look whether an op starts; UT_NEVER: only when something happens */
