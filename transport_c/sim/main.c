@@ -64,8 +64,10 @@ static void run_seed(const options *o, uint64_t seed, result *r)
         sim_plan_draw_coded(plan, seed, o->hosts, o->tree ? SIM_TREE : o->linear ? SIM_STAR_LINEAR : SIM_STAR);
     else if (o->sparse)
         sim_plan_draw_sparse(plan, seed, o->hosts);
-    else
+    else {
         sim_plan_draw(plan, seed, o->hosts);
+        sim_plan_draw_deterministic(plan, seed);
+    }
     sim_plan_draw_hostile(plan, seed, o->hostile);
     sim_world_init(w, seed, plan, o->trace);
     bool good = sim_world_run(w);

@@ -192,6 +192,8 @@ typedef struct sim_plan {
 
 /* plan.c: draws a world, of |hosts| (0: drawn, too); and the fixed one of the performance floor. */
 void sim_plan_draw(sim_plan *plan, uint64_t seed, uint32_t hosts);
+/* Of a world of ordinary jobs: makes some of them deterministic. What they hear and lack must be told as ever. */
+void sim_plan_draw_deterministic(sim_plan *plan, uint64_t seed);
 void sim_plan_perf(sim_plan *plan, uint32_t loss_ppm);
 /* partial_plan.c: that world with partial jobs in it. */
 void sim_plan_draw_partial(sim_plan *plan, uint64_t seed, uint32_t hosts);

@@ -247,3 +247,15 @@ void sim_plan_draw_later(sim_plan *p, uint64_t seed, sim_rng *rng)
     if (p->faultless && p->hosts >= 5 && p->hosts <= SIM_MANY && sim_chance(rng, 500000))
         make_quiet(p, rng);
 }
+
+void sim_plan_draw_deterministic(sim_plan *p, uint64_t seed)
+{
+    sim_rng rng = sim_rng_for(seed, 37);
+    for (uint32_t n = 0; n < p->jobs; n++) {
+        ut_job_options *o = &p->job[n].options;
+        bool chosen = sim_chance(&rng, 300000);
+        bool by_arrival = o->hadamard == UT_HADAMARD_AUTO || p->job[n].hadamard_then == UT_HADAMARD_AUTO;
+        if (chosen && !by_arrival && sim_algorithm(&p->job[n]) != UT_BCUBE)
+            o->deterministic = UT_DETERMINISTIC_YES;
+    }
+}
