@@ -17,7 +17,7 @@ C_FILES := $(wildcard transport_c/*.py transport_c/*.h transport_c/core/*/*.[ch]
 	transport_c/cipher/*.[ch] \
 	transport_c/udp/*.[ch] transport_c/sim/*.[ch] transport_c/sim/*/*.[ch])
 
-.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab release clean
+.PHONY: help setup demo test check prove soak gpu gpu-wheels floors test-long deb deb-test image docs torch-compliance lint format proto bench bench-long tta reproduce-ultima reproduce-eager reproduce-rna reproduce-deepreduce reproduce-coded lab wheels release clean
 
 help:
 	@echo "make setup      a virtual environment in $(VENV), with all that the tests need and the extension built in place"
@@ -47,6 +47,7 @@ help:
 	@echo "make deb-test   the package on fresh roots: install, train, break, upgrade, purge (root, debootstrap, 5 minutes)"
 	@echo "make image      a container image of the daemon, in build/image, without a registry (root, buildah, debootstrap)"
 	@echo "make docs       the site of the documents, in build/docs/site; it asks nothing of other hosts"
+	@echo "make wheels     wheels for x86-64 and aarch64, checked, in build/wheels (4 minutes); ARGS=\"--only x86_64\""
 	@echo "make release    archives, bill of materials, hashes and their signature in dist/; ARGS=\"--key ~/.ssh/release\""
 	@echo "make clean      removes what builds and tests left behind, but not $(VENV)"
 
@@ -154,6 +155,9 @@ image: setup
 
 docs: setup
 	@$(PY) deploy/site/build.py build/docs
+
+wheels: setup
+	@$(PY) deploy/wheels.py $(ARGS)
 
 release: setup
 	@$(PY) deploy/release.py make $(ARGS)

@@ -4,7 +4,8 @@
     make release ARGS="--key ~/.ssh/release"         builds into dist/, and signs
     python deploy/release.py verify DIST SIGNERS     what a user runs who has the maintainers' public keys
 
-DIST holds the source archive, the wheel of this machine, `ultima-VERSION.cdx.json` (a software bill of materials in
+DIST holds the source archive, the wheels (deploy/wheels.py), the Debian package of this machine (deploy/deb/build),
+`ultima-VERSION.cdx.json` (a software bill of materials in
 CycloneDX, made of deploy/requirements.lock by cyclonedx-py: each dependency with its version and hashes), `SHA256SUMS`
 over all of them, and `SHA256SUMS.sig`. Signatures are OpenSSH's (ssh-keygen -Y, namespace "ultima-release"), which
 needs no other tool and takes keys that live in a hardware token. SIGNERS is a file of allowed signers as ssh-keygen(1)
@@ -58,10 +59,15 @@ def check_tree() -> str:
 
 
 def build(dist: Path, epoch: str) -> None:
-    """Source archive and wheel."""
-    make = "import sys; from setuptools import build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
-    for kind in ("sdist", "wheel"):
-        run(sys.executable, "-c", make, kind, str(dist), SOURCE_DATE_EPOCH=epoch)
+    """Source archive, wheels and Debian package."""
+    make = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
+    venv = str(Path(sys.executable).parents[1])
+    for command in (
+        (sys.executable, "-c", make, str(dist)),
+        (sys.executable, "deploy/wheels.py", "--out", str(dist)),
+        ("deploy/deb/build", str(dist)),
+    ):
+        run(*command, SOURCE_DATE_EPOCH=epoch, VENV=venv)
 
 
 def bill(dist: Path) -> Path:

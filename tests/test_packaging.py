@@ -2,12 +2,8 @@
 """That pyproject.toml describes the tree as it is: what it leaves out is missed only in a wheel."""
 
 import importlib
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -60,21 +56,3 @@ def test_extension__is_one_stable_abi_module() -> None:
 
     assert Path(ultima._native.__file__).name == "_native.abi3.so"
     assert Path(ultima._simulator.__file__).name == "_simulator.abi3.so"
-
-
-@pytest.mark.check
-@pytest.mark.timeout(400)  # two extensions are compiled
-def test_wheel__holds_every_package(tmp_path: Path) -> None:
-    """Built from a copy, as a source archive would hold it: a build in the tree would leave its own behind."""
-    tree = tmp_path / "tree"
-    left_behind = shutil.ignore_patterns(".*", "build", "*.so", "*.o", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, tree, ignore=left_behind)
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(tree)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.startswith("ultimad-") and "-cp311-abi3-" in wheel.name
-    inside = set(ZipFile(wheel).namelist())
-    assert {f"{name.replace('.', '/')}/__init__.py" for name in FOLDERS} <= inside
-    assert {"ultima/_native.abi3.so", "ultima/_simulator.abi3.so", "ultima/daemon/web/page.html"} <= inside
-    assert not [name for name in inside if not name.startswith("ultima")]
