@@ -36,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which no compiler is found and nothing of this checkout is."""
     bare = tmp_path_factory.mktemp("bin")
-    for name in ("sh", "env", "uname"):
+    for name in ("sh", "env", "uname", "dirname", "realpath"):
         (bare / name).symlink_to(str(shutil.which(name)))
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HOME"))}
     return kept | {"PATH": str(bare), "UV_PYTHON_DOWNLOADS": "never"}
