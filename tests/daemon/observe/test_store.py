@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.observe.test_record import a_life, done
+from tests.heap import used
 from ultima.daemon.engine.engine import Status
 from ultima.daemon.observe.events import HostEvent
 from ultima.daemon.observe.keeper import FLUSH_SECONDS, Keeper
@@ -82,6 +83,16 @@ def test_store__one_user_does_not_wash_away_what_others_have(tmp_path: Path) -> 
     assert len(store.events("mine", 0, FOREVER, 10)) == 5
     lives = {life.life for life, _ in store.minutes("", 0, FOREVER, 10_000)}
     assert 2999 in lives and 2 not in lives and store._db.execute("SELECT count(*) FROM lives").fetchone()[0] < 2500
+
+
+def test_store__takes_little_of_the_daemon_s_memory_however_much_it_holds(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(Batch([life_row(a_life())], minutes_of(1, 100)))
+    before = used()
+    for part in range(8):
+        store.write(Batch([], minutes_of(1000 * (part + 1), 500, size=500)))
+    assert used() - before < 512 << 10
+    assert len(store.minutes("train", 0, FOREVER, 10_000)) == 4100
 
 
 def test_store__stays_within_its_bytes_and_the_newest_stay(tmp_path: Path) -> None:
